@@ -1,0 +1,1 @@
+"""The thin edge to the Kubernetes API server."""

@@ -1,0 +1,90 @@
+"""The few fields of Kubernetes objects that Drawbridge reads, as values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of an object; fields that are absent take their defaults, fields not named here are passed over."""
+
+
+class OwnerReference(Value, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, as ``metav1.GetControllerOf`` finds it."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: datetime | None = None
+
+
+class PodIP(Value, frozen=True):
+    ip: str = ""
+
+
+class PodSpec(Value, frozen=True):
+    node_name: str = ""
+    host_network: bool = False
+
+
+class PodStatus(Value, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Every address of the pod, one per family."""
+        listed = tuple(each.ip for each in self.pod_ips if each.ip)
+        return listed or ((self.pod_ip,) if self.pod_ip else ())
+
+
+class Pod(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+class Namespace(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def key_of(metadata: ObjectMeta) -> str:
+    """``namespace/name``, or ``name`` for what stands in no namespace."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
