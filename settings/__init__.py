@@ -1,0 +1,21 @@
+"""The one configuration file: read, checked, explained when wrong, and followed when it changes."""
+
+from settings.file import SettingsFile
+from settings.load import SettingsError, config_path, load, parse
+from settings.models import IPReservationSettings, LeaderElection, Logging, Settings, Webhook
+from settings.selector import LabelSelector, Requirement
+
+__all__ = [
+    "IPReservationSettings",
+    "LabelSelector",
+    "LeaderElection",
+    "Logging",
+    "Requirement",
+    "Settings",
+    "SettingsError",
+    "SettingsFile",
+    "Webhook",
+    "config_path",
+    "load",
+    "parse",
+]

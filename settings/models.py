@@ -1,0 +1,101 @@
+"""Every setting there is, with its default and its limits."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from settings.base import Model
+from settings.selector import LabelSelector, Requirement
+from settings.values import Address, Duration, Name, Period, Port, host_and_port
+
+HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Health(Model):
+    health_probe_bind_address: Address = ":8081"
+
+
+class Metrics(Model):
+    bind_address: Address = ":8080"
+
+
+class Webhook(Model):
+    port: Port = 9443
+    cert_dir: Annotated[str, Field(min_length=1)] = "/etc/drawbridge/tls"
+    threads: Annotated[int, Field(ge=1, le=1024)] = 64
+    drain_period: Duration = 5.0
+
+
+class LeaderElection(Model):
+    leader_elect: bool = True
+    resource_name: Name = "drawbridge"
+    resource_namespace: Name = "drawbridge"
+    lease_duration: Period = 15.0
+    renew_deadline: Period = 10.0
+    retry_period: Period = 2.0
+
+    @model_validator(mode="after")
+    def _each_period_fits_into_the_next(self) -> Self:
+        """The rule of client-go: a leader gives up before another may begin, and retries before that."""
+        if self.renew_deadline >= self.lease_duration:
+            raise ValueError(
+                _must_be_shorter("renewDeadline", self.renew_deadline, "leaseDuration", self.lease_duration)
+            )
+        if self.retry_period >= self.renew_deadline:
+            raise ValueError(
+                _must_be_shorter("retryPeriod", self.retry_period, "renewDeadline", self.renew_deadline)
+            )
+        return self
+
+
+class Logging(Model):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class IPReservationSettings(Model):
+    enabled: bool = True
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
+    ip_reserve_max_count: Count = 300
+    ip_reserve_time: Period = 2400.0
+    ip_release_period: Period = 5.0
+    give_back_after: Period = 120.0
+    skip_when_owner_is_deleted: bool = True
+    label_selector: LabelSelector = LabelSelector(
+        match_expressions=(
+            Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),
+            Requirement(key="brokerId", operator="Exists"),
+        )
+    )
+    # The records are an annotation, and Kubernetes limits an object's annotations to 256 KiB.
+    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 256
+    segment_max_age: Period = 600.0
+
+
+class Settings(Model):
+    api_version: Literal["drawbridge.io/v1"] = "drawbridge.io/v1"
+    kind: Literal["DrawbridgeConfig"] = "DrawbridgeConfig"
+    health: Health = Health()
+    metrics: Metrics = Metrics()
+    webhook: Webhook = Webhook()
+    leader_election: LeaderElection = LeaderElection()
+    logging: Logging = Logging()
+    ip_reservation: IPReservationSettings = IPReservationSettings()
+
+    @model_validator(mode="after")
+    def _no_port_is_taken_twice(self) -> Self:
+        ports = {
+            "webhook.port": self.webhook.port,
+            "health.healthProbeBindAddress": host_and_port(self.health.health_probe_bind_address)[1],
+            "metrics.bindAddress": host_and_port(self.metrics.bind_address)[1],
+        }
+        if len(set(ports.values())) < len(ports):
+            taken = ", ".join(f"{field} {port}" for field, port in ports.items())
+            raise ValueError(f"a port is used twice ({taken}); give each its own")
+        return self
+
+
+def _must_be_shorter(name: str, value: float, limit_name: str, limit: float) -> str:
+    return f"{name} ({value:g}s) must be shorter than {limit_name} ({limit:g}s)"

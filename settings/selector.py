@@ -1,0 +1,49 @@
+"""Which pods a feature is for: a label selector of which any one requirement is enough."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from settings.base import Model
+
+
+class Requirement(Model):
+    """One line of `matchExpressions`, with Kubernetes' operators and their meaning."""
+
+    key: Annotated[str, Field(min_length=1)]
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_fit_the_operator(self) -> Self:
+        if bool(self.values) != (self.operator in ("In", "NotIn")):
+            rule = "takes no values" if self.values else "needs values, for example values: [redis]"
+            raise ValueError(f"operator {self.operator} of key {self.key!r} {rule}")
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """As in Kubernetes, a label that is absent is NotIn any list."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+
+
+class LabelSelector(Model):
+    """A selector that is met by meeting any one of its requirements; without requirements it selects nothing.
+
+    Any-of is the rule of the original, Capo; Kubernetes itself demands all.
+    """
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+    def matches_any(self, labels: Mapping[str, str]) -> bool:
+        wanted = any(labels.get(key) == value for key, value in self.match_labels.items())
+        return wanted or any(requirement.matches(labels) for requirement in self.match_expressions)

@@ -1,0 +1,55 @@
+"""Values as operators write them: Go durations, bind addresses and ports."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_PART = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_SECONDS)})"
+_WAY_OUT = "write for example :8080 or 127.0.0.1:8080"
+
+
+def seconds(value: object) -> float:
+    """The seconds in a duration as Go writes it, for example 40m or 300ms; ValueError for anything else."""
+    if not isinstance(value, str) or not re.fullmatch(f"(?:{_PART})+", value, re.ASCII):
+        raise ValueError(f"{value!r} is not a duration; write for example 40m or 1h30m")
+    # Rounded to Go's own resolution, so that 300ms is 0.3 and not its float neighbour.
+    return round(sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, value)), 9)
+
+
+def seconds_above_zero(value: object) -> float:
+    """As `seconds`, but nothing at all is refused."""
+    if (result := seconds(value)) > 0:
+        return result
+    raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The halves of `host:port`, `[v6 host]:port` or `:port`, whose host is "" (the caller's default)."""
+    match = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):(\d{1,5})", address, re.ASCII)
+    if not match or int(match[3]) > 65535:
+        raise ValueError(f"{address!r} is not an address to listen on; {_WAY_OUT}")
+    return match[1] or match[2] or "", int(match[3])
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str) or host_and_port(value)[1] == 0:
+        raise ValueError(f"{value!r} is not an address to listen on; {_WAY_OUT}")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", value):
+        raise ValueError(f"{value!r} is not the name of an object; use lower case letters, digits and '-'")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+"""Seconds, from a Go duration."""
+Period = Annotated[float, BeforeValidator(seconds_above_zero)]
+"""Seconds above zero, from a Go duration."""
+Address = Annotated[str, BeforeValidator(_address)]
+"""Where a server listens: `host:port`, or `:port` for the host that the environment names."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+Name = Annotated[str, AfterValidator(_name)]

@@ -1,0 +1,1 @@
+"""What the programs tell about themselves: logs, health and metrics."""

@@ -1,0 +1,55 @@
+"""Every log line is one JSON object, whichever library wrote it."""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+_COMMON: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def configure(level: str, stream: TextIO | None = None) -> None:
+    """Log to *stream* (default: standard error) from *level* (debug, info, warning, error) on.
+
+    May be called again, for example after a fork. Python's warnings are logged, too.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_formatter())
+    logging.getLogger().handlers = [handler]
+    logging.captureWarnings(True)
+    set_level(level)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *_COMMON,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def set_level(level: str) -> None:
+    """Log from *level* on, from now on."""
+    logging.getLogger().setLevel(level.upper())
+
+
+def _formatter() -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+    )

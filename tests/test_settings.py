@@ -1,0 +1,503 @@
+"""The configuration file: what it means, how it is refused, and how a running process follows it."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from settings import LabelSelector, Settings, SettingsError, SettingsFile, config_path, load, parse
+from settings.changes import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
+from settings.values import host_and_port, seconds
+
+HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
+CAPO = """\
+apiVersion: config.capo.io/v1
+kind: CapoConfig
+health:
+  healthProbeBindAddress: ":8081"
+metrics:
+  bindAddress: ":8080"
+webhook:
+  port: 9443
+leaderElection:
+  leaderElect: true
+  resourceName: capo
+  resourceNamespace: ip-reserve
+ipReserveMaxCount: 400
+ipReserveTime: 40m
+ipReleasePeriod: 5s
+labelSelector:
+  matchExpressions:
+  - key: statefulset.kubernetes.io/pod-name
+    operator: Exists
+  - key: brokerId
+    operator: Exists
+"""
+
+
+def ip(**fields: object) -> Settings:
+    return Settings.model_validate({"ipReservation": fields})
+
+
+def problems(text: str | bytes) -> str:
+    with pytest.raises(SettingsError) as caught:
+        parse(text)
+    return str(caught.value)
+
+
+# What a file means
+
+
+def test_the_header_alone_asks_for_all_defaults() -> None:
+    assert parse(HEADER) == Settings()
+
+
+def test_the_defaults_are_those_of_the_original() -> None:
+    settings = Settings()
+    assert settings.health.health_probe_bind_address == ":8081"
+    assert settings.metrics.bind_address == ":8080"
+    assert settings.webhook.port == 9443
+    assert settings.ip_reservation.ip_reserve_max_count == 300
+    assert settings.ip_reservation.ip_reserve_time == 40 * 60
+    assert settings.ip_reservation.ip_release_period == 5
+
+
+def test_every_field_can_be_set() -> None:
+    text = """\
+apiVersion: drawbridge.io/v1
+kind: DrawbridgeConfig
+health: {healthProbeBindAddress: "127.0.0.1:1081"}
+metrics: {bindAddress: "[::1]:1080"}
+webhook: {port: 10250, certDir: /tls, threads: 8, drainPeriod: 0s}
+leaderElection: {leaderElect: false, resourceName: a, resourceNamespace: b,
+  leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}
+logging: {level: debug}
+ipReservation:
+  enabled: false
+  failurePolicy: Ignore
+  calicoApiVersion: crd.projectcalico.org/v1
+  ipReserveMaxCount: 1
+  ipReserveTime: 1h30m
+  ipReleasePeriod: 300ms
+  giveBackAfter: 3m
+  skipWhenOwnerIsDeleted: false
+  labelSelector:
+    matchLabels: {app: redis}
+  segmentMaxEntries: 2
+  segmentMaxAge: 1m
+"""
+    settings, default = parse(text), Settings()
+    assert set(changed_fields(default, settings)) >= {
+        name for name in _names(default) if name not in ("apiVersion", "kind")
+    }
+    assert (settings.ip_reservation.ip_reserve_time, settings.ip_reservation.ip_release_period) == (5400, 0.3)
+
+
+def _names(settings: Settings) -> set[str]:
+    sections = settings.model_dump(by_alias=True, exclude={"api_version", "kind"})
+    return {f"{section}.{field}" for section, fields in sections.items() for field in fields} - {
+        "ipReservation.labelSelector"
+    }
+
+
+def test_a_capo_config_is_accepted_as_it_stands() -> None:
+    settings = parse(CAPO)
+    assert settings.ip_reservation == ip(ipReserveMaxCount=400).ip_reservation
+    assert settings.leader_election.resource_name == "capo"
+    assert settings.leader_election.resource_namespace == "ip-reserve"
+
+
+def test_settings_cannot_be_changed_in_place() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().webhook.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("40m", 2400),
+        ("1h30m", 5400),
+        ("300ms", 0.3),
+        ("5s", 5),
+        ("1.5h", 5400),
+        (".5s", 0.5),
+        ("2us", 2e-6),
+        ("2\u00b5s", 2e-6),
+        ("7ns", 7e-9),
+        ("0s", 0),
+    ],
+)
+def test_durations_are_read_as_go_writes_them(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("value", ["40x", "40", "", "m", "-5s", "5 s", "1h 30m", 40, 4.5, None, "\u0665s"])
+def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration; write for example 40m or 1h30m"):
+        seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        pytest.param(":8081", ("", 8081), id="port alone"),
+        pytest.param("127.0.0.9:80", ("127.0.0.9", 80), id="ipv4"),
+        pytest.param("[::1]:80", ("::1", 80), id="ipv6"),
+        pytest.param("localhost:0", ("localhost", 0), id="any free port"),
+    ],
+)
+def test_addresses_have_two_halves(address: str, expected: tuple[str, int]) -> None:
+    assert host_and_port(address) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [({"DRAWBRIDGE_CONFIG": "/a/b.yaml"}, "/a/b.yaml"), ({}, "/etc/drawbridge/config.yaml")],
+)
+def test_the_environment_says_where_the_file_is(environ: dict[str, str], path: str) -> None:
+    assert config_path(environ) == Path(path)
+
+
+# How a file is refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            "ipReservation: {ipReserveTime: 40x}",
+            "ipReservation.ipReserveTime: '40x' is not a duration; write for example 40m or 1h30m",
+            id="no duration",
+        ),
+        pytest.param(
+            "ipReservation: {ipReserveTime: 40}", "ipReservation.ipReserveTime: 40 is not", id="no unit"
+        ),
+        pytest.param(
+            "ipReservation: {ipReleasePeriod: 0s}",
+            "ipReservation.ipReleasePeriod: '0s' is no time at all; write a duration above zero",
+            id="no time",
+        ),
+        pytest.param(
+            "ipReservation: {ipReserveMaxCount: 0}",
+            "ipReservation.ipReserveMaxCount: 0 is refused: input should be greater than or equal to 1",
+            id="no reservation at all",
+        ),
+        pytest.param(
+            "ipReservation: {ipReserveTim: 4m}",
+            "ipReservation.ipReserveTim: unknown field; did you mean ipReserveTime?",
+            id="a slip of the pen",
+        ),
+        pytest.param(
+            "ipReservation: {ip_reserve_time: 4m}",
+            "ip_reserve_time: unknown field; did you mean",
+            id="Python's name",
+        ),
+        pytest.param(
+            "ipReserveTime: 4m",
+            "ipReserveTime: unknown field; did you mean ipReservation?",
+            id="at the top, as in a CapoConfig",
+        ),
+        pytest.param(
+            "xyz: 1", "xyz: unknown field; known here are apiVersion, kind, health", id="no near miss"
+        ),
+        pytest.param("webhook: 9443", "webhook: 9443 is not a mapping of fields", id="no section"),
+        pytest.param("webhook:", "webhook: None is not a mapping of fields", id="an empty section"),
+        pytest.param(
+            "webhook: {port: 70000}", "webhook.port: 70000 is refused: input should be less", id="no port"
+        ),
+        pytest.param(
+            "metrics: {bindAddress: 8080}",
+            "metrics.bindAddress: 8080 is not an address to listen on",
+            id="bare port",
+        ),
+        pytest.param(
+            'metrics: {bindAddress: ":0"}', "metrics.bindAddress: ':0' is not an address", id="port zero"
+        ),
+        pytest.param(
+            'metrics: {bindAddress: "::1:80"}', "metrics.bindAddress: '::1:80' is not", id="bare ipv6"
+        ),
+        pytest.param(
+            "webhook: {port: 8080}",
+            "a port is used twice (webhook.port 8080, health",
+            id="one port for two servers",
+        ),
+        pytest.param(
+            "leaderElection: {renewDeadline: 15s}",
+            "leaderElection: renewDeadline (15s) must be shorter than leaseDuration (15s)",
+            id="a leader that gives up too late",
+        ),
+        pytest.param(
+            "leaderElection: {retryPeriod: 12s}",
+            "leaderElection: retryPeriod (12s) must be shorter than renewDeadline (10s)",
+            id="a leader that retries too late",
+        ),
+        pytest.param(
+            "leaderElection: {resourceName: Cap_o}",
+            "leaderElection.resourceName: 'Cap_o' is not the name of an object",
+            id="no object name",
+        ),
+        pytest.param(
+            "ipReservation: {failurePolicy: fail}",
+            "ipReservation.failurePolicy: 'fail' is refused: input should be 'Fail' or 'Ignore'",
+            id="no policy",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Is}]}}",
+            "ipReservation.labelSelector.matchExpressions[0].operator: 'Is' is refused: input should be 'In'",
+            id="no operator",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: In}]}}",
+            "matchExpressions[0]: operator In of key 'a' needs values",
+            id="In nothing",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
+            "matchExpressions[0]: operator Exists of key 'a' takes no values",
+            id="Exists in a list",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Exists, value: [b]}]}}",
+            "matchExpressions[0].value: unknown field; did you mean values?",
+            id="a slip in a list",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchExpressions: [{key: a}]}}",
+            "matchExpressions[0].operator: is missing",
+            id="half a requirement",
+        ),
+        pytest.param(
+            "ipReservation: {labelSelector: {matchLabels: {brokerId: 1}}}",
+            "ipReservation.labelSelector.matchLabels.brokerId: 1 is not text; put it in quotes",
+            id="a number as label value",
+        ),
+        pytest.param(
+            "webhook: {port: 1, port: 2}", "line 3: port stands here a second time", id="a key twice"
+        ),
+        pytest.param("webhook: {port: 1", "line 4: ", id="no YAML"),
+        pytest.param("---\na: 1", "but found another document", id="two documents"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_place_and_the_way_out(fields: str, message: str) -> None:
+    assert message in problems(HEADER + fields + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "the document is empty; write at least apiVersion and kind", id="empty"),
+        pytest.param("# nothing\n", "the document is empty", id="a comment alone"),
+        pytest.param("- 1\n", "the document is a list, not a mapping", id="a list"),
+        pytest.param(
+            "a: 1\n",
+            "apiVersion, kind: None and None are unknown; write apiVersion: drawbridge",
+            id="no header",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\n", "'v1' and 'ConfigMap' are unknown", id="another kind"
+        ),
+        pytest.param(b"\xff\xfe\xff", "", id="no text"),
+        pytest.param(b"a: \xff", "", id="not UTF-8"),
+        pytest.param(
+            CAPO + "ipReservation: {}\n", "ipReservation: not a field of a CapoConfig", id="both forms"
+        ),
+        pytest.param(
+            CAPO.replace("40m", "40x"),
+            "ipReserveTime: '40x' is not a duration",
+            id="Capo's names for Capo's file",
+        ),
+        pytest.param(
+            CAPO.replace("ipReserveTime", "ipReserveTme"),
+            "did you mean ipReserveTime?",
+            id="a slip in Capo's file",
+        ),
+    ],
+)
+def test_a_document_that_is_none_of_ours_is_refused(text: str | bytes, message: str) -> None:
+    assert message in problems(text)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = HEADER + "webhook: {port: 0}\nipReservation: {ipReserveTime: x, enabld: true}\n"
+    with pytest.raises(SettingsError) as caught:
+        parse(text)
+    assert len(caught.value.problems) == 3
+    assert str(caught.value) == "\n".join(caught.value.problems)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.yaml cannot be read: No such file"):
+        load(tmp_path / "none.yaml")
+
+
+# Which pods are selected
+
+
+def expression(operator: str, *values: str, key: str = "a") -> dict[str, object]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "selected"),
+    [
+        pytest.param({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True, id="label has the value"),
+        pytest.param({"matchLabels": {"a": "1"}}, {"a": "2"}, False, id="label has another value"),
+        pytest.param({"matchLabels": {"a": "1", "b": "2"}}, {"b": "2"}, True, id="one label is enough"),
+        pytest.param(expression("In", "1", "2"), {"a": "2"}, True, id="In"),
+        pytest.param(expression("In", "1"), {}, False, id="absent is not In"),
+        pytest.param(expression("NotIn", "1"), {"a": "1"}, False, id="not NotIn"),
+        pytest.param(expression("NotIn", "1"), {}, True, id="absent is NotIn"),
+        pytest.param(expression("Exists"), {"a": ""}, True, id="Exists, though empty"),
+        pytest.param(expression("Exists"), {"b": "a"}, False, id="does not Exist"),
+        pytest.param(expression("DoesNotExist"), {"a": ""}, False, id="not DoesNotExist"),
+        pytest.param(expression("DoesNotExist"), {"b": ""}, True, id="DoesNotExist"),
+        pytest.param(
+            {"matchLabels": {"a": "1"}} | expression("Exists", key="b"),
+            {"b": "x"},
+            True,
+            id="one expression is enough",
+        ),
+        pytest.param({}, {"a": "1"}, False, id="no requirement selects nothing"),
+    ],
+)
+def test_meeting_any_one_requirement_is_enough(
+    selector: dict[str, object], labels: dict[str, str], selected: bool
+) -> None:
+    assert LabelSelector.model_validate(selector).matches_any(labels) is selected
+
+
+def test_a_selector_in_the_file_takes_the_place_of_the_default_one() -> None:
+    selector = ip(labelSelector={"matchLabels": {"app": "redis"}}).ip_reservation.label_selector
+    assert not selector.matches_any({"brokerId": "1"})
+    assert Settings().ip_reservation.label_selector.matches_any({"brokerId": "1"})
+
+
+# Following a file
+
+
+def write(path: Path, *fields: str) -> None:
+    path.write_text(HEADER + "\n".join(fields) + "\n")
+
+
+def metric(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    result = tmp_path / "config.yaml"
+    write(result)
+    return result
+
+
+def test_a_changed_file_is_applied_and_the_callback_told(path: Path) -> None:
+    calls: list[tuple[Settings, Settings]] = []
+    file = SettingsFile(path, on_change=lambda old, new: calls.append((old, new)))
+    applied = metric("drawbridge_config_reloads_total", result="applied")
+    write(path, "ipReservation: {ipReserveMaxCount: 7}")
+    with capture_logs() as logs:
+        file.poll()
+        file.poll()
+    assert file.current.ip_reservation.ip_reserve_max_count == 7
+    assert calls == [(Settings(), file.current)]
+    assert [entry["fields"] for entry in logs] == [["ipReservation.ipReserveMaxCount"]]
+    assert metric("drawbridge_config_reloads_total", result="applied") == applied + 1
+    assert metric("drawbridge_config_hash") == fingerprint(file.current) != fingerprint(Settings())
+
+
+def test_a_bad_file_is_refused_and_the_last_good_settings_stay(path: Path) -> None:
+    refused: list[SettingsError] = []
+    file = SettingsFile(path, on_refused=refused.append)
+    write(path, "ipReservation: {ipReserveTime: 40x}")
+    with capture_logs() as logs:
+        file.poll()
+        file.poll()
+    assert file.current == Settings()
+    assert [str(error) for error in refused] == [
+        "ipReservation.ipReserveTime: '40x' is not a duration; write for example 40m or 1h30m"
+    ]
+    assert [entry["log_level"] for entry in logs] == ["error"]
+    assert metric("drawbridge_config_last_reload_successful") == 0
+
+
+def test_a_file_made_good_again_is_in_force_again(path: Path) -> None:
+    file = SettingsFile(path)
+    for fields in ("webhook: 1", ""):
+        write(path, fields)
+        file.poll()
+    assert metric("drawbridge_config_last_reload_successful") == 1
+
+
+def test_a_file_that_vanishes_is_refused_once_and_found_again(path: Path) -> None:
+    refused: list[SettingsError] = []
+    file = SettingsFile(path, on_refused=refused.append)
+    path.unlink()
+    file.poll()
+    file.poll()
+    assert len(refused) == 1
+    write(path, "logging: {level: debug}")
+    file.poll()
+    assert file.current.logging.level == "debug"
+
+
+def test_a_config_map_that_the_kubelet_swaps_is_seen_with_size_and_time_unchanged(tmp_path: Path) -> None:
+    for version, count in (("v1", 3), ("v2", 4)):
+        (tmp_path / version).mkdir()
+        write(tmp_path / version / "config.yaml", f"ipReservation: {{ipReserveMaxCount: {count}}}")
+        os.utime(tmp_path / version / "config.yaml", ns=(0, 0))
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    file = SettingsFile(tmp_path / "config.yaml")
+    (tmp_path / "new").symlink_to("v2")
+    (tmp_path / "new").rename(tmp_path / "..data")
+    file.poll()
+    assert file.current.ip_reservation.ip_reserve_max_count == 4
+
+
+def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
+    file = SettingsFile(path)
+    write(path, "webhook: {port: 10250, drainPeriod: 1s}", "leaderElection: {resourceName: b}")
+    with capture_logs() as logs:
+        file.poll()
+    warning = next(entry for entry in logs if entry["log_level"] == "warning")
+    assert warning["fields"] == ["leaderElection.resourceName", "webhook.port"]
+
+
+def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
+    fields = _names(Settings())
+    assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in fields)] == []
+    assert needing_restart(["webhook.drainPeriod", "ipReservation.ipReserveTime"]) == []
+
+
+def test_a_bad_file_at_the_start_is_an_error(path: Path) -> None:
+    write(path, "webhook: 1")
+    with pytest.raises(SettingsError, match="webhook: 1 is not a mapping"):
+        SettingsFile(path)
+
+
+def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path) -> None:
+    failed, applied, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def on_change(old: Settings, new: Settings) -> None:
+        if new.logging.level == "error":
+            failed.set()
+            raise RuntimeError("a bug")
+        applied.set()
+
+    file = SettingsFile(path, on_change=on_change)
+    thread = threading.Thread(target=file.watch, args=(stop, 0.005))
+    with capture_logs() as logs:
+        thread.start()
+        write(path, "logging: {level: error}")
+        assert failed.wait(5)
+        write(path, "logging: {level: debug}")
+        assert applied.wait(5)
+        stop.set()
+        thread.join(5)
+    assert not thread.is_alive()
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
+        "following the configuration failed"
+    ]

@@ -1,0 +1,168 @@
+"""Logs, health and metrics as the cluster around the programs reads them."""
+
+import io
+import json
+import logging
+import socket
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from telemetry import logs
+from telemetry.http import Server, listen_address, serve_health, serve_metrics
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """The log lines so far, with logging as it was before restored in the end."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    logs.configure("info", stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+def test_a_log_line_is_json_with_time_level_logger_event_and_values(lines: Callable) -> None:
+    structlog.stdlib.get_logger("webhook.app").info("request denied", key="ns/pod", uid="u1")
+    (line,) = lines()
+    assert datetime.fromisoformat(line.pop("timestamp")).utcoffset() is not None
+    assert line == {
+        "level": "info", "logger": "webhook.app", "event": "request denied", "key": "ns/pod", "uid": "u1"
+    }  # fmt: skip
+
+
+def test_lines_of_other_libraries_look_the_same(lines: Callable) -> None:
+    logging.getLogger("urllib3").warning("retry %d", 3, extra={"host": "a"})
+    (line,) = lines()
+    assert {"level": "warning", "logger": "urllib3", "event": "retry 3", "host": "a"}.items() <= line.items()
+
+
+def test_an_exception_is_one_line_with_its_traceback(lines: Callable) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        structlog.stdlib.get_logger("a").exception("failed")
+        logging.getLogger("b").exception("failed")
+    assert [line["exception"].splitlines()[-1] for line in lines()] == ["ValueError: broken"] * 2
+
+
+def test_what_json_cannot_say_is_still_logged(lines: Callable) -> None:
+    structlog.stdlib.get_logger("a").info("strange", value={1, 2}, error=ValueError("x"))
+    assert lines()[0]["error"] == "ValueError('x')"
+
+
+def test_the_level_can_change_while_running(lines: Callable) -> None:
+    log = structlog.stdlib.get_logger("a")
+    log.debug("unheard")
+    logs.set_level("debug")
+    log.debug("heard")
+    logs.set_level("error")
+    log.warning("unheard")
+    assert [line["event"] for line in lines()] == ["heard"]
+
+
+def test_configuring_twice_does_not_double_the_lines(lines: Callable) -> None:
+    stream = io.StringIO()
+    logs.configure("info", stream)
+    structlog.stdlib.get_logger("a").info("once")
+    assert len(stream.getvalue().splitlines()) == 1
+    assert lines() == []
+
+
+def test_warnings_of_python_are_logged(lines: Callable) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("old ways", DeprecationWarning, stacklevel=1)
+    assert "old ways" in lines()[0]["event"]
+
+
+def get(server: Server, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{server.server_address[1]}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def broken() -> str | None:
+    raise RuntimeError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        pytest.param("/healthz", (200, "ok\n"), id="alive"),
+        pytest.param("/healthz?verbose", (200, "ok\n"), id="with a query"),
+        pytest.param("/readyz", (503, "certificate not loaded\n"), id="not ready, and why"),
+        pytest.param("/other", (404, "not found; here are /healthz and /readyz\n"), id="unknown path"),
+    ],
+)
+def test_health_says_ok_or_what_is_wrong(path: str, answer: tuple[int, str]) -> None:
+    server = serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: "certificate not loaded")
+    with closing(server):
+        assert get(server, path) == answer
+
+
+def test_a_check_that_fails_is_not_healthy() -> None:
+    with closing(serve_health("127.0.0.1:0", live=broken, ready=broken)) as server:
+        status, text = get(server, "/healthz")
+    assert (status, "no idea" in text) == (503, True)
+
+
+def test_a_silent_client_does_not_keep_others_from_their_answer() -> None:
+    with (
+        closing(serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: None)) as server,
+        socket.create_connection(("127.0.0.1", server.server_address[1])),
+    ):
+        assert get(server, "/healthz") == (200, "ok\n")
+
+
+def test_metrics_are_served() -> None:
+    registry = CollectorRegistry()
+    Counter("drawbridge_things_total", "Things.", registry=registry).inc(3)
+    with closing(serve_metrics("127.0.0.1:0", registry)) as server:
+        status, text = get(server, "/metrics")
+    assert (status, "drawbridge_things_total 3.0" in text) == (200, True)
+
+
+def test_closing_frees_the_port() -> None:
+    server = serve_metrics("127.0.0.1:0")
+    port = server.server_address[1]
+    server.close()
+    with closing(serve_metrics(f"127.0.0.1:{port}")) as again:
+        assert again.server_address[1] == port
+
+
+@pytest.mark.parametrize(
+    ("environment", "address", "expected"),
+    [
+        pytest.param("127.0.3.4", ":8081", ("127.0.3.4", 8081), id="host of the environment"),
+        pytest.param("127.0.3.4", "127.0.0.1:8081", ("127.0.0.1", 8081), id="host of the address wins"),
+    ],
+)
+def test_a_missing_host_comes_from_the_environment(
+    environment: str, address: str, expected: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAWBRIDGE_BIND_HOST", environment)
+    assert listen_address(address) == expected
+
+
+def test_without_any_host_all_interfaces_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAWBRIDGE_BIND_HOST", "")
+    with closing(serve_health(":0", live=lambda: None, ready=lambda: None)) as server:
+        assert get(server, "/readyz") == (200, "ok\n")
