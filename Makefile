@@ -1,0 +1,51 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything else is set up by itself.
+
+PYTHON ?= python3
+NAME ?= default
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test unit cluster check format up down clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.txt requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
+	@echo "installing the Python packages into $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt >&2
+	@touch $@
+
+demo: $(STAMP) ## Show IP reservation live on a real control plane
+	@$(RUN) -m demo
+
+test: $(STAMP) ## Run all tests: unit, golden and cluster
+	@$(RUN) -m lab.binaries >/dev/null
+	@$(RUN) -m pytest -q
+
+unit: $(STAMP) ## Run the unit and golden tests, in seconds
+	@$(RUN) -m pytest -q -m "not cluster"
+
+cluster: $(STAMP) ## Run the tests on the real control plane
+	@$(RUN) -m lab.binaries >/dev/null
+	@$(RUN) -m pytest -q -m cluster
+
+check: $(STAMP) ## Check format, lint and types
+	@$(VENV)/bin/ruff format --check --quiet .
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/mypy --no-error-summary
+
+format: $(STAMP) ## Format the code
+	@$(VENV)/bin/ruff format --quiet .
+	@$(VENV)/bin/ruff check --quiet --fix .
+
+up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
+	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))
+
+down: $(STAMP) ## Remove a lab  [NAME=...]
+	@$(RUN) -m lab down --name $(NAME)
+
+clean: ## Remove what was built here
+	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache
