@@ -1,0 +1,141 @@
+{{- define "drawbridge.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Short enough for the longest suffix: -controllers. */}}
+{{- define "drawbridge.fullname" -}}
+{{- $name := include "drawbridge.name" . }}
+{{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- default $default .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "drawbridge.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "drawbridge.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "drawbridge.labels" -}}
+{{ include "drawbridge.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "drawbridge.image" -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{/* PEM in base64, whichever of the two the value is. */}}
+{{- define "drawbridge.caBundle" -}}
+{{- $bundle := trim .Values.certs.caBundle }}
+{{- hasPrefix "-----BEGIN" $bundle | ternary ($bundle | b64enc) $bundle }}
+{{- end }}
+
+{{/* Combinations of values that cannot work, each with the way out. */}}
+{{- define "drawbridge.validate" -}}
+{{- if not .Values.certs.existingSecret }}
+{{- fail (printf "certs.existingSecret is empty: with certs.mode files, name the TLS Secret (tls.crt, tls.key) for %s-webhook.%s.svc in it" (include "drawbridge.fullname" .) .Release.Namespace) }}
+{{- end }}
+{{- if not .Values.certs.caBundle }}
+{{- fail "certs.caBundle is empty: with certs.mode files, give the CA of the serving certificate, for example with --set-file certs.caBundle=ca.crt" }}
+{{- end }}
+{{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
+{{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
+{{- end }}
+{{- end }}
+
+{{/* The number in an address such as :8081. */}}
+{{- define "drawbridge.port" -}}
+{{ regexFind "[0-9]+$" . }}
+{{- end }}
+
+{{/* For the pods of all programs: takes a list of the root context, the component, what it reads at its start only. */}}
+{{- define "drawbridge.podMetadata" -}}
+{{- $root := index . 0 -}}
+labels:
+  {{- include "drawbridge.labels" $root | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 1 }}
+  {{- with $root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  # All other settings are followed while running.
+  drawbridge.io/read-at-start: {{ index . 2 | toJson | sha256sum | trunc 16 | quote }}
+  {{- with $root.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "drawbridge.podPlacement" -}}
+{{- $root := index . 0 -}}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "drawbridge.selectorLabels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ index $ 1 }}
+  {{- end }}
+{{- end }}
+
+{{- define "drawbridge.env" -}}
+{{- /* POD_IP stands first: the kubelet expands $(POD_IP) only from what came before. */ -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: DRAWBRIDGE_CONFIG
+  value: /etc/drawbridge/config/config.yaml
+- name: DRAWBRIDGE_BIND_HOST
+  value: {{ .Values.bindHost | quote }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "drawbridge.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 1
+  timeoutSeconds: 3
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 3
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 3
+  failureThreshold: 2
+{{- end }}

@@ -1,0 +1,460 @@
+"""The chart: what it installs for which values, and that it takes the values it documents."""
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from settings import Settings, parse
+
+CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
+CERTS = {"certs": {"existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
+CAPO = """\
+# -- Number of instances, high availability configuration Please set it to 3
+replicaCount: 3
+# -- Set capo config
+config:
+  # -- enable leaderElect
+  leaderElectionEnable: true
+  # -- health probe bind address
+  healthProbeBindAddress: ":8081"
+  # -- webhook port
+  webhookPort: 9443
+  # -- metrics bind address
+  metricsBindAddress: ":8080"
+  # -- ip reserve max count
+  ipReserveMaxCount: 300
+  # -- ip reserve max time
+  ipReserveTime: 40m
+  # -- ip release period
+  ipReleasePeriod: 5s
+"""
+VALUES = {
+    "defaults": {},
+    "the original's values": yaml.safe_load(CAPO),
+    "feature off": {"ipReservation": {"enabled": False}},
+    "failing open": {
+        "ipReservation": {"failurePolicy": "Ignore", "calicoApiVersion": "projectcalico.org/v3"}
+    },
+    "one of each": {
+        "replicaCount": 1,
+        "config": {"leaderElectionEnable": False},
+        "controllers": {"replicaCount": 1},
+    },
+    "all the rest": {
+        "fullnameOverride": "gate",
+        "image": {"registry": "registry.example:5000/team", "tag": "v9"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "bindHost": "$(POD_IP)",
+        "config": {"labelSelector": {"matchLabels": {"app": "redis"}, "matchExpressions": []}},
+        "priorityClassName": "",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+        "nodeSelector": {"e": "f"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "podSecurityContext": None,
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "proxy:3128"}],
+        "ipReservation": {
+            "extraMatchConditions": [{"name": "not-mine", "expression": "request.name != 'mine'"}]
+        },
+    },
+}
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+Render = Callable[..., Objects]
+helm_needed = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
+    from lab import binaries
+
+    program = binaries.ensure("helm")["helm"]
+
+    def run(*arguments: str, values: dict[str, Any], certs: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [str(program), *arguments, "--namespace", "gate-system", "--values", "-"]
+        text = json.dumps(CERTS | values if certs else values)
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
+    def run(values: dict[str, Any] | None = None) -> Objects:
+        result = helm("template", "drawbridge", str(CHART), values=values or {})
+        assert result.returncode == 0, result.stderr
+        documents = [document for document in yaml.safe_load_all(result.stdout) if document]
+        objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+        assert len(objects) == len(documents), "two objects have one name"
+        return objects
+
+    return run
+
+
+def settings_in(objects: Objects) -> Settings:
+    (config,) = (document for (kind, _), document in objects.items() if kind == "ConfigMap")
+    return parse(config["data"]["config.yaml"])
+
+
+def pod_spec(objects: Objects, name: str) -> dict[str, Any]:
+    return objects["Deployment", name]["spec"]["template"]["spec"]
+
+
+def annotations(objects: Objects, name: str) -> dict[str, str]:
+    return objects["Deployment", name]["spec"]["template"]["metadata"]["annotations"]
+
+
+def registration(objects: Objects) -> dict[str, Any]:
+    (webhook,) = objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
+    return webhook
+
+
+# What needs no helm
+
+
+def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if (
+            isinstance(value, dict)
+            and value
+            and key not in ("resources", "podSecurityContext", "securityContext")
+        ):
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def described(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    for key, value in schema["properties"].items():
+        if "properties" in value:
+            assert value["additionalProperties"] is False, f"{path}{key} takes unknown values"
+            yield from described(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
+
+def default_values() -> dict[str, Any]:
+    return yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_schema_knows_exactly_the_values_there_are() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["additionalProperties"] is False
+    assert set(described(schema)) == {name for name, _ in leaves(default_values())} | {"global"}
+
+
+def test_the_readme_lists_exactly_the_values_there_are_with_their_defaults() -> None:
+    table = [line for line in (CHART / "README.md").read_text().splitlines() if line.startswith("| `")]
+    wanted = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in leaves(default_values())]
+    assert [line.rsplit(" | ", 1)[0] + " |" for line in table] == wanted
+
+
+# What is rendered
+
+
+@helm_needed
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+def test_the_chart_lints_strictly(helm: Callable, values: dict[str, Any]) -> None:
+    result = helm("lint", "--strict", str(CHART), values=values)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@helm_needed
+def test_the_chart_lints_without_any_values(helm: Callable) -> None:
+    assert helm("lint", "--strict", str(CHART), values={}, certs=False).returncode == 0
+
+
+@helm_needed
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+def test_two_renderings_are_identical(helm: Callable, values: dict[str, Any]) -> None:
+    first, second = (helm("template", "drawbridge", str(CHART), values=values).stdout for _ in range(2))
+    assert first == second != ""
+
+
+@helm_needed
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+def test_the_parts_fit_together(render: Render, values: dict[str, Any]) -> None:
+    objects = render(values)
+    pods = [d["spec"]["template"] for (kind, _), d in objects.items() if kind == "Deployment"]
+    ports = {port["name"] for pod in pods for port in pod["spec"]["containers"][0]["ports"]}
+    for (kind, name), document in objects.items():
+        assert "namespace" not in document["metadata"] or document["metadata"]["namespace"] == "gate-system"
+        if kind in ("Service", "PodDisruptionBudget"):
+            selector = document["spec"]["selector"]
+            selector = selector.get("matchLabels", selector)
+            assert any(selector.items() <= pod["metadata"]["labels"].items() for pod in pods), name
+        if kind == "Service":
+            assert {port["targetPort"] for port in document["spec"]["ports"]} <= ports
+        if kind in ("RoleBinding", "ClusterRoleBinding"):
+            assert (document["roleRef"]["kind"], document["roleRef"]["name"]) in objects
+            assert ("ServiceAccount", document["subjects"][0]["name"]) in objects
+    assert all(("ServiceAccount", pod["spec"]["serviceAccountName"]) in objects for pod in pods)
+    config = next(name for kind, name in objects if kind == "ConfigMap")
+    assert all({"name": "config", "configMap": {"name": config}} in pod["spec"]["volumes"] for pod in pods)
+
+
+@helm_needed
+def test_the_default_configuration_is_the_default_of_the_program(render: Render) -> None:
+    lease = {"resource_namespace": "gate-system"}
+    default = Settings()
+    expected = default.model_copy(
+        update={"leader_election": default.leader_election.model_copy(update=lease)}
+    )
+    assert settings_in(render()) == expected
+
+
+@helm_needed
+def test_the_values_of_the_original_mean_the_same(render: Render) -> None:
+    values = yaml.safe_load(CAPO.replace("300", "400").replace("40m", "1h").replace("9443", "10250"))
+    objects = render(values)
+    settings = settings_in(objects)
+    assert settings.ip_reservation.ip_reserve_max_count == 400
+    assert settings.ip_reservation.ip_reserve_time == 3600
+    assert settings.webhook.port == 10250
+    assert objects["Deployment", "drawbridge-webhook"]["spec"]["replicas"] == 3
+    ports = pod_spec(objects, "drawbridge-webhook")["containers"][0]["ports"]
+    assert ports[0] == {"name": "webhook", "containerPort": 10250}
+
+
+@helm_needed
+def test_every_value_of_the_feature_reaches_the_program(render: Render) -> None:
+    fields = {
+        "failurePolicy": "Ignore",
+        "calicoApiVersion": "crd.projectcalico.org/v1",
+        "giveBackAfter": "2m",
+        "skipWhenOwnerIsDeleted": False,
+        "segmentMaxEntries": 5,
+        "segmentMaxAge": "1m",
+    }
+    moved = {"ipReserveMaxCount": 1000000, "ipReserveTime": "1m", "ipReleasePeriod": "1s"}
+    selector = {"matchLabels": {"app": "1"}, "matchExpressions": []}
+    values = {"ipReservation": fields, "config": {**moved, "labelSelector": selector}}
+    expected = Settings.model_validate({"ipReservation": {**fields, **moved, "labelSelector": selector}})
+    assert settings_in(render(values)).ip_reservation == expected.ip_reservation
+
+
+@helm_needed
+def test_the_registration_is_narrow_and_spares_our_own_namespace(render: Render) -> None:
+    webhook = registration(render())
+    assert webhook["name"] == "ip-reservation.drawbridge.io"
+    assert webhook["clientConfig"] == {
+        "service": {
+            "name": "drawbridge-webhook",
+            "namespace": "gate-system",
+            "port": 443,
+            "path": "/validate/pods/ip-reservation",
+        },
+        "caBundle": "Q0E=",
+    }
+    assert [(rule["operations"], rule["resources"], rule["scope"]) for rule in webhook["rules"]] == [
+        (["DELETE"], ["pods"], "Namespaced"),
+        (["CREATE"], ["pods/eviction"], "Namespaced"),
+    ]
+    assert webhook["namespaceSelector"]["matchExpressions"] == [
+        {"key": "ip-reserve", "operator": "In", "values": ["enabled", "enable"]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gate-system"]},
+    ]
+    assert (webhook["failurePolicy"], webhook["timeoutSeconds"], webhook["sideEffects"]) == (
+        "Fail",
+        10,
+        "NoneOnDryRun",
+    )
+
+
+@helm_needed
+def test_further_match_conditions_are_added_to_ours(render: Render) -> None:
+    more = VALUES["all the rest"] | {"fullnameOverride": ""}
+    names = [condition["name"] for condition in registration(render(more))["matchConditions"]]
+    assert names[0] == "not-a-dry-run"
+    assert names[-1] == "not-mine"
+
+
+@helm_needed
+def test_failing_open_is_said_to_the_api_server_and_to_the_program(render: Render) -> None:
+    objects = render(VALUES["failing open"])
+    assert registration(objects)["failurePolicy"] == "Ignore"
+    assert settings_in(objects).ip_reservation.failure_policy == "Ignore"
+
+
+@helm_needed
+def test_a_feature_that_is_off_leaves_no_registration_and_no_rights(render: Render) -> None:
+    objects = render(VALUES["feature off"])
+    assert not [kind for kind, _ in objects if kind == "ValidatingWebhookConfiguration"]
+    assert objects["ClusterRole", "drawbridge-webhook"]["rules"] == []
+    (events,) = objects["ClusterRole", "drawbridge-controllers"]["rules"]
+    assert events["resources"] == ["events"]
+    assert settings_in(objects).ip_reservation.enabled is False
+
+
+def rights(objects: Objects, *roles: tuple[str, str]) -> dict[str, set[str]]:
+    return {
+        f"{group}/{resource}": set(rule["verbs"])
+        for role in roles
+        for rule in objects[role]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+OWNERS = {
+    "apps/statefulsets": {"get"},
+    "apps/replicasets": {"get"},
+    "apps/daemonsets": {"get"},
+    "batch/jobs": {"get"},
+}
+
+
+@helm_needed
+def test_the_webhook_has_no_right_that_it_does_not_need(render: Render) -> None:
+    reserve = {"get", "create", "patch"}
+    assert rights(render(), ("ClusterRole", "drawbridge-webhook")) == {
+        "/pods": {"get"},
+        "/namespaces": {"get"},
+        "projectcalico.org/ipreservations": reserve,
+        "crd.projectcalico.org/ipreservations": reserve,
+    }
+
+
+@helm_needed
+def test_the_controllers_have_no_right_that_they_do_not_need(render: Render) -> None:
+    objects = render()
+    follow, write = {"get", "list", "watch"}, {"create", "patch", "delete"}
+    assert rights(objects, ("ClusterRole", "drawbridge-controllers")) == OWNERS | {
+        "/pods": follow,
+        "/namespaces": follow,
+        "/events": {"create", "patch"},
+        "events.k8s.io/events": {"create", "patch"},
+        "projectcalico.org/ipreservations": follow | write,
+        "crd.projectcalico.org/ipreservations": follow | write,
+    }
+    assert objects["Role", "drawbridge-controllers"]["rules"] == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["drawbridge"],
+            "verbs": ["get", "update"],
+        },
+    ]
+    assert settings_in(objects).leader_election.resource_name == "drawbridge"
+
+
+@helm_needed
+@pytest.mark.parametrize("name", ["drawbridge-webhook", "drawbridge-controllers"])
+def test_the_pods_are_restricted_and_a_rollout_loses_none(render: Render, name: str) -> None:
+    objects = render()
+    spec = pod_spec(objects, name)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert objects["Deployment", name]["spec"]["strategy"]["rollingUpdate"] == {
+        "maxUnavailable": 0,
+        "maxSurge": 1,
+    }
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    budget = objects["PodDisruptionBudget", name]["spec"]
+    assert (budget["minAvailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+@helm_needed
+def test_a_terminating_webhook_server_has_time_to_drain(render: Render) -> None:
+    objects = render()
+    spec = pod_spec(objects, "drawbridge-webhook")
+    sleep = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    longest_request = registration(objects)["timeoutSeconds"]
+    assert sleep > 0
+    drain = settings_in(objects).webhook.drain_period
+    assert spec["terminationGracePeriodSeconds"] > sleep + drain + longest_request
+
+
+@helm_needed
+def test_the_bind_host_can_be_the_address_of_the_pod(render: Render) -> None:
+    env = pod_spec(render({"bindHost": "$(POD_IP)"}), "drawbridge-webhook")["containers"][0]["env"]
+    names = [variable["name"] for variable in env]
+    assert env[names.index("DRAWBRIDGE_BIND_HOST")]["value"] == "$(POD_IP)"
+    assert names.index("POD_IP") < names.index("DRAWBRIDGE_BIND_HOST")
+
+
+@helm_needed
+def test_what_is_given_for_all_pods_reaches_all_pods(render: Render) -> None:
+    objects = render(VALUES["all the rest"])
+    for name in ("gate-webhook", "gate-controllers"):
+        template = objects["Deployment", name]["spec"]["template"]
+        container = template["spec"]["containers"][0]
+        assert container["image"] == "registry.example:5000/team/drawbridge:v9"
+        assert template["metadata"]["annotations"]["a"] == "b"
+        assert template["metadata"]["labels"]["c"] == "d"
+        assert template["spec"]["nodeSelector"] == {"e": "f"}
+        assert template["spec"]["tolerations"] == [{"operator": "Exists"}]
+        assert template["spec"]["affinity"] == {"nodeAffinity": {}}
+        assert template["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+        assert "priorityClassName" not in template["spec"]
+        assert container["env"][-1] == {"name": "HTTPS_PROXY", "value": "proxy:3128"}
+
+
+@helm_needed
+def test_one_replica_has_no_budget_that_would_forbid_every_drain(render: Render) -> None:
+    assert not [name for kind, name in render(VALUES["one of each"]) if kind == "PodDisruptionBudget"]
+
+
+@helm_needed
+def test_pods_are_replaced_only_for_what_they_read_at_their_start(render: Render) -> None:
+    before = render()
+    followed = render({"config": {"ipReserveTime": "1m"}, "logging": {"level": "debug"}})
+    threads = render({"webhook": {"threads": 8}})
+    lease = render({"leaderElection": {"retryPeriod": "1s"}})
+    webhook, controllers = "drawbridge-webhook", "drawbridge-controllers"
+    assert before["Deployment", webhook] == followed["Deployment", webhook] == lease["Deployment", webhook]
+    assert before["Deployment", controllers] == followed["Deployment", controllers]
+    assert annotations(before, webhook) != annotations(threads, webhook)
+    assert annotations(before, controllers) != annotations(lease, controllers)
+
+
+@helm_needed
+def test_a_ca_bundle_may_be_given_as_pem(render: Render) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
+    certs = {"certs": {"existingSecret": "tls", "caBundle": f"{pem}\n"}}
+    bundle = registration(render(certs))["clientConfig"]["caBundle"]
+    assert base64.b64decode(bundle).decode() == pem
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param(
+            {"certs": {"caBundle": "x"}}, "certs.existingSecret is empty: with certs.mode", id="no Secret"
+        ),
+        pytest.param(
+            {"certs": {"existingSecret": "x"}}, "certs.caBundle is empty: with certs.mode", id="no CA"
+        ),
+        pytest.param(
+            {"config": {"leaderElectionEnable": False}},
+            "config.leaderElectionEnable is false: 2 controllers would all lead",
+            id="two leaders",
+        ),
+        pytest.param({"config": {"ipReserveTme": "40m"}}, "ipReserveTme", id="a slip of the pen"),
+        pytest.param({"config": {"ipReserveTime": "40x"}}, "/config/ipReserveTime", id="no duration"),
+        pytest.param(
+            {"ipReservation": {"failurePolicy": "fail"}}, "/ipReservation/failurePolicy", id="no policy"
+        ),
+        pytest.param({"replicaCount": 0}, "/replicaCount", id="no server"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(
+    helm: Callable, values: dict[str, Any], message: str
+) -> None:
+    result = helm("template", "drawbridge", str(CHART), values=values)
+    assert result.returncode != 0
+    assert message in result.stderr
