@@ -1,0 +1,9 @@
+"""What keeps an address from being reserved."""
+
+
+class NotReserved(Exception):
+    """The reservation could not be made durable in time; the message says why."""
+
+
+class NotServed(Exception):
+    """The cluster serves IPReservation in none of the groups that may be used."""

@@ -1,0 +1,162 @@
+"""A segment is one IPReservation that Drawbridge owns: its addresses, and a record of why each is held.
+
+Calico reads ``spec.reservedCIDRs``; the records stand in an annotation of the same object, so that one
+atomic write says both. Only canonical ``a.b.c.d/32`` and ``/128`` are ever written, none twice: a malformed
+entry in any IPReservation makes most Calico versions refuse an address to every pod of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from typing import Any
+
+import msgspec
+
+from kube.objects import ObjectMeta, Value
+
+KIND = "IPReservation"
+RECORDS = "drawbridge.io/reservations"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "drawbridge"
+
+
+class Record(Value, frozen=True):
+    """Why one address is held.
+
+    *at* is when it was reserved, *asked* when its pod's deletion or eviction was last admitted, *ended* when
+    its pod was first seen gone: the hold counts from there. *late* says that the pod never passed admission.
+    """
+
+    cidr: str
+    at: datetime
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+    node: str = ""
+    owner: str = ""
+    reason: str = ""
+    late: bool = False
+    asked: datetime | None = None
+    ended: datetime | None = None
+
+    @property
+    def last_asked(self) -> datetime:
+        return self.asked or self.at
+
+
+class ReservationSpec(Value, frozen=True):
+    reserved_cidrs: list[str] = msgspec.field(default_factory=list, name="reservedCIDRs")
+
+
+class IPReservation(Value, frozen=True):
+    """An IPReservation, ours or somebody else's, as the API server serves it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReservationSpec = ReservationSpec()
+
+    @property
+    def ours(self) -> bool:
+        return self.metadata.labels.get(MANAGED_BY) == MANAGER
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """One record per reserved address, whatever hands have edited.
+
+        An address without a record counts from the object's creation and from no pod, so that it is
+        released in its time; a record without an address holds nothing and is passed over.
+        """
+        known = {record.cidr: record for record in _decode(self.metadata.annotations.get(RECORDS, "[]"))}
+        valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]
+        unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
+        return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
+
+    @property
+    def malformed(self) -> tuple[str, ...]:
+        """The entries that Calico cannot parse."""
+        return tuple(entry for entry in self.spec.reserved_cidrs if not _parses(entry))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a segment may grow: entries, and bytes of its records (an object's annotations may have 256 KiB)."""
+
+    entries: int = 256
+    size: int = 128 * 1024
+
+
+def host_cidr(address: str) -> str:
+    """The canonical CIDR of one address; ValueError for what is no IP address."""
+    if cidr := canonical(address):
+        return cidr
+    raise ValueError(f"{address!r} is not an IP address")
+
+
+def canonical(entry: str) -> str | None:
+    """*entry* as we would have written it, or None when it is not one address."""
+    try:
+        network = ip_network(entry)
+    except ValueError:
+        return None
+    if "%" in entry:  # Python knows scope ids, Calico's parser does not
+        return None
+    return network.with_prefixlen if network.num_addresses == 1 else None
+
+
+def append(
+    held: Sequence[Record], new: Sequence[Record], limits: Limits
+) -> tuple[Sequence[Record], Sequence[Record]]:
+    """*held* with as many of *new* as the limits allow, and those that are left over.
+
+    For the same pod the first reservation stays and only notes that it was asked for again; another pod that
+    held the address since takes its place.
+    """
+    by_cidr = {record.cidr: record for record in held}
+    size = len(_encode(held))
+    for position, record in enumerate(new):
+        size += len(_encode([record]))
+        full = record.cidr not in by_cidr and len(by_cidr) >= limits.entries
+        if by_cidr and (full or size > limits.size):
+            return tuple(by_cidr.values()), new[position:]
+        by_cidr[record.cidr] = _again(by_cidr.get(record.cidr), record)
+    return tuple(by_cidr.values()), ()
+
+
+def body(records: Iterable[Record]) -> dict[str, Any]:
+    """The part of an IPReservation that says *records*: a merge patch, and the core of a new object."""
+    unique = {record.cidr: record for record in records}
+    return {
+        "metadata": {"annotations": {RECORDS: _encode(unique.values()).decode()}},
+        "spec": {"reservedCIDRs": list(unique)},
+    }
+
+
+def _again(held: Record | None, record: Record) -> Record:
+    if held is None or held.uid != record.uid:
+        return record
+    return msgspec.structs.replace(held, asked=record.at, ended=None)
+
+
+def _parses(entry: str) -> bool:
+    try:
+        ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _encode(records: Iterable[Record]) -> bytes:
+    return _ENCODER.encode(list(records))
+
+
+def _decode(annotation: str) -> list[Record]:
+    try:
+        return _DECODER.decode(annotation)
+    except msgspec.MsgspecError:
+        return []
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(list[Record])

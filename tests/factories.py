@@ -1,0 +1,66 @@
+"""The smallest valid objects, with overrides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
+from kube.objects import Pod
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def ago(**delta: float) -> datetime:
+    return NOW - timedelta(**delta)
+
+
+def raw_pod(
+    name: str = "redis-0", *, namespace: str = "redis", ip: str = "10.0.0.1", **parts: Any
+) -> dict[str, Any]:
+    """A running pod of a StatefulSet as the API server sends it; *parts* are merged into metadata, spec and status."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-{name}",
+        "labels": {"statefulset.kubernetes.io/pod-name": name},
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "name": "redis",
+                "uid": "uid-redis",
+                "controller": True,
+            }
+        ],
+    }
+    status = {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]} if ip else {"phase": "Pending"}
+    return {
+        "metadata": metadata | parts.get("metadata", {}),
+        "spec": {"nodeName": "node-1"} | parts.get("spec", {}),
+        "status": status | parts.get("status", {}),
+    }
+
+
+def pod(name: str = "redis-0", **parts: Any) -> Pod:
+    return msgspec.convert(raw_pod(name, **parts), Pod, strict=False)
+
+
+def record(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
+    return Record(
+        **({"cidr": cidr, "at": ago(minutes=5), "namespace": "redis", "uid": "uid-redis-0"} | fields)
+    )
+
+
+def segment(
+    *records: Record, name: str = "drawbridge-a", version: str = "1", ours: bool = True
+) -> IPReservation:
+    raw = body(records)
+    raw["metadata"] |= {
+        "name": name,
+        "resourceVersion": version,
+        "labels": {MANAGED_BY: MANAGER} if ours else {},
+    }
+    return msgspec.convert(raw, IPReservation)

@@ -1,0 +1,208 @@
+"""The ledger: durable before it answers, many callers in one write, nothing lost under faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from msgspec.structs import replace
+
+from calico.errors import NotReserved, NotServed
+from calico.ledger import Ledger
+from calico.segment import Limits, Record
+from kube.errors import Forbidden, ServerError, Unreachable
+from tests.factories import record
+from tests.fakes import FakeClock, FakeReservations
+
+
+def ledger(store: FakeReservations, **options: object) -> Ledger:
+    return Ledger(store, "pod-a", **({"pause": lambda seconds: None} | options))  # type: ignore[arg-type]
+
+
+def soon() -> float:
+    return time.monotonic() + 10
+
+
+def numbered(n: int) -> Record:
+    return record(f"10.0.{n // 250}.{n % 250}/32", uid=f"uid-{n}")
+
+
+def test_a_reservation_stands_when_reserve_returns() -> None:
+    store = FakeReservations()
+
+    ledger(store).reserve([record("10.0.0.1/32"), record("fd00::1/128")], soon())
+
+    assert store.held == ["10.0.0.1/32", "fd00::1/128"]
+    assert all(name.startswith("drawbridge-pod-a-") for name in store.objects)
+
+
+def test_callers_that_come_during_a_write_share_the_next_one() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold_the_first(verb: str, name: str) -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    store = FakeReservations(hold_the_first)
+    subject = ledger(store)
+    with ThreadPoolExecutor(64) as pool:
+        first = pool.submit(subject.reserve, [numbered(0)], soon())
+        assert entered.wait(10)
+        others = [pool.submit(subject.reserve, [numbered(n)], soon()) for n in range(1, 64)]
+        while subject._tickets.qsize() < 63:
+            threading.Event().wait(0.001)
+        go_on.set()
+        for each in (first, *others):
+            each.result(timeout=10)
+
+    assert len(store.held) == 64
+    assert store.writes == 2
+
+
+def test_what_somebody_else_changed_meanwhile_is_read_again_and_kept() -> None:
+    store = FakeReservations()
+    subject = ledger(store)
+    subject.reserve([numbered(1), numbered(2)], soon())
+    (current,) = store.list()
+    store.write(current, [numbered(2)])  # the leader released one
+
+    subject.reserve([numbered(3)], soon())
+
+    assert store.held == [numbered(2).cidr, numbered(3).cidr]
+
+
+def test_a_deleted_segment_is_followed_by_a_new_one() -> None:
+    store = FakeReservations()
+    subject = ledger(store)
+    subject.reserve([numbered(1)], soon())
+    store.objects.clear()
+
+    subject.reserve([numbered(2)], soon())
+
+    assert store.held == [numbered(2).cidr]
+
+
+def test_an_answer_lost_after_the_segment_was_created_creates_no_second_one() -> None:
+    store = FakeReservations()
+    create = store.create
+
+    def create_and_lose_the_answer(*args: object, **kwargs: object) -> object:
+        store.create = create  # type: ignore[method-assign]
+        create(*args, **kwargs)  # type: ignore[arg-type]
+        raise Unreachable("reset")
+
+    store.create = create_and_lose_the_answer  # type: ignore[method-assign,assignment]
+    ledger(store).reserve([numbered(1)], soon())
+
+    assert len(store.objects) == 1
+    assert store.held == [numbered(1).cidr]
+
+
+@pytest.mark.parametrize(
+    "error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")], ids=lambda e: type(e).__name__
+)
+def test_a_passing_fault_is_tried_again(error: Exception) -> None:
+    faults = [error] * 3
+
+    def fail(verb: str, name: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    store = FakeReservations(fail)
+    ledger(store).reserve([numbered(1)], soon())
+
+    assert store.held == [numbered(1).cidr]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico")],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_lasting_fault_is_told_at_once_and_the_next_call_tries_anew(error: Exception) -> None:
+    faults = [error]
+
+    def fail(verb: str, name: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    store = FakeReservations(fail)
+    subject = ledger(store)
+    with pytest.raises(NotReserved, match=r"could not be written: .*(no rights|no Calico)"):
+        subject.reserve([numbered(1)], soon())
+    subject.reserve([numbered(2)], soon())
+
+    assert store.held == [numbered(2).cidr]
+
+
+def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hang(verb: str, name: str) -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    store = FakeReservations(hang)
+    subject = ledger(store)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
+        assert entered.wait(10)
+        with pytest.raises(NotReserved, match="within the deadline"):
+            subject.reserve([numbered(2)], time.monotonic() + 0.05)
+        go_on.set()
+        hanging.result(timeout=10)
+    subject.reserve([numbered(3)], soon())
+
+    assert store.held == [numbered(1).cidr, numbered(3).cidr]
+
+
+def test_a_fault_that_lasts_until_the_deadline_is_told() -> None:
+    clock = FakeClock()
+
+    def always_down(verb: str, name: str) -> None:
+        clock.advance(1)
+        raise Unreachable("connection refused")
+
+    subject = ledger(FakeReservations(always_down), clock=clock)
+
+    with pytest.raises(NotReserved, match="connection refused"):
+        subject.reserve([numbered(1)], clock() + 5)
+
+
+def test_a_full_segment_is_followed_by_a_new_one() -> None:
+    store = FakeReservations()
+    subject = ledger(store, limits=lambda: Limits(entries=10))
+    for start in range(0, 35, 7):
+        subject.reserve([numbered(n) for n in range(start, start + 7)], soon())
+
+    assert len(store.held) == 35
+    assert max(len(each.records) for each in store.objects.values()) <= 10
+    assert len(store.objects) == 4
+
+
+def test_an_aged_segment_is_followed_by_a_new_one() -> None:
+    store, clock = FakeReservations(), FakeClock()
+    subject = ledger(store, clock=clock, max_age=lambda: 600.0)
+    for n in range(3):
+        subject.reserve([numbered(n)], clock() + 10)
+        clock.advance(400)
+
+    assert sorted(len(each.records) for each in store.objects.values()) == [1, 2]
+
+
+def test_labels_that_others_wrote_stay() -> None:
+    store = FakeReservations()
+    subject = ledger(store)
+    subject.reserve([numbered(1)], soon())
+    (current,) = store.list()
+    store.put(
+        replace(
+            current, metadata=replace(current.metadata, labels=current.metadata.labels | {"team": "redis"})
+        )
+    )
+
+    subject.reserve([numbered(2)], soon())
+
+    assert [each.metadata.labels["team"] for each in store.list()] == ["redis"]

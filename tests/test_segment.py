@@ -1,0 +1,124 @@
+"""A segment as a value: what is written, what is read back, and what its limits keep out."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calico.segment import RECORDS, IPReservation, Limits, append, body, canonical, host_cidr
+from kube.objects import ObjectMeta
+from tests.factories import NOW, ago, record, segment
+
+addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
+
+
+@given(st.lists(addresses))
+def test_what_is_written_is_canonical_unique_and_read_back_as_it_was(many: list[str]) -> None:
+    records = [record(host_cidr(address), uid=address) for address in many]
+
+    written = body(records)["spec"]["reservedCIDRs"]
+    read = segment(*records)
+
+    assert len(set(written)) == len(written)
+    assert all(ip_network(cidr).num_addresses == 1 and str(ip_network(cidr)) == cidr for cidr in written)
+    assert {each.cidr for each in read.records} == {host_cidr(address) for address in many}
+
+
+@pytest.mark.parametrize(
+    "junk", ["", "10.0.0.300", "010.0.0.1", "10.0.0.1/33", "10.0.0.0/24", "redis-0", "fe80::1%eth0"]
+)
+def test_what_is_no_single_address_is_never_made_a_cidr(junk: str) -> None:
+    with pytest.raises(ValueError, match="is not an IP address"):
+        host_cidr(junk)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("10.0.0.1", "10.0.0.1/32"),
+        ("10.0.0.1/32", "10.0.0.1/32"),
+        ("FD00::0001", "fd00::1/128"),
+        ("10.0.0.0/30", None),
+    ],
+)
+def test_canonical(entry: str, expected: str | None) -> None:
+    assert canonical(entry) == expected
+
+
+def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request() -> None:
+    first, second = record(at=ago(minutes=5)), record(at=NOW)
+
+    held, left = append([first], [second], Limits())
+
+    assert not left
+    assert held == (replace(first, asked=NOW),)
+
+
+def test_another_pod_with_the_same_address_takes_the_place_of_the_first() -> None:
+    later = record(uid="another", at=NOW)
+
+    held, _ = append([record()], [later], Limits())
+
+    assert held == (later,)
+
+
+def test_an_address_asked_for_again_has_not_ended() -> None:
+    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], Limits())
+
+    assert held[0].ended is None
+
+
+@given(st.lists(addresses, unique=True, max_size=30), st.integers(1, 10))
+def test_nothing_is_lost_and_no_segment_grows_over_its_entries(many: list[str], entries: int) -> None:
+    left, segments = [record(host_cidr(address), uid=address) for address in many], []
+    while left:
+        held, left = append((), left, Limits(entries=entries))
+        assert len(held) <= entries
+        segments.append(held)
+
+    assert [each.cidr for held in segments for each in held] == [host_cidr(address) for address in many]
+
+
+def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> None:
+    many = [record(f"10.0.0.{n}/32", pod="p" * 250) for n in range(100)]
+
+    held, left = append((), many, Limits(size=10_000))
+
+    assert held
+    assert len(held) + len(left) == 100
+    assert len(body(held)["metadata"]["annotations"][RECORDS]) <= 10_000
+
+
+def test_a_full_segment_still_takes_a_pod_that_it_holds() -> None:
+    held, left = append([record()], [record(at=NOW)], Limits(entries=1))
+
+    assert (len(held), len(left)) == (1, 0)
+
+
+def test_an_address_without_a_record_counts_from_the_creation_of_its_object() -> None:
+    edited = IPReservation(
+        ObjectMeta(annotations={RECORDS: "not json"}, creation_timestamp=ago(hours=1)),
+        msgspec.convert({"reservedCIDRs": ["10.0.0.9/32"]}, type=type(segment().spec)),
+    )
+
+    assert [(each.cidr, each.at, each.uid) for each in edited.records] == [("10.0.0.9/32", ago(hours=1), "")]
+
+
+def test_a_record_whose_address_was_taken_out_by_hand_holds_nothing() -> None:
+    both = segment(record("10.0.0.1/32"), record("10.0.0.2/32"))
+    edited = replace(both, spec=replace(both.spec, reserved_cidrs=["10.0.0.2/32"]))
+
+    assert [each.cidr for each in edited.records] == ["10.0.0.2/32"]
+
+
+def test_entries_that_stop_calico_are_named() -> None:
+    foreign = replace(
+        segment(), spec=replace(segment().spec, reserved_cidrs=["10.0.0.1/30", "10.0.0.1-5", "10.0.0.1/33"])
+    )
+
+    assert foreign.malformed == ("10.0.0.1-5", "10.0.0.1/33")
