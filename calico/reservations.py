@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from calico.errors import NotServed
@@ -25,10 +25,15 @@ class Store(Protocol):
 
 
 class Reservations:
-    """Every write is guarded by the resourceVersion it was decided on: Conflict means look again."""
+    """Every write is guarded by the resourceVersion it was decided on: Conflict means look again.
 
-    def __init__(self, client: Client, api_version: str = AUTO) -> None:
-        self._client = client
+    *before_write* is called ahead of each write, and may forbid it by raising.
+    """
+
+    def __init__(
+        self, client: Client, api_version: str = AUTO, *, before_write: Callable[[], None] = lambda: None
+    ) -> None:
+        self._client, self._before_write = client, before_write
         self._candidates = [_resource(each) for each in (GROUPS if api_version == AUTO else (api_version,))]
         self._found: Resource | None = None
 
@@ -49,6 +54,7 @@ class Reservations:
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:
         resource = self.resource()
+        self._before_write()
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
         new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER}}
         try:
@@ -59,12 +65,14 @@ class Reservations:
 
     def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:
         """Make *segment* hold exactly *records*; what others wrote into its metadata stays."""
+        self._before_write()
         change = body(records)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         name = segment.metadata.name
         return self._client.patch(self.resource(), name, change, type=IPReservation, timeout=timeout)
 
     def delete(self, segment: IPReservation) -> None:
+        self._before_write()
         self._client.delete(
             self.resource(), segment.metadata.name, resource_version=segment.metadata.resource_version
         )

@@ -1,4 +1,4 @@
-"""Whatever goes wrong between us and the API server is one of these, so that callers need no other library's errors.
+"""Whatever goes wrong between us and the API server is one of these errors.
 
 ::
 

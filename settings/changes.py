@@ -13,6 +13,8 @@ NEEDS_RESTART = (
     "webhook.certDir",
     "webhook.threads",
     "leaderElection.",
+    "ipReservation.enabled",
+    "ipReservation.calicoApiVersion",
 )
 """Used once, when a process starts: fields, or sections where it ends in a dot."""
 

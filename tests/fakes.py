@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, ReservationSpec, body
+from kube.client import Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.objects import Namespace, ObjectMeta, Pod
 
@@ -35,6 +36,9 @@ class FakeReservations:
         self.before = before
         self._version = 0
         self._lock = threading.Lock()
+
+    def resource(self) -> Resource:
+        return Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
 
     def list(self) -> list[IPReservation]:
         self.before("list", "")

@@ -414,11 +414,14 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(render: Render
     followed = render({"config": {"ipReserveTime": "1m"}, "logging": {"level": "debug"}})
     threads = render({"webhook": {"threads": 8}})
     lease = render({"leaderElection": {"retryPeriod": "1s"}})
+    calico = render({"ipReservation": {"calicoApiVersion": "projectcalico.org/v3"}})
     webhook, controllers = "drawbridge-webhook", "drawbridge-controllers"
     assert before["Deployment", webhook] == followed["Deployment", webhook] == lease["Deployment", webhook]
     assert before["Deployment", controllers] == followed["Deployment", controllers]
     assert annotations(before, webhook) != annotations(threads, webhook)
     assert annotations(before, controllers) != annotations(lease, controllers)
+    assert annotations(before, webhook) != annotations(calico, webhook)
+    assert annotations(before, controllers) != annotations(calico, controllers)
 
 
 @helm_needed

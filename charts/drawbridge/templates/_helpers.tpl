@@ -111,8 +111,8 @@ topologySpreadConstraints:
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-- name: NODE_NAME
-  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: DRAWBRIDGE_CONFIG
   value: /etc/drawbridge/config/config.yaml
 - name: DRAWBRIDGE_BIND_HOST

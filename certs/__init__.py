@@ -1,0 +1,1 @@
+"""Certificates: issued for our own names, and served without a restart."""

@@ -1,0 +1,112 @@
+"""Serve the certificate that is on disk now, and the last good one while what is there is torn or wrong."""
+
+import os
+import ssl
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from certs.issue import not_after
+
+log = structlog.stdlib.get_logger(__name__)
+
+NOT_AFTER = Gauge(
+    "drawbridge_serving_cert_not_after_timestamp_seconds",
+    "When the certificate that is served ends, as a Unix time.",
+)
+RELOADS = Counter(
+    "drawbridge_serving_cert_reload_total",
+    "Times the serving certificate was read because its files had changed, by result.",
+    ["result"],
+)
+
+Identity = tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A good pair, ready for handshakes."""
+
+    context: ssl.SSLContext
+    not_after: datetime
+
+
+class ServingPair:
+    """The TLS server context of a certificate file and a key file, read again whenever either changes."""
+
+    def __init__(self, certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
+        self._files = (Path(certificate), Path(key))
+        self._lock = threading.Lock()
+        self._seen: Identity | None = None
+        self._served: Served | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """The context for the next handshake: two stat calls when nothing changed.
+
+        Raises OSError or ValueError (ssl.SSLError is an OSError) when there has never been a good pair.
+        """
+        return self._current().context
+
+    def problem(self, at: datetime) -> str | None:
+        """Why clients would refuse what is served at that time; None when they would not."""
+        try:
+            end = self._current().not_after
+        except (OSError, ValueError) as error:
+            return f"no serving certificate could be read: {error}"
+        return f"the serving certificate ended on {end.isoformat()}" if at > end else None
+
+    def _current(self) -> Served:
+        identity, served = self._identity(), self._served
+        if served is not None and identity == self._seen:
+            return served
+        with self._lock:
+            if self._served is None or identity != self._seen:
+                self._served = self._read()
+                self._seen = identity
+            return self._served
+
+    def _read(self) -> Served:
+        """What is on disk if that is good, else the last good one; raises only when there is none."""
+        try:
+            served = load(*self._files)
+        except (OSError, ValueError) as error:
+            RELOADS.labels("failure").inc()
+            if self._served is None:
+                raise
+            log.error("serving certificate refused, the last good one stays", error=str(error))
+            return self._served
+        NOT_AFTER.set(served.not_after.timestamp())
+        RELOADS.labels("success").inc()
+        log.info("serving certificate read", not_after=served.not_after.isoformat())
+        return served
+
+    def _identity(self) -> Identity | None:
+        try:
+            return tuple(_identity(file.stat()) for file in self._files)
+        except OSError:
+            return None
+
+
+def load(certificate: Path, key: Path) -> Served:
+    """Read a pair; raises OSError or ValueError, in words that name the files."""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # HTTP/2 would put all of an API server's calls on one connection, and so on one replica.
+        context.set_alpn_protocols(["http/1.1"])
+        end = not_after(certificate.read_bytes())
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise ValueError(f"{certificate} and {key} are not a pair: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{certificate} is not a PEM certificate: {error}") from error
+    return Served(context, end)
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
+    # The change time also tells of a file that has only been made readable.
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size

@@ -1,0 +1,1 @@
+"""What finishes the work behind the gates: one leader, a reconciler for each feature."""

@@ -1,0 +1,124 @@
+"""Run every feature's controllers, as the one leader among the replicas."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import structlog
+
+from controllers.ip_reservation import feature as ip_reservation
+from kube.client import Client
+from kube.errors import KubeError
+from kube.events import Recorder, Regarding
+from kube.lease import LeaderLease, LeadershipLost, Times
+from settings import LeaderElection, Settings, SettingsError, SettingsFile, config_path
+from telemetry import logs
+from telemetry.http import serve_health, serve_metrics
+
+log = structlog.get_logger(__name__)
+
+Lead = Callable[[threading.Event, Callable[[], None]], None]
+
+
+def main() -> int:
+    """The exit code: 0 after SIGTERM, 1 when leadership was lost, 2 when there is nothing to start with."""
+    stop = stop_on_signals()
+    try:
+        client = Client.from_environment()
+        recorder = Recorder(client, "drawbridge-controllers")
+        settings = SettingsFile(config_path(), on_change=follow, on_refused=partial(tell_refusal, recorder))
+    except (SettingsError, KubeError) as error:
+        print(f"the controllers cannot start:\n{error}", file=sys.stderr)
+        return 2
+    logs.configure(settings.current.logging.level)
+    with beside(settings, recorder, stop):
+        try:
+            run(client, settings, recorder, stop)
+        except LeadershipLost as error:
+            log.error("exiting, to start anew as a follower", error=str(error))
+            return 1
+    return 0
+
+
+@contextmanager
+def beside(settings: SettingsFile, recorder: Recorder, stop: threading.Event) -> Iterator[None]:
+    """Health, metrics, Events and following the configuration, for as long as the block runs."""
+    now = settings.current
+    with ExitStack() as closing:
+        closing.callback(recorder.close)
+        health = serve_health(now.health.health_probe_bind_address, live=lambda: None, ready=lambda: None)
+        closing.callback(health.close)
+        closing.callback(serve_metrics(now.metrics.bind_address).close)
+        threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
+        yield
+
+
+def run(client: Client, settings: SettingsFile, recorder: Recorder, stop: threading.Event) -> None:
+    election = settings.current.leader_election
+    features = features_of(client, settings, recorder)
+    if not election.leader_elect:
+        lead_all(features, lambda: None, stop)
+        return
+    lease = lease_of(client, election)
+    lease.run(stop, partial(lead_all, features, lease.check))
+
+
+def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> list[Lead]:
+    """The enabled ones; to enable another takes a restart, which the chart sees to."""
+    if not settings.current.ip_reservation.enabled:
+        return []
+    return [partial(ip_reservation.lead, client, lambda: settings.current.ip_reservation, recorder)]
+
+
+def lead_all(features: list[Lead], check: Callable[[], None], stop: threading.Event) -> None:
+    """Each feature in a thread of its own until *stop*; when one breaks all end, and its error is raised."""
+    with ThreadPoolExecutor(max_workers=len(features) + 1, thread_name_prefix="feature") as pool:
+        work = [pool.submit(feature, stop, check) for feature in features]
+        stopped = pool.submit(_wait_for, stop)
+        wait([*work, stopped], return_when=FIRST_COMPLETED)
+        stop.set()
+    for each in work:
+        each.result()
+
+
+def _wait_for(stop: threading.Event) -> None:
+    stop.wait()
+
+
+def lease_of(client: Client, election: LeaderElection) -> LeaderLease:
+    # A restarted container has the pod's name, too; it must not take itself for its predecessor.
+    identity = f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
+    times = Times(election.lease_duration, election.renew_deadline, election.retry_period)
+    return LeaderLease(client, election.resource_name, election.resource_namespace, identity, times=times)
+
+
+def follow(_old: Settings, new: Settings) -> None:
+    logs.set_level(new.logging.level)
+
+
+def tell_refusal(recorder: Recorder, error: SettingsError) -> None:
+    recorder.event(
+        Regarding.pod(*(os.environ.get(name, "") for name in ("POD_NAMESPACE", "POD_NAME", "POD_UID"))),
+        "ConfigurationRefused",
+        f"The last good configuration stays: {error}",
+        type="Warning",
+    )
+
+
+def stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

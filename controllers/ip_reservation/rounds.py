@@ -1,0 +1,128 @@
+"""The leader's round over all segments: note which pods ended, release what is due, report what is held."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation.release import Cause, Change, Life, life_of, may_be_given_back, plan
+from kube.errors import Conflict, NotFound
+from kube.events import Recorder, Regarding
+from kube.objects import Pod
+from kube.reflector import Reflector
+from settings import IPReservationSettings
+
+HELD = Gauge("ip_reserve_count", "Addresses held in reservations of ours.")
+HELD_MAX = Gauge("ip_reserve_count_max", "ipReserveMaxCount: how many addresses of gone pods may be held.")
+# A gauge that only grows: the original's name has no _total, which a counter would get.
+EVICTED = Gauge(
+    "ip_reserve_evictions_count", "Addresses released early because more than ipReserveMaxCount were held."
+)
+RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
+SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
+MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
+
+log = structlog.get_logger(__name__)
+
+
+ReadPod = Callable[[str, str], Pod]
+"""Reads a pod, by namespace and name, from the API server itself; raises NotFound."""
+
+
+class Rounds:
+    def __init__(
+        self,
+        segments: Reflector[IPReservation],
+        pods: Reflector[Pod],
+        reservations: Reservations,
+        *,
+        read_pod: ReadPod,
+        settings: Callable[[], IPReservationSettings],
+        recorder: Recorder,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._segments, self._pods, self._reservations = segments, pods, reservations
+        self._read_pod, self._settings, self._recorder, self._now = read_pod, settings, recorder, now
+
+    def reconcile(self, _key: str) -> float:
+        settings, now = self._settings(), self._now()
+        everything = self._segments.list()
+        ours = [segment for segment in everything if segment.ours]
+        lives = self._lives([record for segment in ours for record in segment.records], settings, now)
+        for change in plan(ours, lives, settings, now):
+            self._apply(change)
+        self._report(ours, settings)
+        self._report_malformed(everything)
+        return settings.ip_release_period
+
+    def _lives(
+        self, records: Iterable[Record], settings: IPReservationSettings, now: datetime
+    ) -> dict[str, Life]:
+        lives = {}
+        for record in records:
+            life = life_of(next(iter(self._pods.by_index("uid", record.uid)), None))
+            # Giving back is the one decision that a stale cache could turn into a lost address.
+            lives[record.uid] = (
+                self._life_now(record) if may_be_given_back(record, life, settings, now) else life
+            )
+        return lives
+
+    def _life_now(self, record: Record) -> Life:
+        try:
+            pod = self._read_pod(record.namespace, record.pod)
+        except NotFound:
+            return Life.GONE
+        return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+    def _apply(self, change: Change) -> None:
+        try:
+            if change.kept:
+                self._reservations.write(change.segment, change.kept, timeout=5.0)
+            else:
+                self._reservations.delete(change.segment)
+        except (Conflict, NotFound):
+            return  # somebody wrote meanwhile: the next round sees it
+        self._tell(change.segment, change.released)
+
+    def _tell(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
+        for record, cause in released:
+            RELEASED.labels(cause).inc()
+            log.info(
+                "address released", cidr=record.cidr, cause=cause, pod=f"{record.namespace}/{record.pod}"
+            )
+            if cause is Cause.GIVEN_BACK:
+                self._recorder.event(
+                    Regarding.pod(record.namespace, record.pod, record.uid),
+                    "IPGivenBack",
+                    "The pod lives on, its deletion was refused: its address is no longer reserved",
+                )
+        if early := Tally(cause for _, cause in released)[Cause.COUNT]:
+            EVICTED.inc(early)
+            self._recorder.event(
+                Regarding.of(segment, self._reservations.resource(), "IPReservation"),
+                "IPReleasedEarly",
+                "Addresses are released before ipReserveTime because more than ipReserveMaxCount are held",
+                type="Warning",
+            )
+
+    def _report(self, ours: Sequence[IPReservation], settings: IPReservationSettings) -> None:
+        HELD.set(len({record.cidr for segment in ours for record in segment.records}))
+        HELD_MAX.set(settings.ip_reserve_max_count)
+        SEGMENTS.set(len(ours))
+
+    def _report_malformed(self, everything: Sequence[IPReservation]) -> None:
+        MALFORMED.set(sum(len(each.malformed) for each in everything))
+        for reservation in everything:
+            for entry in reservation.malformed:
+                self._recorder.event(
+                    Regarding.of(reservation, self._reservations.resource(), "IPReservation"),
+                    "MalformedReservation",
+                    f"Entry {entry!r} is no CIDR: most Calico versions then give no pod an address; remove it",
+                    type="Warning",
+                )

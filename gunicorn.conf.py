@@ -1,0 +1,68 @@
+"""The webhook server as it is run: one process, TLS, our worker, and a drain before its end."""
+
+import os
+import sys
+
+from gunicorn.glogging import Logger
+
+from settings import SettingsError, config_path, load
+from telemetry import logs
+from telemetry.http import listen_address
+from webhook.worker import WebhookWorker
+
+# Handshakes and refusals go through the pool, too, when all requests that may be in work are.
+SPARE_THREADS = 4
+# The longest that an API server may wait for one answer, and a little for the last bytes.
+LONGEST_REQUEST, LEEWAY = 30, 5
+
+
+class RootLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's own messages go where all others go."""
+
+    def setup(self, cfg: object) -> None:
+        super().setup(cfg)
+        for logger in (self.error_log, self.access_log):
+            logger.handlers.clear()
+            logger.propagate = True
+
+
+try:
+    _settings = load(config_path())
+except SettingsError as error:
+    sys.exit(f"{config_path()} cannot be used:\n{error}")
+
+logs.configure(_settings.logging.level)
+logger_class = RootLogger
+loglevel = _settings.logging.level
+
+_host, _port = listen_address(f":{_settings.webhook.port}")
+bind = f"[{_host}]:{_port}" if ":" in _host else f"{_host}:{_port}"
+certfile = os.path.join(_settings.webhook.cert_dir, "tls.crt")
+keyfile = os.path.join(_settings.webhook.cert_dir, "tls.key")
+
+worker_class = WebhookWorker
+workers = 1
+threads = _settings.webhook.threads + SPARE_THREADS
+worker_connections = threads + 512
+backlog = 512
+# The API server keeps idle connections for 90 s: it, not we, must be the one to close them.
+keepalive = 95
+timeout = 30
+graceful_timeout = int(_settings.webhook.drain_period) + LONGEST_REQUEST + LEEWAY
+limit_request_fields = 50
+control_socket_disable = True
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - the heartbeat file
+
+
+def post_worker_init(worker: WebhookWorker) -> None:
+    # Imported here, in the worker: the configuration itself is read in the process that forks.
+    import wsgi
+    from webhook.beside import Beside
+
+    worker.drain_period = _settings.webhook.drain_period
+    worker.beside = Beside(worker, wsgi.settings)
+
+
+def worker_exit(_server: object, worker: WebhookWorker) -> None:
+    if beside := getattr(worker, "beside", None):
+        beside.close()

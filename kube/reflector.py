@@ -1,0 +1,270 @@
+"""A copy of one kind of object that follows the API server and never falls behind in silence.
+
+It LISTs in pages, then WATCHes with bookmarks, from where it was after each interruption. A server that hangs
+is found out by the silence: bookmarks come about every minute. Failures are followed by a growing, jittered
+pause; a resourceVersion that the server has forgotten, or that brings nothing several times in a row, by a new
+LIST, whose differences to the copy are notified like any other change. One object that cannot be decoded is
+left out and counted, and stops nothing else.
+
+Handlers run on the reflector's thread after the copy has changed, so they must not block: put a key into a
+queue. A handler that comes late is told of everything that is there. When an object is gone, they get its last
+known state; what happened between two states that were seen is not told.
+"""
+
+# ruff: noqa: A002 (``type`` as in the client)
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Gauge
+
+from kube.backoff import Backoff
+from kube.client import Client, Resource
+from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
+from kube.objects import ObjectMeta, key_of
+from kube.store import Change, IndexFunction, Object, Store
+from kube.transport import LineStream
+
+T = TypeVar("T", bound=Object)
+Handler = Callable[[T | None, T | None], None]
+
+SYNCED = Gauge("drawbridge_informer_synced", "Whether the copy has been complete once.", ["kind"])
+LAST_EVENT = Gauge(
+    "drawbridge_informer_last_event_timestamp_seconds", "When the API server was last heard of.", ["kind"]
+)
+RELISTS = Counter("drawbridge_informer_relists", "Full LISTs, and why.", ["kind", "reason"])
+UNDECODABLE = Counter("drawbridge_informer_undecodable_objects", "Objects left out of the copy.", ["kind"])
+
+PAUSES = Backoff(base=0.8, cap=30.0, jitter=1.0)
+"""As client-go's reflector."""
+READ_TIMEOUT = 70.0
+WATCH_SECONDS = (300, 600)
+SHORT = 5.0
+"""A watch that ends sooner, in seconds, is a failure: a server may accept watches and close them at once."""
+FRUITLESS = 3
+"""So many watches in a row that bring nothing cast doubt on their resourceVersion; an etcd may be restored."""
+LONGEST_RETRY_AFTER = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class Identity(msgspec.Struct, rename="camel"):
+    """As much of ObjectMeta as even an object that we cannot decode should have."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return key_of(ObjectMeta(name=self.name, namespace=self.namespace))
+
+
+class Identified(msgspec.Struct):
+    metadata: Identity
+
+
+class Reflector(Generic[T]):
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        type: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        read_timeout: float = READ_TIMEOUT,
+        pauses: Backoff = PAUSES,
+    ) -> None:
+        self._client, self._resource, self._namespace = client, resource, namespace
+        self._label_selector, self._field_selector = label_selector, field_selector
+        self._read_timeout, self._pauses = read_timeout, pauses
+        self._decoder = msgspec.json.Decoder(type)
+        self._store: Store[T] = Store()
+        self._handlers: list[Handler[T]] = []
+        self._notifying = threading.RLock()
+        self._synced, self._stopped = threading.Event(), threading.Event()
+        self._stream: LineStream | None = None
+        self._version, self._relist_reason, self._failures = "", "start", 0
+        self._kind = resource.plural
+        self._thread = threading.Thread(target=self._run, name=f"reflector-{self._kind}", daemon=True)
+        SYNCED.labels(self._kind).set(0)
+
+    def on_change(self, handler: Handler[T]) -> None:
+        """Call *handler* with (old, new) of each change, and now with (None, object) of all that is there."""
+        with self._notifying:
+            for each in self._store.list():
+                self._call(handler, None, each)
+            self._handlers.append(handler)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return within about a second; nothing is notified afterwards."""
+        self._stopped.set()
+        if self._stream:
+            self._stream.interrupt()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the copy was complete once and the handlers have been told."""
+        return self._synced.is_set()
+
+    def wait_synced(self, timeout: float) -> bool:
+        return self._synced.wait(timeout)
+
+    def get(self, key: str) -> T | None:
+        """By ``namespace/name``, or ``name`` for what stands in no namespace."""
+        return self._store.get(key)
+
+    def list(self) -> Sequence[T]:
+        return self._store.list()
+
+    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+        self._store.add_index(name, function)
+
+    def by_index(self, name: str, value: str) -> Sequence[T]:
+        return self._store.by_index(name, value)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if not self._version:
+                    self._relist()
+                self._watch()
+            except Exception as error:
+                self._stopped.wait(self._after(error))
+
+    def _after(self, error: Exception) -> float:
+        """Note the failure; seconds to wait."""
+        self._failures += 1
+        if isinstance(error, Expired):
+            self._version, self._relist_reason = "", "expired"
+        elif self._version and self._failures % FRUITLESS == 0:
+            self._version, self._relist_reason = "", "fruitless"
+        asked = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
+        pause = max(self._pauses.delay(self._failures), min(asked, LONGEST_RETRY_AFTER))
+        if not self._stopped.is_set():
+            bug = not isinstance(error, KubeError)
+            log.warning(
+                "following was interrupted", kind=self._kind, error=str(error), pause=pause, exc_info=bug
+            )
+        return pause
+
+    def _relist(self) -> None:
+        RELISTS.labels(self._kind, self._relist_reason).inc()
+        listing = self._client.list(
+            self._resource,
+            self._namespace,
+            type=msgspec.Raw,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        if not listing.resource_version:
+            raise Unreachable(f"the list of {self._kind} has no resourceVersion")
+        with self._notifying:
+            self._notify(self._store.replace(self._decode_all(listing.items)))
+        self._version = listing.resource_version
+        self._heard()
+        SYNCED.labels(self._kind).set(1)
+        self._synced.set()
+
+    def _decode_all(self, items: Iterable[msgspec.Raw]) -> dict[str, T]:
+        objects = {}
+        for item in items:
+            identity, decoded = self._decode(item)
+            # What we cannot read is not gone: better its last state than none.
+            known = decoded or self._store.get(identity.key)
+            if known is not None:
+                objects[identity.key] = known
+        return objects
+
+    def _watch(self) -> None:
+        began = time.monotonic()
+        stream = self._client.watch(
+            self._resource,
+            self._namespace,
+            resource_version=self._version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            duration=random.randint(*WATCH_SECONDS),  # noqa: S311 - spreads load
+            read_timeout=self._read_timeout,
+        )
+        with stream:
+            self._stream = stream
+            if self._stopped.is_set():  # stop() may have looked before there was a stream to interrupt
+                return
+            for line in stream:
+                self._follow(line)
+                self._failures = 0
+        if time.monotonic() - began < SHORT:
+            raise Unreachable(f"the watch of {self._kind} ended at once")
+
+    def _follow(self, line: bytes) -> None:
+        try:
+            event = msgspec.json.decode(line, type=Event)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"an event of {self._kind} cannot be read: {error}") from error
+        if event.type == "ERROR":
+            raise event_error(bytes(event.object))
+        identity, decoded = self._decode(event.object, event.type)
+        with self._notifying:
+            self._notify(self._apply(event.type, identity.key, decoded))
+        self._version = identity.resource_version or self._version
+        self._heard()
+
+    def _apply(self, type: str, key: str, decoded: T | None) -> Sequence[Change[T]]:
+        if type == "DELETED":
+            last = self._store.remove(key)
+            return [(decoded or last, None)] if last is not None else []
+        return self._store.put(key, decoded) if decoded is not None else []
+
+    def _decode(self, item: msgspec.Raw, type: str = "") -> tuple[Identity, T | None]:
+        identity = _identity(item)
+        if type == "BOOKMARK":
+            return identity, None
+        try:
+            return identity, self._decoder.decode(item)
+        except msgspec.MsgspecError as error:
+            UNDECODABLE.labels(self._kind).inc()
+            log.error("an object cannot be decoded", kind=self._kind, key=identity.key, error=str(error))
+            return identity, None
+
+    def _notify(self, changes: Iterable[Change[T]]) -> None:
+        for old, new in changes:
+            for handler in self._handlers:
+                self._call(handler, old, new)
+
+    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            handler(old, new)
+        except Exception:
+            log.exception("a change handler failed", kind=self._kind)
+
+    def _heard(self) -> None:
+        LAST_EVENT.labels(self._kind).set_to_current_time()
+
+
+def _identity(item: msgspec.Raw) -> Identity:
+    try:
+        return msgspec.json.decode(item, type=Identified).metadata
+    except msgspec.MsgspecError:
+        return Identity()

@@ -1,0 +1,140 @@
+"""One request, one answer, within one deadline; or an answer of lines that is read until it ends."""
+
+# ruff: noqa: A002 (as in the client)
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TypeVar, cast
+
+import msgspec
+import urllib3
+
+from kube.connection import Connection
+from kube.errors import Unreachable, api_error
+
+T = TypeVar("T")
+
+VERSION = "0.1.0"
+JSON = "application/json"
+CHUNK = 1 << 18
+
+
+class LineStream:
+    """Iterate for the lines; a whole answer ends the iteration, anything else is Unreachable."""
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse, what: str) -> None:
+        self._answer, self._what = answer, what
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        with _translated(self._what):
+            while chunk := self._answer.read1(CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (line for line in lines if line.strip())
+        if rest.strip():
+            raise Unreachable(f"{self._what}: the answer ended within a line")
+
+    def interrupt(self) -> None:
+        """End a read that is under way in another thread."""
+        # That thread may be closing the answer in this moment, which is what we want.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            self._answer.shutdown()
+
+    def __enter__(self) -> LineStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answer.close()
+
+
+class Transport:
+    """Requests over a connection's pool; paths come with their query."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def close(self) -> None:
+        self._connection.pool.clear()
+
+    def request(
+        self, method: str, path: str, *, body: object, content_type: str, type: type[T], timeout: float
+    ) -> T:
+        what, deadline = f"{method} {path}", time.monotonic() + timeout
+        with _translated(what):
+            answer = self._send(method, path, urllib3.Timeout(total=timeout), body, content_type)
+            content = _read(answer, deadline)
+        if answer.status >= 400:
+            raise api_error(answer.status, content, answer.headers.get("Retry-After"))
+        return _decode(content, type, what)
+
+    def open(self, path: str, *, timeout: float, read_timeout: float) -> LineStream:
+        """Connect within *timeout*; then no read, not of the head either, may take over *read_timeout*."""
+        what = f"watch {path}"
+        with _translated(what):
+            answer = self._send("GET", path, urllib3.Timeout(connect=timeout, read=read_timeout))
+            if answer.status >= 400:
+                content = _read(answer, time.monotonic() + timeout)
+                raise api_error(answer.status, content, answer.headers.get("Retry-After"))
+        return LineStream(answer, what)
+
+    def _send(
+        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None, content_type: str = JSON
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"User-Agent": f"drawbridge/{VERSION}", "Accept": JSON, **self._connection.authorization()}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        return self._connection.pool.request(
+            method,
+            self._connection.host + path,
+            body=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+            headers=headers,
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+        raise Unreachable(f"{what}: {error or error.__class__.__name__}") from error
+
+
+def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The whole body, or TimeoutError at *deadline* however the server trickles."""
+    chunks = []
+    with contextlib.closing(answer):
+        while chunk := answer.read1(CHUNK):
+            chunks.append(chunk)
+            _limit_next_read(answer, deadline)
+        answer.release_conn()
+    return b"".join(chunks)
+
+
+def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
+    # urllib3 sets the socket's timeout once for an answer, and it starts anew with each read.
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the answer did not end within the timeout")
+    sock = getattr(answer.connection, "sock", None)
+    if sock is not None:
+        sock.settimeout(left)
+
+
+def _decode(content: bytes, type: type[T], what: str) -> T:
+    if type is bytes:
+        return cast(T, content)
+    try:
+        return msgspec.json.decode(content, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreachable(f"{what}: the answer cannot be read: {error}") from error

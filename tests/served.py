@@ -1,0 +1,31 @@
+"""A gunicorn configuration and application for the tests of the worker: our worker with short deadlines."""
+
+import json
+import os
+
+from telemetry import logs
+from tests.features import Naps
+from webhook.app import create_app
+from webhook.connection import Limits
+from webhook.worker import WebhookWorker, stopping
+
+
+class QuickWorker(WebhookWorker):
+    limits = Limits(
+        **{"handshake": 0.4, "request": 0.4, "linger": 0.4, **json.loads(os.environ.get("LIMITS", "{}"))}
+    )
+    drain_period = float(os.environ.get("DRAIN", "0"))
+
+
+logs.configure("info")
+
+bind = "127.0.0.1:0"
+certfile = os.environ["CERTFILE"]
+keyfile = os.environ["KEYFILE"]
+worker_class = QuickWorker
+threads = 4
+keepalive = 95
+graceful_timeout = 8
+control_socket_disable = True
+
+app = create_app([Naps()], max_in_flight=3, draining=stopping)

@@ -1,0 +1,200 @@
+"""An AdmissionReview is read for what it says, and answered as the API server wants it."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.admission import (
+    Decision,
+    Kind,
+    Request,
+    Resource,
+    ReviewError,
+    UserInfo,
+    allow,
+    deny,
+    parse,
+    render,
+)
+
+DELETE_POD = {
+    "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+    "kind": {"group": "", "version": "v1", "kind": "Pod"},
+    "resource": {"group": "", "version": "v1", "resource": "pods"},
+    "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+    "name": "redis-0",
+    "namespace": "shop",
+    "operation": "DELETE",
+    "userInfo": {"username": "ada", "uid": "7", "groups": ["dev", "ops"], "extra": {"k": ["v"]}},
+    "object": None,
+    "oldObject": {"metadata": {"name": "redis-0"}},
+    "dryRun": True,
+    "options": {"kind": "DeleteOptions"},
+}
+
+
+def body(request: object = DELETE_POD, **envelope: object) -> bytes:
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps({**document, **envelope}).encode()
+
+
+def answer(decision: Decision) -> Any:
+    return json.loads(render(parse(body()), decision))["response"]
+
+
+def test_a_request_is_read_with_its_objects_left_raw() -> None:
+    assert parse(body()) == Request(
+        uid="705ab4f5-6393-11e8-b7cc-42010a800002",
+        operation="DELETE",
+        kind=Kind("", "v1", "Pod"),
+        resource=Resource("", "v1", "pods"),
+        name="redis-0",
+        namespace="shop",
+        user_info=UserInfo("ada", "7", ("dev", "ops")),
+        dry_run=True,
+        old_object=msgspec.Raw(b'{"metadata": {"name": "redis-0"}}'),
+        options=msgspec.Raw(b'{"kind": "DeleteOptions"}'),
+    )
+
+
+def test_what_is_absent_or_null_gets_its_empty_value() -> None:
+    nulls = dict.fromkeys(("kind", "subResource", "name", "userInfo", "dryRun", "object", "options"))
+    least = {"uid": "u", "operation": "CREATE"}
+    assert parse(body({**least, **nulls})) == parse(body(least)) == Request("u", "CREATE")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        pytest.param(b"", "the body is not JSON: Input data was truncated", id="nothing"),
+        pytest.param(b"\xff\xfe", "the body is not JSON: ", id="not text"),
+        pytest.param(body()[:-3], "the body is not JSON: Input data was truncated", id="cut off"),
+        pytest.param(
+            body({"uid": "u", "operation": "CREATE", "object": "@"}).replace(b'"@"', b"[" * 99999),
+            "the body is not JSON: ",
+            id="nested without end",
+        ),
+        pytest.param(
+            b"[]", "the body is not an AdmissionReview: Expected `object`, got `array`", id="a list"
+        ),
+        pytest.param(
+            b'{"kind": 4}',
+            "the body is not an AdmissionReview: Expected `str`, got `int` - at `$.kind`",
+            id="kind is a number",
+        ),
+        pytest.param(
+            body(apiVersion="v1", kind="Pod"),
+            "got apiVersion 'v1', kind 'Pod'; only AdmissionReview of"
+            " admission.k8s.io/v1 is understood: register the webhook with admissionReviewVersions:"
+            ' ["v1"]',
+            id="a pod",
+        ),
+        pytest.param(
+            body(5, apiVersion="admission.k8s.io/v1beta1"),
+            "got apiVersion 'admission.k8s.io/v1beta1'",
+            id="an old version, whatever is in it",
+        ),
+        pytest.param(body(None), "the AdmissionReview has no request", id="no request"),
+        pytest.param(
+            body({"uid": "", "operation": "CREATE"}),
+            "the AdmissionReview has an empty request.uid",
+            id="empty uid",
+        ),
+        pytest.param(
+            body({"operation": "CREATE"}),
+            "the AdmissionReview is not as it should be: Object missing"
+            " required field `uid` - at `$.request`",
+            id="no uid",
+        ),
+        pytest.param(
+            body({"uid": "u", "operation": "EAT"}),
+            "the AdmissionReview is not as it should be: Invalid enum value 'EAT' - at `$.request.operation`",
+            id="unknown operation",
+        ),
+        pytest.param(
+            body({**DELETE_POD, "userInfo": {"groups": "ops"}}),
+            "the AdmissionReview is not as it should"
+            " be: Expected `array`, got `str` - at `$.request.userInfo.groups`",
+            id="groups is a text",
+        ),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_words(sent: bytes, said: str) -> None:
+    with pytest.raises(ReviewError) as refusal:
+        parse(sent)
+    assert str(refusal.value).startswith(said)
+
+
+anything = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*DELETE_POD, "groups"]), inner),
+    max_leaves=8,
+)
+
+
+def outcome(sent: bytes) -> str:
+    """The uid that was read, or the words of the refusal."""
+    try:
+        return parse(sent).uid
+    except ReviewError as refusal:
+        return str(refusal)
+
+
+@given(st.binary())
+def test_bytes_are_refused_in_words(sent: bytes) -> None:
+    assert outcome(sent).startswith("the body is not ")
+
+
+@given(st.sampled_from([*DELETE_POD]), anything)
+def test_a_review_with_anything_in_a_field_is_read_or_refused_in_words(field: str, value: object) -> None:
+    assert outcome(body({**DELETE_POD, field: value}))
+
+
+def test_the_answer_is_a_review_of_the_same_version_and_uid() -> None:
+    assert json.loads(render(parse(body()), allow())) == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": DELETE_POD["uid"], "allowed": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("decision", "status"),
+    [
+        pytest.param(deny("no"), {"code": 403, "reason": "Forbidden", "message": "no"}, id="plain"),
+        pytest.param(
+            deny("later", code=503, reason="ServiceUnavailable", retry_after=2),
+            {
+                "code": 503,
+                "reason": "ServiceUnavailable",
+                "message": "later",
+                "details": {"retryAfterSeconds": 2},
+            },
+            id="to be tried again",
+        ),
+        pytest.param(
+            Decision(False, "no", code=200),
+            {"code": 403, "reason": "Forbidden", "message": "no"},
+            id="a code that is no refusal",
+        ),
+    ],
+)
+def test_a_refusal_carries_a_status(decision: Decision, status: dict[str, object]) -> None:
+    assert answer(decision) == {"uid": DELETE_POD["uid"], "allowed": False, "status": status}
+
+
+def test_warnings_are_short_single_lines() -> None:
+    warnings = answer(allow(warnings=("one\n  two\r\n", "x" * 120, "y" * 121)))["warnings"]
+    assert warnings == ["one two", "x" * 120, "y" * 117 + "..."]
+
+
+def test_audit_annotations_are_sent_with_either_answer() -> None:
+    audit = {"reserved": "10.0.0.7/32"}
+    assert [answer(each)["auditAnnotations"] for each in (allow(audit=audit), deny("no", audit=audit))] == [
+        audit,
+        audit,
+    ]

@@ -1,0 +1,297 @@
+"""Whatever is posted to the webhook server, the answer is one that the API server understands."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from werkzeug.test import Client, TestResponse
+
+from webhook.admission import MAX_BODY, Decision, Request, allow, deny
+from webhook.app import create_app
+
+REVIEW = (
+    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":'
+    b'{"uid":"u-1","operation":"DELETE","namespace":"shop","name":"redis-0","dryRun":false}}'
+)
+
+
+@dataclass
+class Scripted:
+    """A feature that does as it is told."""
+
+    act: Callable[[Request, float], Decision] = lambda request, deadline: allow()
+    open: bool = False
+    name: str = "scripted"
+    path: str = "/scripted"
+
+    def fails_open(self) -> bool:
+        return self.open
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        return self.act(request, deadline)
+
+
+def crash(request: Request, deadline: float) -> Decision:
+    raise RuntimeError("secret detail")
+
+
+def client(feature: Scripted, **options: object) -> Client:
+    return Client(create_app([feature], **options))  # type: ignore[arg-type]
+
+
+def post(to: Client, data: bytes = REVIEW, path: str = "/scripted", **options: str) -> TestResponse:
+    return to.post(path, data=data, content_type=options.pop("content_type", "application/json"), **options)
+
+
+def counted(**labels: str) -> float:
+    sample = "drawbridge_admission_requests_total"
+    return REGISTRY.get_sample_value(sample, {"webhook": "scripted", **labels}) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("decision", "response"),
+    [
+        pytest.param(allow(), b'{"uid":"u-1","allowed":true}', id="allowed"),
+        pytest.param(
+            deny("no"),
+            b'{"uid":"u-1","allowed":false,"status":{"code":403,"reason":"Forbidden","message":"no"}}',
+            id="denied",
+        ),
+    ],
+)
+def test_a_decision_is_sent_back_as_a_review(decision: Decision, response: bytes) -> None:
+    got = post(client(Scripted(lambda request, deadline: decision)))
+    review = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":%s}' % response
+    assert (got.status_code, got.mimetype, got.data) == (200, "application/json", review)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content_type", "data", "status", "said"),
+    [
+        pytest.param(
+            "POST",
+            "/scripted",
+            "text/plain",
+            REVIEW,
+            415,
+            b"the content type is 'text/plain'; it must be application/json\n",
+            id="content type",
+        ),
+        pytest.param(
+            "POST",
+            "/scripted",
+            "",
+            REVIEW,
+            415,
+            b"the content type is ''; it must be application/json\n",
+            id="no content type",
+        ),
+        pytest.param(
+            "POST",
+            "/scripted",
+            "application/json",
+            b"{",
+            400,
+            b"the body is not JSON: Input data was truncated\n",
+            id="not JSON",
+        ),
+        pytest.param(
+            "POST",
+            "/scripted",
+            "application/json",
+            b"",
+            400,
+            b"the body is not JSON: Input data was truncated\n",
+            id="no body",
+        ),
+        pytest.param(
+            "POST",
+            "/scripted",
+            "application/json",
+            b"{}",
+            400,
+            b"got apiVersion '', kind ''; only AdmissionReview of admission.k8s.io/v1 is understood:"
+            b' register the webhook with admissionReviewVersions: ["v1"]\n',
+            id="not an AdmissionReview",
+        ),
+        pytest.param(
+            "POST",
+            "/scripted",
+            "application/json",
+            b" " * (MAX_BODY + 1),
+            413,
+            b"the body is over 7340032 bytes, more than an AdmissionReview can need\n",
+            id="too large",
+        ),
+        pytest.param(
+            "POST",
+            "/other",
+            "application/json",
+            REVIEW,
+            404,
+            b"no webhook is served at this path\n",
+            id="unknown path",
+        ),
+        pytest.param(
+            "POST",
+            "//scripted",
+            "application/json",
+            REVIEW,
+            404,
+            b"no webhook is served at this path\n",
+            id="two slashes are no redirect",
+        ),
+        pytest.param(
+            "GET",
+            "/scripted",
+            "application/json",
+            b"",
+            405,
+            b"webhooks are called by POST\n",
+            id="wrong method",
+        ),
+        pytest.param(
+            "OPTIONS",
+            "/scripted",
+            "application/json",
+            b"",
+            405,
+            b"webhooks are called by POST\n",
+            id="options",
+        ),
+    ],
+)
+def test_a_bad_request_gets_its_status_and_a_line_of_text(
+    method: str, path: str, content_type: str, data: bytes, status: int, said: bytes
+) -> None:
+    got = client(Scripted(crash)).open(path, method=method, data=data, content_type=content_type)
+    assert (got.status_code, got.mimetype, got.data) == (status, "text/plain", said)
+    assert got.headers.get("Allow") == ("POST" if status == 405 else None)
+
+
+def test_a_charset_in_the_content_type_is_fine() -> None:
+    assert post(client(Scripted()), content_type="application/json; charset=utf-8").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("opens", "said"),
+    [
+        pytest.param(
+            True,
+            {
+                "uid": "u-1",
+                "allowed": True,
+                "warnings": ["scripted failed and was skipped, uid u-1"],
+                "auditAnnotations": {"failed-open": "scripted failed and was skipped, uid u-1"},
+            },
+            id="open",
+        ),
+        pytest.param(
+            False,
+            {
+                "uid": "u-1",
+                "allowed": False,
+                "status": {
+                    "code": 500,
+                    "reason": "InternalError",
+                    "message": "scripted failed to review this request, uid u-1, and may not be skipped;"
+                    " the webhook's log has the cause under this uid",
+                },
+            },
+            id="closed",
+        ),
+    ],
+)
+def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
+    opens: bool, said: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    def panics() -> float:
+        return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
+
+    labels = {"operation": "DELETE", "result": "error", "dry_run": "false"}
+    before = panics(), counted(**labels)
+    got = post(client(Scripted(crash, open=opens)))
+    assert got.status_code == 200
+    assert got.get_json()["response"] == said
+    assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        pytest.param("?timeout=5s", 4.5, id="a tenth is kept back"),
+        pytest.param("?timeout=1s", 0.8, id="but at least a fifth of a second"),
+        pytest.param("?timeout=100ms", 0.0, id="nothing is left"),
+        pytest.param("?timeout=1m30s", 81.0, id="a long one"),
+        pytest.param("", 9.0, id="the API server's default"),
+        pytest.param("?timeout=soon", 9.0, id="not a duration"),
+    ],
+)
+def test_the_deadline_is_the_callers_timeout_less_a_margin(query: str, seconds: float) -> None:
+    left: list[float] = []
+
+    def note(request: Request, deadline: float) -> Decision:
+        left.append(deadline - time.monotonic())
+        return allow()
+
+    post(client(Scripted(note)), path=f"/scripted{query}")
+    assert left == [pytest.approx(seconds, abs=0.2)]
+
+
+def test_what_is_more_than_may_be_in_work_is_shed_at_once() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def block(request: Request, deadline: float) -> Decision:
+        entered.set()
+        assert leave.wait(10)
+        return allow()
+
+    app, statuses = client(Scripted(block), max_in_flight=1), list[int]()
+    busy = threading.Thread(target=lambda: statuses.append(post(app).status_code))
+    busy.start()
+    assert entered.wait(10)
+    assert REGISTRY.get_sample_value("drawbridge_admission_in_flight", {"webhook": "scripted"}) == 1
+    before = counted(operation="", result="shed", dry_run="false")
+    shed = post(app)
+    leave.set()
+    busy.join()
+    assert (shed.status_code, shed.headers["Retry-After"], shed.headers["Connection"]) == (503, "1", "close")
+    assert counted(operation="", result="shed", dry_run="false") == before + 1
+    assert [*statuses, post(app).status_code] == [200, 200]
+
+
+def test_a_server_that_is_leaving_sends_its_callers_elsewhere() -> None:
+    got = post(client(Scripted(), draining=lambda: True))
+    assert (got.status_code, got.headers["Retry-After"], got.headers["Connection"]) == (503, "1", "close")
+    assert got.data == b"this replica is shutting down; try again\n"
+
+
+def test_requests_are_counted_by_operation_result_and_dry_run() -> None:
+    labels = {"operation": "DELETE", "result": "denied", "dry_run": "true"}
+    before = counted(**labels)
+    post(client(Scripted(lambda request, deadline: deny("no"))), REVIEW.replace(b"false", b"true"))
+    assert counted(**labels) == before + 1
+
+
+HEADER = st.characters(max_codepoint=255, exclude_characters="\r\n")
+FUZZED = client(Scripted())
+
+
+@given(st.binary(), st.text(HEADER, max_size=20), st.text())
+def test_any_bytes_get_an_answer_without_a_failure(data: bytes, content_type: str, timeout: str) -> None:
+    plain = FUZZED.post("/scripted", query_string={"timeout": timeout}, data=data, content_type=content_type)
+    as_json = FUZZED.post("/scripted", data=data, content_type="application/json")
+    assert (plain.status_code, as_json.status_code) in [(415, 400), (400, 400)]
+
+
+@given(st.lists(st.tuples(st.integers(0, len(REVIEW) - 1), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_damaged_review_gets_an_answer_without_a_failure(damages: list[tuple[int, int]]) -> None:
+    data = bytearray(REVIEW)
+    for place, value in damages:
+        data[place] = value
+    assert post(FUZZED, bytes(data)).status_code in (200, 400)

@@ -1,0 +1,191 @@
+"""Certificates are what clients need them to be, and a server keeps to the last good pair."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from certs.issue import Pair, check, new_ca, new_leaf
+from certs.serve import ServingPair
+
+NAME = "drawbridge-webhook.drawbridge.svc"
+NOW = datetime.now(UTC).replace(microsecond=0)
+DAY = timedelta(days=1)
+CA = new_ca("Drawbridge", NOW - DAY, NOW + 30 * DAY)
+
+
+def leaf(*, ca: Pair = CA, end: datetime = NOW + DAY) -> Pair:
+    return new_leaf(ca, [NAME, "localhost"], ["127.0.0.1", "::1"], NOW - DAY, end)
+
+
+LEAF = leaf()
+
+
+def handshake(server: ssl.SSLContext, name: str, ca: Pair = CA) -> ssl.SSLObject:
+    """What the client knows after a handshake in memory; raises ssl.SSLError when it refuses."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cadata=ca.certificate.decode())
+    trusting.set_alpn_protocols(["h2", "http/1.1"])
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=name)
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, serving, client, serving):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    return client
+
+
+def write(directory: Path, pair: Pair) -> ServingPair:
+    (directory / "tls.crt").write_bytes(pair.certificate)
+    (directory / "tls.key").write_bytes(pair.key)
+    return ServingPair(directory / "tls.crt", directory / "tls.key")
+
+
+@pytest.mark.parametrize("name", [NAME, "localhost", "127.0.0.1", "::1"])
+def test_a_leaf_serves_each_of_its_names_to_those_who_trust_its_authority(tmp_path: Path, name: str) -> None:
+    client = handshake(write(tmp_path, LEAF).context(), name)
+    assert client.selected_alpn_protocol() == "http/1.1"
+
+
+def test_a_client_refuses_another_name_and_another_authority(tmp_path: Path) -> None:
+    context = write(tmp_path, LEAF).context()
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(context, "elsewhere")
+    with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
+        handshake(context, NAME, new_ca("Drawbridge", NOW - DAY, NOW + DAY))
+
+
+def test_old_tls_is_not_spoken(tmp_path: Path) -> None:
+    assert write(tmp_path, LEAF).context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("pair", "ca", "name", "at", "problem"),
+    [
+        pytest.param(LEAF, CA, NAME, NOW, None, id="good"),
+        pytest.param(LEAF, CA, "x", NOW, f"the certificate is for {NAME}, localhost, not for x", id="name"),
+        pytest.param(
+            LEAF, CA, NAME, NOW + 2 * DAY, f"the certificate ended on {(NOW + DAY).isoformat()}", id="ended"
+        ),
+        pytest.param(
+            LEAF,
+            CA,
+            NAME,
+            NOW - 2 * DAY,
+            f"the certificate begins on {(NOW - DAY).isoformat()} only",
+            id="not begun",
+        ),
+        pytest.param(
+            leaf(end=NOW + 90 * DAY),
+            CA,
+            NAME,
+            NOW + 40 * DAY,
+            f"the authority ended on {(NOW + 30 * DAY).isoformat()}",
+            id="authority ended",
+        ),
+        pytest.param(
+            Pair(LEAF.certificate, leaf().key),
+            CA,
+            NAME,
+            NOW,
+            "the private key belongs to another certificate",
+            id="torn pair",
+        ),
+        pytest.param(
+            LEAF,
+            new_ca("Drawbridge", NOW, NOW + DAY),
+            NAME,
+            NOW,
+            "the certificate is not one of this authority: its signature does not verify",
+            id="another authority of the same name",
+        ),
+        pytest.param(
+            LEAF,
+            new_ca("Other", NOW, NOW + DAY),
+            NAME,
+            NOW,
+            "the certificate is not one of this authority: ",
+            id="another authority",
+        ),
+        pytest.param(
+            Pair(b"", b""), CA, NAME, NOW, "the certificate is not one of this authority: ", id="empty"
+        ),
+    ],
+)
+def test_a_check_says_why_a_pair_cannot_serve(
+    pair: Pair, ca: Pair, name: str, at: datetime, problem: str | None
+) -> None:
+    found = check(pair, ca, name, at)
+    assert found == problem or (problem and found and problem.endswith(": ") and found.startswith(problem))
+
+
+def test_a_leaf_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="at least one DNS name or IP address"):
+        new_leaf(CA, [], [], NOW, NOW + DAY)
+
+
+def test_a_long_first_name_is_cut_in_the_subject_only(tmp_path: Path) -> None:
+    name = "a" * 60 + ".a-long-namespace.svc"
+    pair = new_leaf(CA, [name], [], NOW - DAY, NOW + DAY)
+    assert handshake(write(tmp_path, pair).context(), name)
+
+
+def reloads(result: str) -> float:
+    sample = "drawbridge_serving_cert_reload_total"
+    return REGISTRY.get_sample_value(sample, {"result": result}) or 0.0
+
+
+def test_an_unchanged_pair_is_read_once(tmp_path: Path) -> None:
+    serving, before = write(tmp_path, LEAF), reloads("success")
+    assert serving.context() is serving.context()
+    assert reloads("success") == before + 1
+    assert (
+        REGISTRY.get_sample_value("drawbridge_serving_cert_not_after_timestamp_seconds")
+        == (NOW + DAY).timestamp()
+    )
+
+
+def test_a_changed_pair_is_served_at_the_next_handshake(tmp_path: Path) -> None:
+    serving = write(tmp_path, LEAF)
+    other = new_ca("Other", NOW - DAY, NOW + DAY)
+    handshake(serving.context(), NAME)
+    write(tmp_path, leaf(ca=other))
+    assert handshake(serving.context(), NAME, other)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda crt, key: crt.write_bytes(leaf().certificate), id="only the certificate is new"),
+        pytest.param(lambda crt, key: key.write_bytes(leaf().key), id="only the key is new"),
+        pytest.param(lambda crt, key: crt.write_bytes(b""), id="the certificate is empty"),
+        pytest.param(lambda crt, key: key.write_bytes(LEAF.key[:50]), id="the key is cut off"),
+        pytest.param(lambda crt, key: crt.unlink(), id="the certificate is gone"),
+    ],
+)
+def test_the_last_good_pair_is_served_until_there_is_a_better_one(tmp_path: Path, spoil: object) -> None:
+    serving = write(tmp_path, LEAF)
+    good, before = serving.context(), reloads("failure")
+    spoil(tmp_path / "tls.crt", tmp_path / "tls.key")  # type: ignore[operator]
+    assert [serving.context() is good for _ in range(3)] == [True] * 3
+    assert reloads("failure") == before + 1
+    write(tmp_path, leaf())
+    assert serving.context() is not good
+
+
+def test_without_any_good_pair_there_is_an_error_that_names_the_files(tmp_path: Path) -> None:
+    serving = write(tmp_path, Pair(LEAF.certificate, leaf().key))
+    with pytest.raises(ValueError, match=r"tls\.crt and .*tls\.key are not a pair"):
+        serving.context()
+    with pytest.raises(FileNotFoundError, match=r"absent"):
+        ServingPair(tmp_path / "absent", tmp_path / "tls.key").context()
+
+
+def test_an_ended_certificate_is_a_problem(tmp_path: Path) -> None:
+    serving = write(tmp_path, LEAF)
+    assert serving.problem(NOW) is None
+    assert serving.problem(NOW + 2 * DAY) == f"the serving certificate ended on {(NOW + DAY).isoformat()}"
+    assert "no serving certificate could be read" in (ServingPair("absent", "absent").problem(NOW) or "")

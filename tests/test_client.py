@@ -1,0 +1,426 @@
+"""Every call ends in time, with a value or with an error of our own tree."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kube import errors
+from kube.client import MERGE_PATCH, Client, Resource
+from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
+from kube.objects import Pod
+from tests.misbehaving_server import (
+    Answer,
+    Asked,
+    Server,
+    answers,
+    breaks_off,
+    ends,
+    hangs,
+    in_turn,
+    refuses,
+    resets,
+    serving,
+    streams,
+    trickles,
+    until,
+)
+
+PODS = Resource("", "v1", "pods")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param(PODS.path(), "/api/v1/pods", id="all namespaces"),
+        pytest.param(PODS.path("shop"), "/api/v1/namespaces/shop/pods", id="one namespace"),
+        pytest.param(
+            PODS.path("shop", "a", "eviction"), "/api/v1/namespaces/shop/pods/a/eviction", id="subresource"
+        ),
+        pytest.param(NODES.path(name="n"), "/api/v1/nodes/n", id="no namespace"),
+        pytest.param(NODES.path("shop", "n"), "/api/v1/nodes/n", id="a namespace that it has not"),
+        pytest.param(
+            LEASES.path("a", "b"), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", id="named group"
+        ),
+    ],
+)
+def test_paths(path: str, expected: str) -> None:
+    assert path == expected
+
+
+def test_a_struct_comes_back_with_the_fields_it_names() -> None:
+    body = {"kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {"nodeName": "n"}}
+    with serving(lambda asked: answers(body)) as server:
+        pod = server.client().get(PODS, "a", "shop", type=Pod)
+        raw = server.client().get(PODS, "a", "shop")
+    assert (pod.metadata.labels, pod.spec.node_name) == ({"x": "y"}, "n")
+    assert raw == body
+    assert server.asked[0].headers["user-agent"].startswith("drawbridge/")
+
+
+def test_bodies_go_out_as_json_of_their_content_type() -> None:
+    with serving(lambda asked: answers({})) as server:
+        client = server.client()
+        client.create(PODS, Pod(), "shop")
+        client.replace(PODS, "a", {"metadata": {"resourceVersion": "7"}}, "shop")
+        client.patch(PODS, "a", {"status": {}}, "shop", subresource="status")
+        client.delete(PODS, "a", "shop", uid="u", resource_version="7", grace_seconds=0)
+        client.delete(PODS, "b", "shop")
+    created, replaced, patched, deleted, plain = server.asked
+    assert (created.method, created.path, created.body) == ("POST", "/api/v1/namespaces/shop/pods", {})
+    assert (replaced.method, replaced.body) == ("PUT", {"metadata": {"resourceVersion": "7"}})
+    assert (patched.path[-9:], patched.headers["content-type"]) == ("/a/status", MERGE_PATCH)
+    assert deleted.body == {
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "gracePeriodSeconds": 0,
+    }
+    assert plain.body is None
+
+
+def test_a_connection_is_used_again() -> None:
+    with serving(lambda asked: answers({})) as server:
+        client = server.client()
+        for _ in range(5):
+            client.get(PODS, "a", "shop")
+    assert len({asked.port for asked in server.asked}) == 1
+
+
+def test_a_connection_that_was_used_up_to_its_deadline_gives_the_next_call_its_full_time() -> None:
+    slow = trickles(b"{}", pause=0.15)
+    with serving(in_turn(slow, slow)) as server:
+        client = server.client()
+        client.get(PODS, "a", "shop", timeout=0.6)
+        client.get(PODS, "a", "shop", timeout=2)
+    assert len({asked.port for asked in server.asked}) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (401, "Unauthorized", errors.Unauthorized),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (409, "Conflict", errors.Conflict),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (410, "Expired", errors.Expired),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", errors.ServerError),
+        (504, "Timeout", errors.ServerError),
+        (418, "Teapot", ApiError),
+    ],
+)
+def test_a_refusal_is_told_by_its_class(status: int, reason: str, kind: type[ApiError]) -> None:
+    with (
+        serving(lambda asked: refuses(status, reason, "because")) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        server.client().get(PODS, "a", "shop")
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (status, reason, "because")
+    assert "because" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(refuses(429, "TooManyRequests", Retry_After="3"), 3, id="header"),
+        pytest.param(
+            answers({"reason": "TooManyRequests", "details": {"retryAfterSeconds": 7}}, 429), 7, id="details"
+        ),
+        pytest.param(
+            refuses(503, "ServiceUnavailable", Retry_After="Wed, 21 Oct 2026"), None, id="unreadable"
+        ),
+        pytest.param(refuses(503, "ServiceUnavailable"), None, id="unsaid"),
+    ],
+)
+def test_overload_is_told_at_once_with_the_delay_that_the_server_asks_for(
+    answer: Answer, expected: float | None
+) -> None:
+    with serving(lambda asked: answer) as server, pytest.raises(ApiError) as caught:
+        server.client().get(PODS, "a", "shop")
+    assert caught.value.retry_after == expected
+    assert len(server.asked) == 1
+
+
+def test_a_refusal_in_plain_text_keeps_its_words() -> None:
+    with (
+        serving(lambda asked: answers(b"upstream is gone", 502)) as server,
+        pytest.raises(errors.ServerError, match="upstream is gone"),
+    ):
+        server.client().get(PODS, "a", "shop")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(resets, id="reset"),
+        pytest.param(breaks_off(b'{"kind": '), id="broken off"),
+        pytest.param(answers(b'{"kind": '), id="bad JSON"),
+        pytest.param(answers(b"\xff\xfe{}"), id="not UTF-8"),
+        pytest.param(answers(b"<html>"), id="a proxy's page"),
+        pytest.param(answers(["of", "another", "type"]), id="another type"),
+        pytest.param(lambda handler: handler.wfile.write(b"SSH-2.0-x\r\n\r\n"), id="not HTTP"),
+    ],
+)
+def test_no_usable_answer_is_unreachable_and_is_not_asked_for_again(answer: Answer) -> None:
+    with serving(lambda asked: answer) as server, pytest.raises(Unreachable, match="GET /api/v1"):
+        server.client(timeout=1).get(PODS, "a", "shop")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(hangs, id="hangs"),
+        pytest.param(trickles(b'{"a": "' + b"x" * 100 + b'"}', pause=0.1), id="trickles"),
+        pytest.param(streams([b'{"items": ['], hangs), id="hangs within the body"),
+    ],
+)
+def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
+    with serving(lambda asked: answer) as server:
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            server.client().get(PODS, "a", "shop", timeout=0.3)
+        assert 0.25 < time.monotonic() - began < 0.6
+
+
+def test_nobody_listening_is_unreachable() -> None:
+    with serving(lambda asked: answers({})) as server:
+        client = server.client()
+    with pytest.raises(Unreachable):
+        client.get(PODS, "a", "shop")
+
+
+def pages(*sizes: int) -> Callable[[Asked], Answer]:
+    def answer(asked: Asked) -> Answer:
+        number = int(asked.query.get("continue", "0"))
+        names = [{"metadata": {"name": f"{number}-{each}"}} for each in range(sizes[number])]
+        following = str(number + 1) if number + 1 < len(sizes) else ""
+        return answers({"metadata": {"resourceVersion": "42", "continue": following}, "items": names or None})
+
+    return answer
+
+
+def test_a_list_is_read_in_pages() -> None:
+    with serving(pages(2, 2, 1)) as server:
+        listing = server.client().list(
+            PODS, type=Pod, label_selector="a=b", field_selector="c=d", page_size=2
+        )
+    assert [pod.metadata.name for pod in listing.items] == ["0-0", "0-1", "1-0", "1-1", "2-0"]
+    assert listing.resource_version == "42"
+    assert {asked.query["limit"] for asked in server.asked} == {"2"}
+    assert {(asked.query["labelSelector"], asked.query["fieldSelector"]) for asked in server.asked} == {
+        ("a=b", "c=d")
+    }
+
+
+def test_an_empty_list_may_be_null() -> None:
+    with serving(pages(0)) as server:
+        assert server.client().list(PODS).items == []
+
+
+def test_a_list_whose_pages_expire_is_asked_for_once_as_a_whole() -> None:
+    def answer(asked: Asked) -> Answer:
+        if "continue" in asked.query:
+            return refuses(410, "Expired")
+        return pages(1, 1)(asked) if "limit" in asked.query else pages(5)(asked)
+
+    with serving(answer) as server:
+        assert len(server.client().list(PODS).items) == 5
+
+
+def test_a_list_that_is_expired_as_a_whole_is_told() -> None:
+    with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
+        server.client().list(PODS)
+
+
+def test_discovery_tells_what_is_served() -> None:
+    leases = {"kind": "APIResourceList", "resources": [{"name": "leases"}, {"name": "leases/status"}]}
+    with serving(
+        lambda asked: answers(leases) if "coord" in asked.path else refuses(404, "NotFound")
+    ) as server:
+        client = server.client()
+        assert client.serves(LEASES)
+        assert not client.serves(Resource("coordination.k8s.io", "v1", "leasecandidates"))
+        assert not client.serves(Resource("projectcalico.org", "v3", "ipreservations"))
+
+
+def watch(server: Server, **changes: Any) -> Any:
+    return server.client().watch(
+        PODS, **{"resource_version": "5", "duration": 300, "read_timeout": 1.0} | changes
+    )
+
+
+def test_a_watch_yields_lines_however_they_are_cut() -> None:
+    with (
+        serving(lambda asked: streams([b'{"a"', b': 1}\n\n{"b": 2}\n{"c', b'": 3}\n'], ends)) as server,
+        watch(server) as lines,
+    ):
+        assert list(lines) == [b'{"a": 1}', b'{"b": 2}', b'{"c": 3}']
+    assert server.asked[0].query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "300",
+    }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(streams([b'{"a": 1}\n'], hangs), id="hang"),
+        pytest.param(streams([b'{"a": 1}\n'], resets), id="reset"),
+        pytest.param(streams([b'{"a": 1}\n{"b'], ends), id="end within a line"),
+        pytest.param(
+            streams([b'{"a": 1}\n'], lambda handler: handler.wfile.write(b"zz\r\n")), id="bad chunk"
+        ),
+    ],
+)
+def test_a_watch_that_breaks_is_unreachable_after_its_lines(answer: Answer) -> None:
+    seen = []
+    with (
+        serving(lambda asked: answer) as server,
+        watch(server, read_timeout=0.3) as lines,
+        pytest.raises(Unreachable, match="watch /api/v1/pods"),
+    ):
+        seen.extend(lines)
+    assert len(seen) <= 1
+
+
+def test_a_refused_watch_is_told_by_its_class() -> None:
+    with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
+        watch(server)
+
+
+KUBECONFIG = {
+    "current-context": "lab",
+    "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}],
+    "clusters": [{"name": "lab", "cluster": {}}],
+    "users": [{"name": "me", "user": {"token": "s3cret"}}],
+}
+
+
+def kubeconfig(directory: Path, server: Server, **user: Any) -> Path:
+    path = directory / "config"
+    changed = KUBECONFIG | {
+        "clusters": [{"name": "lab", "cluster": {"server": server.url}}],
+        "users": [{"name": "me", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(changed))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        pytest.param({"token": "s3cret"}, "Bearer s3cret", id="token"),
+        pytest.param(
+            {"username": "a", "password": "b"}, "Basic " + base64.b64encode(b"a:b").decode(), id="password"
+        ),
+        pytest.param({}, None, id="nothing"),
+    ],
+)
+def test_a_kubeconfig_says_who_we_are(tmp_path: Path, user: dict[str, str], expected: str | None) -> None:
+    with serving(lambda asked: answers({})) as server:
+        Client.from_kubeconfig(kubeconfig(tmp_path, server, **user)).get(PODS, "a", "shop")
+    assert server.asked[0].headers.get("authorization") == expected
+
+
+def test_an_exec_plugin_is_asked(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-plugin"},
+    }
+    plugin.write_text(f"#!/bin/sh\necho '{msgspec.json.encode(credential).decode()}'\n")
+    plugin.chmod(0o755)
+    spec = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(plugin),
+        "interactiveMode": "Never",
+    }
+    with serving(lambda asked: answers({})) as server:
+        Client.from_kubeconfig(kubeconfig(tmp_path, server, exec=spec)).get(PODS, "a", "shop")
+    assert server.asked[0].headers["authorization"] == "Bearer from-plugin"
+
+
+def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with serving(lambda asked: answers({})) as server:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server, token="t")))
+        Client.from_environment().get(PODS, "a", "shop")
+    assert server.asked[0].headers["authorization"] == "Bearer t"
+
+
+def test_a_missing_kubeconfig_is_told_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(NotConfigured, match="nowhere"):
+        Client.from_kubeconfig(tmp_path / "nowhere")
+
+
+def test_a_service_account_token_is_read_again_when_it_was_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubernetes.client import Configuration
+    from kubernetes.config import incluster_config
+
+    from kube.connection import Connection
+
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    (tmp_path / "ca.crt").write_text("certificate")
+    with serving(lambda asked: answers({})) as server:
+        configuration = Configuration()
+        loader = incluster_config.InClusterConfigLoader(
+            str(token),
+            str(tmp_path / "ca.crt"),
+            environ={
+                "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+                "KUBERNETES_SERVICE_PORT": str(server.server_port),
+            },
+        )
+        loader.load_and_set(configuration)
+        connection = Connection(configuration)
+        connection.host = server.url
+        client = Client(connection)
+        client.get(PODS, "a", "shop")
+        token.write_text("second\n")
+        loader.token_expires_at = loader.token_expires_at.replace(year=2000)
+        client.get(PODS, "a", "shop")
+        token.unlink()
+        loader.token_expires_at = loader.token_expires_at.replace(year=2000)
+        with pytest.raises(KubeError, match="credentials"):
+            client.get(PODS, "a", "shop")
+    assert [asked.headers["authorization"] for asked in server.asked] == ["bearer first", "bearer second"]
+
+
+def test_a_watch_is_interrupted_from_another_thread() -> None:
+    with (
+        serving(lambda asked: streams([b'{"a": 1}\n'], hangs)) as server,
+        watch(server, read_timeout=30) as lines,
+    ):
+        seen: list[bytes] = []
+        ended = threading.Event()
+
+        def read() -> None:
+            try:
+                seen.extend(lines)
+            except Unreachable:
+                ended.set()
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        until(lambda: server.asked)
+        lines.interrupt()
+        assert ended.wait(1)

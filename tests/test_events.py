@@ -1,0 +1,162 @@
+"""Events are told once, counted afterwards, and never get in anybody's way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import REGISTRY
+
+from kube import events
+from kube.client import Resource
+from kube.event_series import BURST, WINDOW, Note, Regarding, SeriesBook
+from kube.events import Recorder
+from kube.objects import ObjectMeta, Pod
+from tests.fakes import FakeClock
+from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
+
+POD = Regarding.pod("shop", "a", "uid-a")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def note(reason: str = "Held", regarding: Regarding = POD) -> Note:
+    return Note(regarding, reason, "why", "Normal")
+
+
+def test_the_same_words_are_one_series() -> None:
+    book = SeriesBook()
+    first = book.enter(note(), AT, 100.0)
+    again = book.enter(note(), AT + timedelta(seconds=5), 105.0)
+    other = book.enter(note("Released"), AT, 105.0)
+    assert first is again
+    assert again is not None
+    assert other is not None
+    assert (again.count, again.first, other.count) == (2, AT, 1)
+    assert other.event_name != again.event_name
+
+
+def test_a_series_lasts_as_long_as_it_is_repeated_within_the_window() -> None:
+    book = SeriesBook()
+    counts = [book.enter(note(), AT, at) for at in (0.0, WINDOW - 1, 2 * WINDOW - 2, 3 * WINDOW - 1)]
+    assert [each.count for each in counts if each] == [3, 3, 3, 1]
+
+
+def test_after_a_burst_about_one_object_the_rest_is_left_unsaid_but_counted() -> None:
+    book = SeriesBook()
+    entered = [book.enter(note(), AT, float(at)) for at in range(BURST + 3)]
+    assert entered.count(None) == 3
+    assert book.enter(note(regarding=Regarding.pod("shop", "b")), AT, 30.0)
+    later = book.enter(note(), AT, WINDOW)
+    assert later is not None
+    assert later.count == BURST + 4
+
+
+def test_what_is_long_past_is_forgotten() -> None:
+    book = SeriesBook()
+    for number in range(100):
+        book.enter(note(regarding=Regarding.pod("shop", str(number))), AT, 0.0)
+    book.enter(note(), AT, 2 * WINDOW)
+    assert (len(book._series), len(book._written)) == (1, 1)
+
+
+def test_a_long_name_still_makes_a_valid_one() -> None:
+    series = SeriesBook().enter(note(regarding=Regarding("v1", "Node", "n" * 229 + ".x" * 12)), AT, 0.0)
+    assert series is not None
+    assert len(series.event_name) <= 253
+    assert ".." not in series.event_name
+
+
+def test_an_event_is_about_an_object_of_a_resource() -> None:
+    reservation = Pod(metadata=ObjectMeta(name="r", uid="u"))
+    about = Regarding.of(reservation, Resource("projectcalico.org", "v3", "ipreservations"), "IPReservation")
+    assert about == Regarding("projectcalico.org/v3", "IPReservation", "r", "", "u")
+
+
+@contextmanager
+def recording(*answer: Answer) -> Iterator[tuple[Server, Recorder, FakeClock]]:
+    clock, left = FakeClock(), list(answer)
+
+    def next_answer(asked: Asked) -> Answer:
+        return left.pop(0) if left else answers({})
+
+    with serving(next_answer) as server:
+        recorder = Recorder(server.client(), "drawbridge-test", clock=clock)
+        yield server, recorder, clock
+        recorder.close(0.1)
+
+
+def test_an_event_is_written_on_the_object() -> None:
+    with recording() as (server, recorder, _):
+        recorder.event(POD, "Held", "x" * 2000, type="Warning")
+        recorder.close()
+    (asked,) = server.asked
+    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/shop/events")
+    assert asked.body["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "shop",
+        "name": "a",
+        "uid": "uid-a",
+    }
+    assert (asked.body["reason"], asked.body["type"], asked.body["count"]) == ("Held", "Warning", 1)
+    assert len(asked.body["message"]) == 1024
+    assert asked.body["source"] == {"component": "drawbridge-test"}
+
+
+def test_an_event_about_what_stands_in_no_namespace_goes_to_default() -> None:
+    with recording() as (server, recorder, _):
+        recorder.event(Regarding("v1", "Node", "n"), "Held", "why")
+        recorder.close()
+    assert server.asked[0].path == "/api/v1/namespaces/default/events"
+
+
+def test_repeats_are_counted_in_the_same_event() -> None:
+    with recording() as (server, recorder, _):
+        for _ in range(3):
+            recorder.event(POD, "Held", "why")
+        recorder.close()
+    created, *patched = server.asked
+    assert [asked.method for asked in server.asked] == ["POST", "PATCH", "PATCH"]
+    assert {asked.path.rsplit("/", 1)[1] for asked in patched} == {created.body["metadata"]["name"]}
+    assert [asked.body["count"] for asked in patched] == [2, 3]
+
+
+def test_a_repeat_of_an_event_that_is_gone_is_written_anew() -> None:
+    with recording(answers({}), refuses(404, "NotFound")) as (server, recorder, _):
+        recorder.event(POD, "Held", "why")
+        recorder.event(POD, "Held", "why")
+        recorder.close()
+    assert [asked.method for asked in server.asked] == ["POST", "PATCH", "POST"]
+    assert server.asked[-1].body["count"] == 2
+
+
+@pytest.mark.parametrize("fault", [refuses(403, "Forbidden"), resets, answers(b"{")])
+def test_what_cannot_be_written_is_dropped_and_the_next_is_written(fault: Answer) -> None:
+    before = REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) or 0.0
+    with recording(fault) as (server, recorder, _):
+        recorder.event(POD, "Held", "why")
+        recorder.event(POD, "Released", "why")
+        recorder.close()
+    assert [asked.body["reason"] for asked in server.asked] == ["Held", "Released"]
+    assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) == before + 1
+
+
+def test_a_hanging_server_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "QUEUE_SIZE", 10)
+    with recording(*[hangs] * 5) as (server, recorder, _):
+        began = time.monotonic()
+        for number in range(100):
+            recorder.event(POD, f"Held{number}", "why")
+        recorder.close(0.2)
+        assert time.monotonic() - began < 0.5
+        until(lambda: server.asked)
+    assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "queue full"})
+
+
+def test_closing_a_recorder_that_never_spoke_is_immediate() -> None:
+    with recording() as (server, recorder, _):
+        recorder.close()
+    assert server.asked == []

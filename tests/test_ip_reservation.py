@@ -1,0 +1,103 @@
+"""The admission of ip_reservation: golden cases, and what happens when nothing can be reserved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from calico.errors import NotReserved
+from kube.errors import Unreachable
+from settings import IPReservationSettings
+from tests.factories import NOW, pod, raw_pod
+from tests.fakes import FakeCluster, FakeLedger
+from webhook.admission import Request, parse
+from webhook.ip_reservation import Gate
+
+CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))
+
+
+def request(
+    operation: str = "DELETE", *, pod: dict[str, Any] | None = None, username: str = "alice", **fields: Any
+) -> Request:
+    old = raw_pod(**pod) if pod is not None else None
+    raw = {
+        "uid": "request-1",
+        "operation": operation,
+        "name": "redis-0",
+        "namespace": "redis",
+        "userInfo": {"username": username},
+        "oldObject": old,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": raw | fields}
+    return parse(msgspec.json.encode(review))
+
+
+def feature(cluster: FakeCluster | None = None, ledger: FakeLedger | None = None, **settings: Any) -> Gate:
+    parsed = IPReservationSettings.model_validate(settings)
+    return Gate(cluster or FakeCluster(), ledger or FakeLedger(), lambda: parsed, lambda: NOW)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    case = yaml.safe_load(path.read_text())
+    ledger = FakeLedger()
+    cluster = FakeCluster([pod(**each) for each in case.get("pods", [])], case.get("namespaces"))
+
+    decision = feature(cluster, ledger, **case.get("settings", {})).review(
+        request(**case["request"]), deadline=0
+    )
+
+    expect = case["expect"]
+    assert decision.allowed
+    assert [each.cidr for each in ledger.records] == expect.get("reserved", [])
+    assert {each.reason for each in ledger.records} == ({expect["reason"]} if "reason" in expect else set())
+    assert decision.audit.get("skipped") == expect.get("skipped")
+    assert decision.audit.get("reserved", "") == ",".join(expect.get("reserved", []))
+
+
+def test_the_record_says_for_whom_the_address_is_held() -> None:
+    ledger = FakeLedger()
+
+    feature(ledger=ledger).review(request(pod={}), deadline=0)
+
+    held = ledger.records[0]
+    assert (held.namespace, held.pod, held.uid) == ("redis", "redis-0", "uid-redis-0")
+    assert (held.node, held.owner, held.at, held.late) == ("node-1", "StatefulSet/redis", NOW, False)
+
+
+def test_a_deletion_reads_no_pod() -> None:
+    cluster = FakeCluster()
+
+    feature(cluster).review(request(pod={}), deadline=0)
+
+    assert cluster.reads == 0
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [NotReserved("the store is away"), Unreachable("the store is away")],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_cannot_be_reserved_is_refused_with_what_to_do_and_repeated_by_the_client(
+    refusal: Exception,
+) -> None:
+    decision = feature(ledger=FakeLedger(refusal)).review(request(name="", pod={}), deadline=0)
+
+    assert not decision.allowed
+    assert (decision.code, decision.reason, decision.retry_after) == (503, "ServiceUnavailable", 1)
+    assert "pod redis/redis-0" in decision.message
+    assert "the store is away" in decision.message
+    assert "drawbridge.io/reserve-ip=false" in decision.message
+
+
+def test_what_cannot_be_reserved_passes_with_a_warning_when_the_feature_fails_open() -> None:
+    ledger = FakeLedger(NotReserved("the store is away"))
+
+    decision = feature(ledger=ledger, failurePolicy="Ignore").review(request(pod={}), deadline=0)
+
+    assert decision.allowed
+    assert "redis/redis-0 is not reserved yet: the store is away" in decision.warnings[0]

@@ -1,0 +1,188 @@
+"""Pods that never passed admission: which are reserved late, and that nobody is reserved twice."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ip_reservation.backstop import Departure, decide, is_departure
+from controllers.ip_reservation.late import CATCH_UP, LateReservations
+from kube.objects import Namespace, ObjectMeta, Pod
+from settings import IPReservationSettings
+from tests.factories import NOW, ago, pod, record
+from tests.fakes import FakeRecorder, FakeReservations, FakeStore
+
+SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
+TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
+EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
+
+
+def evicted(minutes_ago: float) -> Pod:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "TerminationByKubelet",
+        "lastTransitionTime": ago(minutes=minutes_ago),
+    }
+    return pod(status={"phase": "Failed", "conditions": [condition]})
+
+
+@pytest.mark.parametrize(
+    ("departing", "gone", "reason"),
+    [
+        pytest.param(pod(**TERMINATING), False, "seen terminating", id="terminating"),
+        pytest.param(pod(), True, "seen gone", id="gone"),
+        pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
+        pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
+        pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),
+    ],
+)
+def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
+    assert is_departure(departing, gone=gone)
+
+    (held,) = decide(Departure(departing, gone, NOW), {}, SETTINGS)
+
+    assert not isinstance(held, str)
+    assert (held.reason, held.late, held.at) == (reason, True, NOW)
+
+
+@pytest.mark.parametrize(
+    ("departing", "skipped"),
+    [
+        pytest.param(pod(metadata={"labels": {}}), "not selected", id="unselected"),
+        pytest.param(pod(spec={"hostNetwork": True}), "host network", id="host network"),
+        pytest.param(pod(status={"phase": "Failed"}), "phase Failed", id="failed by itself"),
+        pytest.param(pod(status={"phase": "Succeeded"}), "phase Succeeded", id="succeeded"),
+        pytest.param(evicted(40), "evicted so long ago that the hold is over", id="evicted long ago"),
+    ],
+)
+def test_let_go(departing: Pod, skipped: str) -> None:
+    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == skipped
+
+
+@pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
+def test_no_departure(departing: Pod) -> None:
+    assert not is_departure(departing, gone=False)
+
+
+class World:
+    """A leader's view: a namespace that is selected, what is reserved, and a clock."""
+
+    def __init__(self, *, owner_is_deleted: bool = False) -> None:
+        self.now: datetime = NOW
+        self.queue = FakeQueue()
+        self.reservations = FakeReservations()
+        self.cache_lags = False
+        self.recorder = FakeRecorder()
+        self.subject = LateReservations(
+            self.queue,  # type: ignore[arg-type]
+            segments=FakeStore(  # type: ignore[arg-type]
+                lambda: [] if self.cache_lags else self.reservations.objects.values(),
+                uid=lambda segment: (each.uid for each in segment.records),
+            ),
+            namespaces=FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))]),  # type: ignore[arg-type]
+            reservations=self.reservations,  # type: ignore[arg-type]
+            ledger=self,  # type: ignore[arg-type]
+            owner_is_deleted=lambda namespace, owner: owner_is_deleted,
+            settings=lambda: SETTINGS,
+            recorder=self.recorder,  # type: ignore[arg-type]
+            now=lambda: self.now,
+        )
+
+    def reserve(self, records: Any, deadline: float) -> None:
+        self.reservations.create(f"late-{len(self.reservations.objects)}", records)
+
+    def settle(self) -> None:
+        """Work off the queue until nothing asks to be looked at again."""
+        while self.queue.keys:
+            uid = self.queue.keys.pop()
+            while (again := self.subject.reconcile(uid)) is not None:
+                self.now += timedelta(seconds=again)
+
+
+class FakeQueue:
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+
+    def add(self, key: str) -> None:
+        self.keys.add(key)
+
+
+def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
+    world = World()
+    for old, new in [(pod(), pod(**TERMINATING)), (pod(**TERMINATING), None), (pod(**TERMINATING), None)]:
+        world.subject.observe(old, new)
+        world.settle()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["IPReservedLate"]
+
+
+def test_a_pod_that_passed_admission_is_left_alone() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+
+    world.subject.observe(pod(), pod(**TERMINATING))
+    world.settle()
+
+    assert world.reservations.writes == 1
+    assert world.recorder.reasons == []
+
+
+def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    world.cache_lags = True
+
+    world.subject.observe(pod(), pod(**TERMINATING))
+    world.settle()
+
+    assert world.now >= NOW + timedelta(seconds=CATCH_UP)
+    assert world.reservations.writes == 1
+
+
+def test_one_list_serves_all_that_waited_for_it() -> None:
+    lists: list[str] = []
+    world = World()
+    world.cache_lags = True
+    world.reservations.before = lambda verb, name: lists.append(verb) if verb == "list" else None
+    for n in range(50):
+        world.subject.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
+    world.now += timedelta(seconds=CATCH_UP)
+
+    world.settle()
+
+    assert len(world.reservations.held) == 50
+    assert len(lists) == 1
+
+
+def test_a_pod_that_goes_with_its_owner_is_let_go() -> None:
+    world = World(owner_is_deleted=True)
+
+    world.subject.observe(pod(), None)
+    world.settle()
+
+    assert world.reservations.held == []
+
+
+def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
+    world = World()
+    world.subject.observe(pod(), pod(**EVICTED))
+    world.settle()
+    world.reservations.objects.clear()
+
+    world.subject.observe(pod(**EVICTED), pod(metadata={"labels": {"x": "y"}}, **EVICTED))
+    world.subject.observe(pod(**EVICTED), None)
+    world.settle()
+
+    assert world.reservations.held == []
+
+
+def test_pods_of_other_namespaces_are_of_no_concern() -> None:
+    world = World()
+
+    world.subject.observe(pod(namespace="default"), None)
+
+    assert world.queue.keys == set()

@@ -1,0 +1,92 @@
+"""Which folder may import which: the floors of the house."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+FLOORS = {
+    "settings": set(),
+    "telemetry": {"settings"},
+    "kube": {"telemetry", "settings"},
+    "certs": {"kube", "telemetry", "settings"},
+    "calico": {"kube", "telemetry", "settings"},
+    "webhook": {"calico", "certs", "kube", "telemetry", "settings"},
+    "controllers": {"webhook", "calico", "certs", "kube", "telemetry", "settings"},
+}
+"""What each package of the product may import, besides itself and libraries."""
+
+VALUES = {"kube.objects", "kube.errors", "calico.segment", "calico.errors", "settings", "webhook.admission"}
+"""What a feature's admission may import: values and errors, no way to do any I/O."""
+
+PURE = ["webhook/admission.py", "webhook/ip_reservation.py", "calico/segment.py", "kube/objects.py"]
+PLANS = ["controllers/ip_reservation/release.py", "controllers/ip_reservation/backstop.py"]
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def ours(names: Iterator[str]) -> set[str]:
+    known = {*FLOORS, "lab", "demo", "tests", "bench", "wsgi"}
+    return {name for name in names if name.partition(".")[0] in known}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
+    allowed = FLOORS[package] | {package}
+    broken = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in modules(package)
+        for name in ours(imports(path))
+        if name.partition(".")[0] not in allowed
+    }
+
+    assert modules(package)
+    assert broken == set()
+
+
+@pytest.mark.parametrize("path", ["webhook/ip_reservation.py"])
+def test_the_admission_of_a_feature_imports_values_only(path: str) -> None:
+    assert ours(imports(ROOT / path)) <= VALUES
+
+
+@pytest.mark.parametrize("path", [*PURE, *PLANS])
+def test_a_decision_can_do_no_io(path: str) -> None:
+    roots = {name.partition(".")[0] for name in imports(ROOT / path)}
+
+    assert not roots & {
+        "flask",
+        "gunicorn",
+        "kubernetes",
+        "urllib3",
+        "socket",
+        "threading",
+        "time",
+        "os",
+        "subprocess",
+    }
+
+
+def test_flask_is_imported_in_one_place() -> None:
+    importers = {
+        str(path.relative_to(ROOT))
+        for package in FLOORS
+        for path in modules(package)
+        if any(name.partition(".")[0] == "flask" for name in imports(path))
+    }
+
+    assert importers == {"webhook/app.py"}

@@ -1,0 +1,240 @@
+"""The worker, in a real gunicorn over TLS: no client makes another wait, and its end costs no request."""
+
+import http.client
+import itertools
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server import (
+    Server,
+    ask,
+    is_closed,
+    leaf,
+    post,
+    read_response,
+    replace,
+    review,
+    serving,
+    wait_until,
+)
+
+THREADS = 4
+TOO_MUCH = 8 * 1024 * 1024
+SLACK = 1.0
+"""Less than the three deadlines in a row that a call would wait behind three bad clients per thread."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="module")
+def shared_server(directory: Path) -> Iterator[Server]:
+    with serving(directory) as running:
+        yield running
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    yield shared_server
+    shared_server.close_clients()
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    begin = time.monotonic()
+    act()
+    return time.monotonic() - begin
+
+
+def lazy_closers(server: Server) -> Iterator[socket.socket]:
+    while True:
+        sock = server.tls()
+        sock.sendall(post(review(), "/naps", "Connection: close"))
+        read_response(sock)
+        yield sock
+
+
+def stalled_hellos(server: Server) -> Iterator[socket.socket]:
+    while True:
+        sock = server.raw()
+        sock.sendall(b"\x16")
+        yield sock
+
+
+def half_sent(server: Server, upto: int) -> Iterator[socket.socket]:
+    while True:
+        sock = server.tls()
+        sock.sendall(post(review())[:upto])
+        yield sock
+
+
+@pytest.mark.parametrize(
+    "nuisance",
+    [
+        pytest.param(lazy_closers, id="clients that do not close their side"),
+        pytest.param(stalled_hellos, id="handshakes that stall"),
+        pytest.param(lambda server: half_sent(server, 20), id="heads that stall"),
+        pytest.param(lambda server: half_sent(server, -5), id="bodies that stall"),
+        pytest.param(lambda server: iter(server.raw, None), id="connections that say nothing"),
+    ],
+)
+def test_bad_clients_delay_nobody_and_are_dropped(
+    server: Server, nuisance: Callable[[Server], Iterator[socket.socket]]
+) -> None:
+    bad = list(itertools.islice(nuisance(server), 3 * THREADS))
+    assert seconds_of(lambda: server.call().close()) < SLACK
+    assert [is_closed(sock, within=5) for sock in bad] == [True] * len(bad)
+
+
+def test_a_request_that_trickles_in_is_dropped_though_never_silent(server: Server) -> None:
+    sock = server.tls()
+
+    def is_refused() -> bool:
+        try:
+            sock.sendall(b"POST"[:1])
+        except OSError:
+            return True
+        return is_closed(sock, within=0.05)
+
+    assert wait_until(is_refused, timeout=3)
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["after a call", "opened ahead of need"])
+def test_an_idle_connection_outlives_the_deadlines_of_requests(server: Server, used: bool) -> None:
+    sock = server.tls()
+    if used:
+        sock.sendall(post(review()))
+        read_response(sock)
+    assert not is_closed(sock, within=0.7)
+    sock.settimeout(5)
+    sock.sendall(post(review()))
+    response = read_response(sock)
+    assert (response.status, response.connection) == (200, "keep-alive")
+
+
+def test_requests_sent_in_one_go_are_all_answered(server: Server) -> None:
+    sock = server.tls()
+    sock.sendall(post(review(uid="a")) + post(review(uid="b")) + post(review(uid="c"))[:-5])
+    answers = [read_response(sock).body for _ in range(2)]
+    sock.sendall(post(review(uid="c"))[-5:])
+    answers.append(read_response(sock).body)
+    assert [f'"uid":"{uid}"'.encode() in answer for uid, answer in zip("abc", answers, strict=True)] == [
+        True
+    ] * 3
+
+
+def test_a_body_in_chunks_that_come_slowly_is_served(server: Server) -> None:
+    sock, body = server.tls(), review()
+    sock.sendall(post(b"", "/naps", "Transfer-Encoding: chunked"))
+    for piece in (body[:50], body[50:]):
+        sock.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+    sock.sendall(b"0\r\n\r\n")
+    assert b'"allowed":true' in read_response(sock).body
+
+
+def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(server: Server) -> None:
+    sock, whole = server.tls(), post(review(), "/naps", "Expect: 100-continue")
+    head, body = whole[: -len(review())], whole[-len(review()) :]
+    sock.sendall(head)
+    assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+    sock.sendall(body)
+    assert b'"allowed":true' in read_response(sock).body
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(post(b"").replace(b"Length: 0", b"Length: %d" % TOO_MUCH), id="announced"),
+        pytest.param(post(b"", "/naps", "Transfer-Encoding: chunked") + b"%x\r\n" % TOO_MUCH, id="chunked"),
+    ],
+)
+def test_the_sender_of_too_large_a_body_gets_to_read_that_it_is(server: Server, head: bytes) -> None:
+    sock = server.tls()
+    sock.sendall(head + b" " * TOO_MUCH + b"\r\n0\r\n\r\n")
+    answer = read_response(sock)
+    assert (answer.status, answer.connection) == (413, "close")
+    assert answer.body == b"the body is over 7340032 bytes, more than an AdmissionReview can need\n"
+    assert is_closed(sock, within=5)
+
+
+def test_what_is_not_tls_is_dropped_and_reported(server: Server) -> None:
+    sock = server.raw()
+    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert is_closed(sock, within=5)
+    server.wait_for_line("TLS failed")
+    server.call().close()
+
+
+def test_beyond_its_limit_the_server_sheds_at_once_and_closes(server: Server) -> None:
+    busy = [server.tls() for _ in range(3)]
+    for sock in busy:
+        sock.sendall(post(review(nap=0.5)))
+    assert wait_until(lambda: is_shed(server))
+    assert [read_response(sock).status for sock in busy] == [200] * 3
+
+
+def is_shed(server: Server) -> bool:
+    sock = server.tls()
+    sock.sendall(post(review()))
+    answer = read_response(sock)
+    return (
+        answer.status == 503
+        and (answer.headers["Retry-After"], answer.connection) == ("1", "close")
+        and is_closed(sock, within=2)
+    )
+
+
+def test_an_old_connection_is_closed_after_its_next_response(directory: Path) -> None:
+    with serving(directory, LIMITS='{"life": 0.3}') as server:
+        connection = server.call()
+        assert wait_until(lambda: ask(connection).connection == "close", timeout=3)
+        assert connection.sock is None
+
+
+def test_a_new_certificate_is_served_and_a_torn_pair_is_not(server: Server, directory: Path) -> None:
+    first, second = server.certificate(), leaf("localhost", "second")
+    kept = server.call()
+    replace(directory / "tls.crt", second.certificate)
+    assert server.certificate() == first
+    server.wait_for_line("last good one stays")
+    replace(directory / "tls.key", second.key)
+    assert server.certificate() == ssl.PEM_cert_to_DER_cert(second.certificate.decode())
+    ask(kept)
+
+
+def call_until(stop: threading.Event, connection: http.client.HTTPSConnection, lost: list[Exception]) -> None:
+    """Call again and again, connecting anew whenever the server asks for it."""
+    try:
+        while not stop.is_set():
+            ask(connection)
+    except (OSError, http.client.HTTPException, AssertionError) as error:
+        lost.append(error)
+
+
+def test_a_drain_loses_no_request_and_asks_every_client_to_go(directory: Path) -> None:
+    with serving(directory, DRAIN="1") as server:
+        slow, kept, stop = server.tls(), server.call(), threading.Event()
+        lost: list[Exception] = []
+        callers = [threading.Thread(target=call_until, args=(stop, server.call(), lost)) for _ in range(2)]
+        slow.sendall(post(review(nap=0.8)))
+        for caller in callers:
+            caller.start()
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for_line("Handling signal: term")
+        assert wait_until(lambda: ask(server.call()).connection == "close", timeout=0.5)
+        assert ask(kept).connection == "close"
+        stop.set()
+        response = read_response(slow)
+        assert (response.status, response.connection) == (200, "close")
+        for caller in callers:
+            caller.join()
+        assert lost == []
+        assert server.process.wait(10) == 0

@@ -1,0 +1,1 @@
+"""Admission: the gate of each feature, and the server that keeps it open."""

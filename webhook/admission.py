@@ -1,0 +1,218 @@
+"""What an AdmissionReview says and how one is answered, as values: bytes in, bytes out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+# An object may have 3 MiB in the API server, an update carries two of them, and there is the envelope.
+MAX_BODY = 7 * 1024 * 1024
+
+# "limit the warning message to 120 characters if possible": longer ones may be cut off by the API server.
+WARNING_LENGTH = 120
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class ReviewError(Exception):
+    """The body is not an AdmissionReview that can be answered; the text is for its sender."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Resource(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One question of the API server; objects stay raw, so that each feature decodes only what it reads."""
+
+    uid: str
+    operation: Operation
+    kind: Kind = Kind()
+    resource: Resource = Resource()
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    dry_run: bool = False
+    object: msgspec.Raw | None = None
+    old_object: msgspec.Raw | None = None
+    options: msgspec.Raw | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer; ``code``, ``reason`` and ``retry_after`` (seconds) are what a refused client is told."""
+
+    allowed: bool
+    message: str = ""
+    code: int = 0
+    reason: str = ""
+    retry_after: int = 0
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+
+
+class Feature(Protocol):
+    @property
+    def path(self) -> str:
+        """Where the API server posts its reviews, as registered."""
+
+    @property
+    def name(self) -> str:
+        """The feature's one name, as in metrics and logs: ``ip_reservation``."""
+
+    def fails_open(self) -> bool:
+        """Whether a request is allowed when ``review`` itself breaks."""
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        """Decide before *deadline* (on ``time.monotonic``); any exception is answered by the fail mode."""
+
+
+def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = None) -> Decision:
+    return Decision(True, warnings=warnings, audit=audit or {})
+
+
+def deny(
+    message: str,
+    *,
+    code: int = 403,
+    reason: str = "Forbidden",
+    retry_after: int = 0,
+    audit: Mapping[str, str] | None = None,
+) -> Decision:
+    return Decision(False, message, code, reason, retry_after, audit=audit or {})
+
+
+class _WireRequest(msgspec.Struct, rename="camel"):
+    """A request as it is sent: msgspec cannot decode ``Raw | None``, and null is as good as absent."""
+
+    uid: str
+    operation: Operation
+    kind: Kind | None = None
+    resource: Resource | None = None
+    sub_resource: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    user_info: UserInfo | None = None
+    dry_run: bool | None = None
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+    options: msgspec.Raw = msgspec.Raw()
+
+
+class _WireReview(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: _WireRequest | None = None
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+_review_decoder = msgspec.json.Decoder(_WireReview)
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+_encoder = msgspec.json.Encoder()
+
+
+def parse(body: bytes) -> Request:
+    """The request in *body*; raises ReviewError."""
+    try:
+        review = _review_decoder.decode(body)
+    except msgspec.ValidationError as error:
+        _check_version(body)
+        raise ReviewError(f"the AdmissionReview is not as it should be: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"the body is not JSON: {error}") from None
+    if review.request is None or (review.kind, review.api_version) != (KIND, API_VERSION):
+        _check_version(body)
+        raise ReviewError("the AdmissionReview has no request")
+    if not review.request.uid:
+        raise ReviewError("the AdmissionReview has an empty request.uid, so there is nothing to answer")
+    return _request(review.request)
+
+
+def render(request: Request, decision: Decision) -> bytes:
+    """The AdmissionReview that carries *decision* back."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
+    if not decision.allowed:
+        response["status"] = _status(decision)
+    if decision.warnings:
+        response["warnings"] = [_short(warning) for warning in decision.warnings]
+    if decision.audit:
+        response["auditAnnotations"] = decision.audit
+    return _encoder.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _status(decision: Decision) -> dict[str, Any]:
+    # The API server turns any code below 400 into 400, which would blame the client.
+    code = decision.code if decision.code >= 400 else 403
+    status: dict[str, Any] = {
+        "code": code,
+        "reason": decision.reason or "Forbidden",
+        "message": decision.message,
+    }
+    if decision.retry_after:
+        status["details"] = {"retryAfterSeconds": decision.retry_after}
+    return status
+
+
+def _short(warning: str) -> str:
+    # A warning travels in an HTTP header: a line break would make the API server drop it.
+    line = " ".join(warning.split())
+    return line if len(line) <= WARNING_LENGTH else line[: WARNING_LENGTH - 3] + "..."
+
+
+def _request(wire: _WireRequest) -> Request:
+    return Request(
+        uid=wire.uid,
+        operation=wire.operation,
+        kind=wire.kind or Kind(),
+        resource=wire.resource or Resource(),
+        sub_resource=wire.sub_resource or "",
+        name=wire.name or "",
+        namespace=wire.namespace or "",
+        user_info=wire.user_info or UserInfo(),
+        dry_run=wire.dry_run or False,
+        object=_present(wire.object),
+        old_object=_present(wire.old_object),
+        options=_present(wire.options),
+    )
+
+
+def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
+    view = memoryview(raw)
+    return None if view.nbytes <= 4 and bytes(view) in (b"", b"null") else raw
+
+
+def _check_version(body: bytes) -> None:
+    """Complain of another kind or version first: then everything else in it may be different, too."""
+    try:
+        envelope = _envelope_decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise ReviewError(f"the body is not an {KIND}: {error}") from None
+    if (envelope.kind, envelope.api_version) != (KIND, API_VERSION):
+        raise ReviewError(
+            f"got apiVersion {envelope.api_version!r}, kind {envelope.kind!r};"
+            f" only {KIND} of {API_VERSION} is understood:"
+            ' register the webhook with admissionReviewVersions: ["v1"]'
+        )

@@ -1,0 +1,223 @@
+"""Every POST to a feature's path is answered: an AdmissionReview, or a line that says what was wrong."""
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import flask
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
+
+from settings.values import seconds
+from webhook.admission import MAX_BODY, Decision, Feature, Request, ReviewError, allow, deny, parse, render
+
+# The API server's own default, for a caller that does not send ?timeout=.
+DEFAULT_TIMEOUT = 10.0
+SHARE_KEPT_BACK, LEAST_KEPT_BACK = 0.1, 0.2
+
+log = structlog.stdlib.get_logger(__name__)
+
+REQUESTS = Counter(
+    "drawbridge_admission_requests_total",
+    "Admission requests by what became of them: allowed, denied, error or shed.",
+    ["webhook", "operation", "result", "dry_run"],
+)
+DURATION = Histogram(
+    "drawbridge_admission_duration_seconds",
+    "Time from the request being read to its answer.",
+    ["webhook", "operation"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+IN_FLIGHT = Gauge("drawbridge_admission_in_flight", "Admission requests being answered now.", ["webhook"])
+PANICS = Counter(
+    "drawbridge_admission_panics_total", "Reviews that broke and were answered by the fail mode.", ["webhook"]
+)
+
+
+def create_app(
+    features: Sequence[Feature],
+    *,
+    max_in_flight: int = 64,
+    draining: Callable[[], bool] = lambda: False,
+) -> flask.Flask:
+    """The WSGI application of *features*; starts nothing.
+
+    More than *max_in_flight* requests at once, and all of them while *draining*, are answered 503 with
+    Retry-After, which the API server follows within the webhook's timeout.
+    """
+    app = flask.Flask("drawbridge", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.url_map.merge_slashes = False
+    slots = threading.BoundedSemaphore(max_in_flight)
+    for feature in features:
+        app.add_url_rule(
+            feature.path,
+            feature.name,
+            Endpoint(feature, slots, draining),
+            methods=["POST"],
+            provide_automatic_options=False,
+        )
+    app.register_error_handler(HTTPException, _explain)
+    app.register_error_handler(Exception, _apologise)
+    return app
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One feature behind its path."""
+
+    feature: Feature
+    slots: threading.BoundedSemaphore
+    draining: Callable[[], bool]
+
+    def __call__(self) -> flask.Response:
+        if self.draining():
+            return self._shed("this replica is shutting down")
+        if not self.slots.acquire(blocking=False):
+            return self._shed("this replica has as many requests in work as it may")
+        try:
+            with IN_FLIGHT.labels(self.feature.name).track_inprogress():
+                return self._answer(time.monotonic())
+        finally:
+            self.slots.release()
+
+    def _answer(self, begin: float) -> flask.Response:
+        try:
+            request = _request()
+        except HTTPException as error:
+            self._count("error")
+            log.warning("not an admission request", webhook=self.feature.name, error=_reason(error))
+            raise
+        decision, result = self._decide(request, begin + _budget(flask.request.args.get("timeout", "")))
+        self._count(result, request)
+        _log(self.feature.name, request, decision)
+        DURATION.labels(self.feature.name, request.operation).observe(time.monotonic() - begin)
+        return flask.Response(render(request, decision), mimetype="application/json")
+
+    def _decide(self, request: Request, deadline: float) -> tuple[Decision, str]:
+        try:
+            decision = self.feature.review(request, deadline)
+        except Exception:
+            PANICS.labels(self.feature.name).inc()
+            log.exception("review broke", webhook=self.feature.name, uid=request.uid, key=_key(request))
+            return _broken(self.feature, request), "error"
+        return decision, "allowed" if decision.allowed else "denied"
+
+    def _shed(self, why: str) -> flask.Response:
+        self._count("shed")
+        response = _text(503, f"{why}; try again")
+        response.headers["Retry-After"] = "1"
+        # A new connection may well reach another replica; the worker sees to it that this one is closed.
+        response.headers["Connection"] = "close"
+        return response
+
+    def _count(self, result: str, request: Request | None = None) -> None:
+        operation = request.operation if request else ""
+        dry_run = "true" if request and request.dry_run else "false"
+        REQUESTS.labels(self.feature.name, operation, result, dry_run).inc()
+
+
+def _request() -> Request:
+    """What the API server asks; raises HTTPException with a description for the sender."""
+    if flask.request.mimetype != "application/json":
+        raise UnsupportedMediaType(
+            f"the content type is {flask.request.mimetype!r}; it must be application/json"
+        )
+    try:
+        return parse(_body())
+    except ReviewError as error:
+        raise BadRequest(str(error)) from None
+    except HTTPException:
+        raise
+    except Exception as error:
+        # Whatever the server makes of a client that stalls, leaves or garbles its chunks.
+        raise BadRequest(f"the body could not be read: {error}") from error
+
+
+def _body() -> bytes:
+    body = flask.request.get_data(cache=False)
+    if len(body) == MAX_BODY:
+        # A body in chunks is cut off at the limit; asking for one byte more has that said by a 413.
+        flask.request.stream.read(1)
+    return body
+
+
+@functools.lru_cache(maxsize=64)
+def _budget(timeout: str) -> float:
+    """Seconds to decide in, when the API server waits for *timeout*: the answer must also travel."""
+    try:
+        limit = seconds(timeout)
+    except ValueError:
+        limit = DEFAULT_TIMEOUT
+    return max(limit - max(limit * SHARE_KEPT_BACK, LEAST_KEPT_BACK), 0.0)
+
+
+def _broken(feature: Feature, request: Request) -> Decision:
+    """The answer when a review breaks; its uid finds the traceback in the log."""
+    if feature.fails_open():
+        what = f"{feature.name} failed and was skipped, uid {request.uid}"
+        return allow(warnings=(what,), audit={"failed-open": what})
+    return deny(
+        f"{feature.name} failed to review this request, uid {request.uid}, and may not be skipped;"
+        " the webhook's log has the cause under this uid",
+        code=500,
+        reason="InternalError",
+    )
+
+
+def _log(name: str, request: Request, decision: Decision) -> None:
+    level, event = (
+        (logging.DEBUG, "admission allowed") if decision.allowed else (logging.INFO, "admission denied")
+    )
+    # Asked of the standard library's logger, which is what decides and costs next to nothing.
+    if logging.getLogger(__name__).isEnabledFor(level):
+        log.log(
+            level,
+            event,
+            webhook=name,
+            uid=request.uid,
+            key=_key(request),
+            operation=request.operation,
+            user=request.user_info.username,
+            message=decision.message,
+            audit=dict(decision.audit),
+        )
+
+
+def _key(request: Request) -> str:
+    return f"{request.namespace}/{request.name}" if request.namespace else request.name
+
+
+def _explain(error: HTTPException) -> flask.Response:
+    """The same response with headers like Allow, but a line of text instead of a page."""
+    response = _text(error.code or 500, _reason(error))
+    # The body may not have been read, and the connection is of no use then.
+    response.headers["Connection"] = "close"
+    if allow_header := error.get_response().headers.get("Allow"):
+        response.headers["Allow"] = allow_header
+    return response
+
+
+def _reason(error: HTTPException) -> str:
+    match error.code:
+        case 404:
+            return "no webhook is served at this path"
+        case 405:
+            return "webhooks are called by POST"
+        case 413:
+            return f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need"
+        case _:
+            return error.description or error.name
+
+
+def _apologise(_error: Exception) -> flask.Response:
+    log.exception("request failed", path=flask.request.path)
+    return _text(500, "the webhook server failed; its log has the cause")
+
+
+def _text(status: int, message: str) -> flask.Response:
+    return flask.Response(f"{message}\n", status, mimetype="text/plain")

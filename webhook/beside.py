@@ -1,0 +1,81 @@
+"""What runs beside the webhook server in its process: health, metrics, and following the configuration."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+from settings import SettingsFile
+from telemetry.http import serve_health, serve_metrics
+from webhook.worker import WebhookWorker
+
+# A probe waits this long for the thread pool, so that a busy pool is not taken for a stuck one.
+PATIENCE = 1.0
+NOT_READY_AFTER = 5.0
+# Longer than any request may take: then its threads do not come back.
+DEAD_AFTER = 60.0
+
+
+class Pulse:
+    """Whether a thread pool still takes work, asked with one tiny job at a time."""
+
+    def __init__(
+        self,
+        submit: Callable[[Callable[[], None]], Future[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._submit, self._clock = submit, clock
+        self._lock = threading.Lock()
+        self._beat: Future[None] | None = None
+        self._sent = 0.0
+
+    def silence(self, patience: float) -> float:
+        """Seconds for which a job has been left lying, after waiting *patience* for it; 0 when none has."""
+        with self._lock:
+            if self._beat is None or self._beat.done():
+                self._beat, self._sent = self._submit(_nothing), self._clock()
+            beat, sent = self._beat, self._sent
+        try:
+            beat.result(patience)
+        except TimeoutError:
+            return self._clock() - sent
+        return 0.0
+
+
+class Beside:
+    """The threads beside a worker, from its start to its exit."""
+
+    def __init__(self, worker: WebhookWorker, settings: SettingsFile) -> None:
+        self._worker = worker
+        self._pulse = Pulse(worker.tpool.submit)
+        self._stop = threading.Event()
+        now = settings.current
+        self._servers = [
+            serve_health(now.health.health_probe_bind_address, live=self.not_live, ready=self.not_ready),
+            serve_metrics(now.metrics.bind_address),
+        ]
+        threading.Thread(target=settings.watch, args=(self._stop,), name="settings", daemon=True).start()
+
+    def not_ready(self) -> str | None:
+        """Why no new connections should come here, if so."""
+        if self._worker.drain_ends is not None:
+            return "shutting down"
+        return self._worker.pair.problem(datetime.now(UTC)) or self._silent_for(NOT_READY_AFTER)
+
+    def not_live(self) -> str | None:
+        """Why only a restart helps, if so."""
+        return self._silent_for(DEAD_AFTER)
+
+    def close(self) -> None:
+        self._stop.set()
+        for server in self._servers:
+            server.close()
+
+    def _silent_for(self, limit: float) -> str | None:
+        silence = self._pulse.silence(PATIENCE)
+        return f"the thread pool has not answered for {silence:.0f} s" if silence > limit else None
+
+
+def _nothing() -> None:
+    pass

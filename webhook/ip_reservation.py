@@ -1,0 +1,217 @@
+"""A selected pod is not deleted or evicted before its addresses are durably reserved in Calico."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from calico.errors import NotReserved
+from calico.segment import Record, host_cidr
+from kube.errors import KubeError, NotFound
+from kube.objects import Namespace, ObjectMeta, Pod, Value
+from settings import IPReservationSettings
+from webhook.admission import Decision, Request, allow, deny
+
+NAME = "ip_reservation"
+PATH = "/validate/pods/ip-reservation"
+
+NAMESPACE_LABEL = "ip-reserve"
+NAMESPACE_LABEL_VALUES = ("enabled", "enable")
+RESERVE = "drawbridge.io/reserve-ip"
+
+DELETED, EVICTED = "deleted", "evicted"
+
+DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
+
+GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+RETRY_SECONDS = 1
+"""Sent with a refusal: client-go, so kubectl and every controller, repeats such a request by itself."""
+
+
+class Cluster(Protocol):
+    """What the review reads of the cluster; the methods raise KubeError."""
+
+    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod: ...
+    def namespace(self, name: str, *, deadline: float) -> Namespace: ...
+
+
+class Ledger(Protocol):
+    def reserve(self, records: Sequence[Record], deadline: float) -> None:
+        """Return once *records* are durable, else raise NotReserved."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the decision needs to know: the pod (None when there is none) and its namespace's annotations."""
+
+    pod: Pod | None
+    namespace_annotations: Mapping[str, str]
+
+
+class Gate:
+    """The feature as the admission server calls it: gather, decide, apply."""
+
+    name, path = NAME, PATH
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger: Ledger,
+        settings: Callable[[], IPReservationSettings],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._ledger = cluster, ledger
+        self._settings, self._now = settings, now
+
+    def fails_open(self) -> bool:
+        return self._settings().failure_policy == "Ignore"
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        if skipped := unconcerned(request):
+            return allow(audit={"skipped": skipped})
+        try:
+            facts = self._gather(request, deadline)
+            records = decide(request, facts, self._settings(), self._now())
+            if isinstance(records, str):
+                return allow(audit={"skipped": records})
+            self._ledger.reserve(records, deadline)
+        except (KubeError, NotReserved) as error:
+            return self._not_reserved(f"pod {request.namespace}/{_name(request)}", error)
+        return allow(audit={"reserved": ",".join(record.cidr for record in records)})
+
+    def _gather(self, request: Request, deadline: float) -> Facts:
+        pod = self._pod(request, deadline)
+        if pod is None or RESERVE in pod.metadata.annotations:
+            return Facts(pod, {})
+        namespace = self._cluster.namespace(request.namespace, deadline=deadline)
+        return Facts(pod, namespace.metadata.annotations)
+
+    def _pod(self, request: Request, deadline: float) -> Pod | None:
+        # A delete-collection names no pod, so a deletion is judged by the object that it carries.
+        if request.old_object is not None:
+            return msgspec.json.decode(request.old_object, type=Pod)
+        try:
+            return self._cluster.pod(request.namespace, request.name, deadline=deadline)
+        except NotFound:
+            return None
+
+    def _not_reserved(self, pod: str, error: Exception) -> Decision:
+        if self.fails_open():
+            return allow(warnings=(f"the IP of {pod} is not reserved yet: {error}",))
+        return deny(
+            f"{pod} keeps running because its IP could not be reserved: {error}. Try again; if this lasts, look"
+            f" at the API server and Calico's IPReservations, or annotate the pod {RESERVE}=false to let it go"
+            " without its IP being held",
+            code=503,
+            reason="ServiceUnavailable",
+            retry_after=RETRY_SECONDS,
+        )
+
+
+def unconcerned(request: Request) -> str:
+    """Why *request* needs no look at any pod, or nothing."""
+    if request.dry_run or _eviction_is_dry_run(request):
+        return "dry run"
+    if request.operation not in ("DELETE", "CREATE"):
+        return f"operation {request.operation}"
+    return ""
+
+
+def decide(
+    request: Request, facts: Facts, settings: IPReservationSettings, now: datetime
+) -> Sequence[Record] | str:
+    """What must be reserved before *request* may pass, or why nothing needs to be."""
+    pod = facts.pod
+    if pod is None:
+        return "no such pod"
+    if pod.terminating:
+        return "already terminating"
+    if pod.finished and not disrupted(pod):
+        return f"phase {pod.status.phase}"
+    if settings.skip_when_owner_is_deleted and deleted_with_owner(request, pod):
+        return "its owner is being deleted"
+    if skipped := unselected(pod, facts.namespace_annotations, settings):
+        return skipped
+    return records_of(pod, reason=EVICTED if request.sub_resource == "eviction" else DELETED, at=now)
+
+
+def disrupted(pod: Pod) -> bool:
+    """Whether a finished pod ended because somebody is removing it.
+
+    Kubernetes marks a pod of a lost node Failed just before it deletes it, with this condition; the pods that
+    the kubelet itself evicts have it, too, but long before their deletion.
+    """
+    return any(
+        condition.type == DISRUPTION and condition.status == "True" and condition.reason != BY_KUBELET
+        for condition in pod.status.conditions
+    )
+
+
+def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
+    """Why the addresses of *pod* are not to be held when it goes, or nothing when they are."""
+    if not settings.enabled:
+        return "ip reservation is disabled"
+    if pod.spec.host_network:
+        return "host network"
+    if not pod.status.addresses:
+        return "no IP"
+    return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
+
+
+def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tuple[Record, ...]:
+    """One record per address of *pod*."""
+    owner = pod.metadata.controller
+    return tuple(
+        Record(
+            cidr=host_cidr(address),
+            at=at,
+            namespace=pod.metadata.namespace,
+            pod=pod.metadata.name,
+            uid=pod.metadata.uid,
+            node=pod.spec.node_name,
+            owner=f"{owner.kind}/{owner.name}" if owner else "",
+            reason=reason,
+            late=late,
+        )
+        for address in pod.status.addresses
+    )
+
+
+def deleted_with_owner(request: Request, pod: Pod) -> bool:
+    """The garbage collector deletes a pod only when its owners are gone or going."""
+    return request.user_info.username == GARBAGE_COLLECTOR and pod.metadata.controller is not None
+
+
+def _wanted(
+    pod: ObjectMeta, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> bool:
+    """The pod's own word first, then its namespace's, then the configured labels."""
+    for said in (pod.annotations, namespace_annotations):
+        if (word := said.get(RESERVE, "").lower()) in ("true", "false"):
+            return word == "true"
+    return settings.label_selector.matches_any(pod.labels)
+
+
+def _name(request: Request) -> str:
+    if request.name or request.old_object is None:
+        return request.name
+    return msgspec.json.decode(request.old_object, type=Pod).metadata.name
+
+
+def _eviction_is_dry_run(request: Request) -> bool:
+    if request.sub_resource != "eviction" or request.object is None:
+        return False
+    eviction = msgspec.json.decode(request.object, type=_Eviction)
+    return bool(eviction.delete_options.dry_run)
+
+
+class _DeleteOptions(Value, frozen=True):
+    dry_run: tuple[str, ...] = ()
+
+
+class _Eviction(Value, frozen=True):
+    delete_options: _DeleteOptions = _DeleteOptions()

@@ -1,0 +1,188 @@
+"""A gunicorn thread worker in which no client can make another one wait, and whose end costs no request.
+
+gunicorn's own thread worker serves the requests. This one differs in how connections wait for it: TLS
+handshakes, half-sent requests and closing connections wait in the main loop's poller, each with a deadline,
+and never in a thread. On SIGTERM it goes on serving for the drain period, asking each client to connect anew.
+What it relies on is private to gunicorn, and tests/test_gunicorn_contract.py notices when that changes.
+"""
+
+import bisect
+import enum
+import selectors
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import structlog
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
+
+from certs.serve import ServingPair
+from webhook.connection import Connection, Limits
+
+log = structlog.stdlib.get_logger(__name__)
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+_stopping = threading.Event()
+
+
+def stopping() -> bool:
+    """Whether the drain period of this process is over: what still arrives had better go elsewhere."""
+    return _stopping.is_set()
+
+
+class Next(enum.Enum):
+    """What becomes of a connection after a thread has looked at it."""
+
+    WAIT = enum.auto()
+    KEEP = enum.auto()
+    LINGER = enum.auto()
+    CLOSE = enum.auto()
+
+
+class WebhookWorker(ThreadWorker):
+    limits = Limits()
+    drain_period = 5.0
+    """Seconds; set before the worker runs."""
+
+    alive: bool
+    wsgi: Application
+    drain_ends: float | None = None
+
+    def init_process(self) -> None:
+        self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile)
+        self.pair.context()  # without a certificate there is no point in coming up
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self.wsgi = self._minding_close(self.wsgi)
+
+    # Taking connections in
+
+    def accept(self, listener: Any) -> bool:
+        """Let a new connection wait for its first bytes; False when there is none."""
+        try:
+            sock, client = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False
+        self.nr_conns += 1
+        self._wait(
+            Connection(self.cfg, sock, (client, listener.getsockname()), self.pair, self.limits),
+            self.on_pending_socket_readable,
+        )
+        return True
+
+    def handle(self, conn: Connection) -> Next:
+        """In a thread: go on with the handshake and the request, and serve it when it is there."""
+        try:
+            if not conn.receive():
+                return Next.WAIT
+        except OSError as error:
+            _report(conn, error)
+            return Next.CLOSE
+        return Next.KEEP if super().handle(conn) else Next.LINGER
+
+    def handle_request(self, req: Any, conn: Connection) -> bool:
+        if conn.is_old():
+            req.force_close()
+        return bool(super().handle_request(req, conn))
+
+    def finish_request(self, conn: Connection, fs: Future[Next]) -> None:
+        """In the main loop, after `handle`: nothing here may block."""
+        try:
+            self._go_on(conn, fs.result())
+        except Exception as error:
+            log.debug("connection dropped", error=repr(error))
+            self._close(conn)
+
+    def _go_on(self, conn: Connection, step: Next) -> None:
+        match step:
+            case Next.KEEP if conn.has_more():
+                self.enqueue_req(conn)
+            case Next.WAIT if not conn.is_idle():
+                self._wait(conn, self.on_pending_socket_readable)
+            case Next.KEEP | Next.WAIT:
+                self._keep(conn)
+            case Next.LINGER:
+                conn.half_close()
+                self._wait(conn, self._on_lingering_readable)
+            case Next.CLOSE:
+                self._close(conn)
+
+    def _wait(self, conn: Connection, then: Callable[[Connection, Any], None]) -> None:
+        # gunicorn closes what is overdue from the left of this deque.
+        bisect.insort(self.pending_conns, conn, key=lambda each: each.timeout)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
+
+    def _keep(self, conn: Connection) -> None:
+        conn.set_timeout()
+        if not self.alive:
+            conn.timeout = min(conn.timeout, time.monotonic() + STOP_KEEPALIVE_LINGER)
+        self.keepalived_conns.append(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
+
+    def _on_lingering_readable(self, conn: Connection, client: Any) -> None:
+        if conn.is_drained():
+            self.poller.unregister(client)
+            self.pending_conns.remove(conn)
+            self._close(conn)
+
+    def _close(self, conn: Connection) -> None:
+        self.nr_conns -= 1
+        conn.close()
+
+    # Coming to an end
+
+    def handle_exit(self, *_signal: Any) -> None:
+        """SIGTERM begins the drain. A signal handler must take no lock, so there is no timer thread."""
+        if self.drain_ends is None:
+            self.drain_ends = time.monotonic() + self.drain_period
+            self.method_queue.defer(lambda: None)
+
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """One turn of the main loop, which also ends the drain in time."""
+        if self.alive and self.drain_ends is not None:
+            timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
+        super().wait_for_and_dispatch_events(timeout)
+        if self.alive and self.drain_ends is not None and time.monotonic() >= self.drain_ends:
+            log.info("drained, finishing what is in work")
+            _stopping.set()
+            self.alive = False
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """As gunicorn's; and at the end serve what waits in the backlog, then refuse instead of ignore."""
+        if self.alive:
+            super().set_accept_enabled(enabled)
+            return
+        for listener in self.sockets:
+            while self._accepting and self.accept(listener):
+                pass
+        super().set_accept_enabled(False)
+        for listener in self.sockets:
+            listener.close()
+
+    def _minding_close(self, application: Application) -> Application:
+        """gunicorn drops an application's hop-by-hop headers; this one hears `Connection: close`."""
+
+        def minding(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+                if self.drain_ends is not None or ("Connection", "close") in headers:
+                    start_response.__self__.force_close()
+                return start_response(status, headers, exc_info)
+
+            return application(environ, start)
+
+        return minding
+
+
+def _report(conn: Connection, error: OSError) -> None:
+    """A client that refuses our certificate is news; one that merely leaves is not."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        log.warning("TLS failed", client=conn.client[0], error=str(error))
+    else:
+        log.debug("connection dropped", client=conn.client[0], error=str(error))

@@ -1,0 +1,42 @@
+"""The webhook server's application: the features, and what they read and write through."""
+
+import os
+
+from calico.ledger import Ledger
+from calico.reservations import Reservations
+from calico.segment import Limits
+from kube.client import Client
+from settings import IPReservationSettings, Settings, SettingsFile, config_path
+from telemetry import logs
+from webhook.app import create_app
+from webhook.cluster import Cluster
+from webhook.ip_reservation import Gate
+from webhook.worker import stopping
+
+
+def follow(_old: Settings, new: Settings) -> None:
+    logs.set_level(new.logging.level)
+
+
+settings = SettingsFile(config_path(), on_change=follow)
+
+
+def ip_reservation_settings() -> IPReservationSettings:
+    return settings.current.ip_reservation
+
+
+def ip_reservation(client: Client) -> Gate:
+    ledger = Ledger(
+        Reservations(client, ip_reservation_settings().calico_api_version),
+        os.environ.get("POD_NAME", "webhook"),
+        limits=lambda: Limits(ip_reservation_settings().segment_max_entries),
+        max_age=lambda: ip_reservation_settings().segment_max_age,
+    )
+    return Gate(Cluster(client), ledger, ip_reservation_settings)
+
+
+app = create_app(
+    [ip_reservation(Client.from_environment())],
+    max_in_flight=settings.current.webhook.threads,
+    draining=stopping,
+)
