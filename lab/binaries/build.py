@@ -1,0 +1,51 @@
+"""A program is built from the versions and checksums that the lab's Go modules pin."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from lab.binaries import progress
+from lab.binaries.errors import Unavailable
+from lab.binaries.go import go_for
+from lab.binaries.table import Program
+
+ENVIRONMENT = {
+    "CGO_ENABLED": "0",
+    "GOFLAGS": "-mod=readonly -buildvcs=false",
+    "GOTOOLCHAIN": "local",
+    "GOWORK": "off",
+}
+
+
+def build(program: Program, directory: Path) -> None:
+    """Put the program, and what stands beside it, into *directory*; raises Unavailable."""
+    go = go_for(program.module)
+    with progress.step(f"building {program.name} {program.version}"):
+        flags = ["-trimpath", "-ldflags", f"-s -w {program.ldflags}".strip()]
+        _go(go, program, "build", *flags, "-o", str(directory / program.name), program.package)
+    for name, (module, path) in program.module_directories.items():
+        _keep(_module_directory(go, program, module) / path, directory / name)
+
+
+def _module_directory(go: Path, program: Program, module: str) -> Path:
+    found = json.loads(_go(go, program, "list", "-m", "-json", module))
+    return Path(found["Dir"])
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Copy the files alone: the module cache is read-only, and its permissions would stay with the copy."""
+    target.mkdir()
+    for file in filter(Path.is_file, source.iterdir()):
+        shutil.copyfile(file, target / file.name)
+
+
+def _go(go: Path, program: Program, *arguments: str) -> str:
+    done = subprocess.run(
+        [go, *arguments], cwd=program.module, env=os.environ | ENVIRONMENT, capture_output=True, text=True
+    )
+    if done.returncode:
+        last = "\n      ".join(done.stderr.strip().splitlines()[-8:])
+        raise Unavailable(f"build: '{go} {arguments[0]}' in {program.module} failed:\n      {last}")
+    return done.stdout

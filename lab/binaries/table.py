@@ -1,0 +1,130 @@
+"""Say of every program of the lab which version is wanted and where it can come from."""
+
+import hashlib
+import platform
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parents[1]
+PLATFORM = {
+    "os": sys.platform,
+    "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """An official download; `member` is the program's place in a .tar.gz, None when the file is the program."""
+
+    url: str
+    checksums: str
+    member: str | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program; `version_question` is what makes it say its version, None when only our own build will do."""
+
+    name: str
+    version: str
+    module: Path
+    package: str
+    ldflags: str = ""
+    version_question: tuple[str, ...] | None = ("--version",)
+    release: Release | None = None
+    module_directories: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Directories of Go modules kept beside the program: name there -> (module, path in it)."""
+
+
+def versions() -> dict[str, str]:
+    table: dict[str, str] = tomllib.loads((LAB / "versions.toml").read_text())["versions"]
+    return table
+
+
+def programs() -> dict[str, Program]:
+    """All programs of the lab by name, in the order in which they are made."""
+    wanted = versions()
+    every = [
+        *_kwok(wanted["kwok"]),
+        _etcd(wanted["etcd"]),
+        *_kubernetes(wanted["kubernetes"]),
+        _helm(wanted["helm"]),
+        _calico(wanted["calico"]),
+    ]
+    return {program.name: program for program in every}
+
+
+def _kwok(version: str) -> list[Program]:
+    """kwok publishes no checksums with its releases, so there is nothing to verify a download by: built."""
+    return [
+        Program(
+            name,
+            version,
+            LAB / "build/kwok",
+            f"sigs.k8s.io/kwok/cmd/{name}",
+            ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version={version}",
+        )
+        for name in ("kwok", "kwokctl")
+    ]
+
+
+def _etcd(version: str) -> Program:
+    base = f"https://github.com/etcd-io/etcd/releases/download/{version}"
+    archive = "etcd-{version}-{os}-{arch}".format(version=version, **PLATFORM)
+    return Program(
+        "etcd",
+        version,
+        LAB / "build/etcd",
+        "go.etcd.io/etcd/server/v3",
+        release=Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd"),
+    )
+
+
+def _kubernetes(version: str) -> list[Program]:
+    major, minor, _ = version.removeprefix("v").split(".")
+    stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    ldflags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
+    base = "https://dl.k8s.io/release/{version}/bin/{os}/{arch}".format(version=version, **PLATFORM)
+    return [
+        Program(
+            name,
+            version,
+            LAB / "build/kubernetes",
+            f"k8s.io/kubernetes/cmd/{name}",
+            ldflags=ldflags,
+            version_question=("version", "--client") if name == "kubectl" else ("--version",),
+            release=Release(f"{base}/{name}", f"{base}/{name}.sha256"),
+        )
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    ]
+
+
+def _helm(version: str) -> Program:
+    place = "{os}-{arch}".format(**PLATFORM)
+    url = f"https://get.helm.sh/helm-{version}-{place}.tar.gz"
+    return Program(
+        "helm",
+        version,
+        LAB / "build/helm",
+        "helm.sh/helm/v4/cmd/helm",
+        ldflags=f"-X helm.sh/helm/v4/internal/version.version={version}",
+        version_question=("version", "--short"),
+        release=Release(url, f"{url}.sha256sum", f"{place}/helm"),
+    )
+
+
+def _calico(version: str) -> Program:
+    """Our own program, so its version says what it was made of."""
+    module = LAB / "calico"
+    sources = b"".join((module / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
+    return Program(
+        "calico-ipam",
+        f"{version}-{hashlib.sha256(sources).hexdigest()[:8]}",
+        module,
+        ".",
+        version_question=None,
+        module_directories={"crds": ("github.com/projectcalico/calico", "libcalico-go/config/crd")},
+    )

@@ -1,0 +1,109 @@
+"""The Node objects that this kubelet stands for, and the heartbeats that keep them Ready."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kube.client import Client, Resource
+from kube.errors import AlreadyExists, KubeError, NotFound
+from lab.kubelet.values import timestamp
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
+HEARTBEAT = 10.0
+LEASE_SECONDS = 40
+LABEL = "drawbridge.io/lab"
+VERSION = "v1.36.3"
+
+log = logging.getLogger(__name__)
+
+
+def node(name: str, address: str, now: float) -> dict[str, Any]:
+    """A Node that only pods made for the lab tolerate."""
+    resources = {"cpu": "32", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "250"}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the lab's kubelet is running",
+        "lastHeartbeatTime": timestamp(now),
+        "lastTransitionTime": timestamp(now),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {LABEL: "node", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+        },
+        "spec": {"taints": [{"key": LABEL, "value": "node", "effect": "NoSchedule"}]},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "nodeInfo": _node_info(name),
+            "conditions": [ready],
+        },
+    }
+
+
+def _node_info(name: str) -> dict[str, str]:
+    told = {"kubeletVersion": VERSION, "operatingSystem": "linux", "containerRuntimeVersion": "lab://1"}
+    untold = (
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "kubeProxyVersion",
+        "architecture",
+    )
+    return {**dict.fromkeys(untold, ""), "machineID": name, **told}
+
+
+def register(client: Client, name: str, address: str) -> None:
+    """Make the node, or make it as it should be, and Ready."""
+    wanted = node(name, address, time.time())
+    try:
+        client.create(NODES, wanted)
+    except AlreadyExists:
+        client.patch(NODES, name, {"metadata": wanted["metadata"]})
+    client.patch(NODES, name, {"status": wanted["status"]}, subresource="status")
+    beat(client, name)
+
+
+def beat(client: Client, name: str) -> None:
+    lease = _lease(name, datetime.now(UTC))
+    try:
+        client.patch(LEASES, name, {"spec": lease["spec"]}, LEASE_NAMESPACE)
+    except NotFound:
+        client.create(LEASES, lease, LEASE_NAMESPACE)
+
+
+def _lease(name: str, now: datetime) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
+
+
+def keep_beating(client: Client, names: Sequence[str], stop: threading.Event) -> None:
+    """The node lifecycle controller takes a node's pods away when it hears nothing for 50 s."""
+    while not stop.wait(HEARTBEAT):
+        for name in names:
+            try:
+                beat(client, name)
+            except KubeError as error:
+                log.warning("heartbeat failed", extra={"node": name, "error": str(error)})

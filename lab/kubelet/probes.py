@@ -1,0 +1,142 @@
+"""Probes: what follows from a row of results, and how one result is had."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+EAGER = 0.5
+
+Check = Callable[[float], bool]  # given seconds to take at most
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The settings of one probe, in seconds and counts, with the defaults of the API."""
+
+    initial_delay: float = 0.0
+    period: float = 10.0
+    timeout: float = 1.0
+    success_threshold: int = 1
+    failure_threshold: int = 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What stands, and how many results in a row spoke against it."""
+
+    good: bool
+    against: int = 0
+
+
+def parse(probe: Mapping[str, Any]) -> Probe:
+    return Probe(
+        initial_delay=probe.get("initialDelaySeconds", 0),
+        period=probe.get("periodSeconds", 10),
+        timeout=probe.get("timeoutSeconds", 1),
+        success_threshold=probe.get("successThreshold", 1),
+        failure_threshold=probe.get("failureThreshold", 3),
+    )
+
+
+def judge(verdict: Verdict, succeeded: bool, probe: Probe) -> Verdict:
+    """The verdict after one more result."""
+    if succeeded == verdict.good:
+        return replace(verdict, against=0)
+    against = verdict.against + 1
+    needed = probe.success_threshold if succeeded else probe.failure_threshold
+    return Verdict(succeeded) if against >= needed else replace(verdict, against=against)
+
+
+def follow(
+    probe: Probe,
+    check: Check,
+    stop: threading.Event,
+    tell: Callable[[bool], None],
+    *,
+    eager: bool = False,
+    until_success: bool = False,
+) -> None:
+    """Check once a period until told to stop, or until success.
+
+    What waits for a first success is tried in between, too, and only success counts there. So a lab is ready
+    as soon as its programs are, while the thresholds keep their meaning.
+    """
+    waits = eager or until_success
+    stop.wait(probe.initial_delay)
+    while not stop.is_set():
+        due = time.monotonic() + probe.period
+        succeeded = check(probe.timeout)
+        if not stop.is_set():
+            tell(succeeded)
+        if waits and not succeeded and _succeeds_before(due, probe, check, stop):
+            tell(succeeded := True)
+        waits = waits and not succeeded
+        if until_success and succeeded:
+            return
+        stop.wait(max(0.0, due - time.monotonic()))
+
+
+def _succeeds_before(due: float, probe: Probe, check: Check, stop: threading.Event) -> bool:
+    while not stop.wait(min(EAGER, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
+        if check(min(probe.timeout, due - time.monotonic())):
+            return not stop.is_set()
+    return False
+
+
+def network_check(probe: Mapping[str, Any], container: Mapping[str, Any], address: str) -> Check:
+    """The check of an ``httpGet`` or ``tcpSocket``."""
+    action = probe.get("httpGet") or probe["tcpSocket"]
+    host = action.get("host") or address
+    port = port_number(action["port"], container)
+    if "tcpSocket" in probe:
+        return lambda timeout: tcp(host, port, timeout)
+    headers = {each["name"]: each["value"] for each in action.get("httpHeaders", ())}
+    tls, path = action.get("scheme") == "HTTPS", action.get("path", "/")
+    return lambda timeout: http_get(host, port, path, tls=tls, headers=headers, timeout=timeout)
+
+
+def port_number(port: int | str, container: Mapping[str, Any]) -> int:
+    """A port given by number, or by the name that the container gives it; 0 when it gives none such."""
+    if isinstance(port, int) or port.isdecimal():
+        return int(port)
+    return next((each["containerPort"] for each in container.get("ports", ()) if each.get("name") == port), 0)
+
+
+def tcp(host: str, port: int, timeout: float) -> bool:
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def http_get(
+    host: str, port: int, path: str, *, tls: bool, headers: Mapping[str, str], timeout: float
+) -> bool:
+    """Whether the answer is from 200 to 399; a certificate is not verified, as in the real kubelet."""
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=timeout, context=_unverified())
+        if tls
+        else http.client.HTTPConnection(host, port, timeout=timeout)
+    )
+    try:
+        connection.request("GET", path, headers={"User-Agent": "kube-probe/lab", **headers})
+        return 200 <= connection.getresponse().status < 400
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,103 @@
+"""How a container of a pod is made on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.kubelet.expand import command, environment, expand
+from lab.kubelet.process import Mount, Recipe
+from lab.kubelet.values import CannotRun, Place, Pod, Store
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Image:
+    """The directory that stands for an image, and where its programs are."""
+
+    root: str
+    programs: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What all containers of this kubelet share."""
+
+    directory: Path
+    images: Mapping[str, Image]
+    api: tuple[str, int]
+
+    def logs(self, pod: Pod) -> Path:
+        metadata = pod.metadata
+        return self.directory / "pods" / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+
+    def volumes(self, pod: Pod) -> Path:
+        return self.directory / "volumes" / pod.metadata.uid
+
+    @property
+    def base(self) -> Path:
+        return self.directory / "base"
+
+
+def image_of(reference: str, images: Mapping[str, Image]) -> Image:
+    """By the repository, whole or its last part; tag and digest do not matter."""
+    repository = reference.split("@", 1)[0]
+    if ":" in repository.rsplit("/", 1)[-1]:
+        repository = repository.rsplit(":", 1)[0]
+    for name in (repository, repository.rsplit("/", 1)[-1]):
+        if name in images:
+            return images[name]
+    raise CannotRun(
+        "ErrImagePull",
+        f"no directory stands for image {reference!r}; start the kubelet with --image {name}=DIRECTORY",
+    )
+
+
+def recipe(machine: Machine, pod: Pod, container: Mapping[str, Any], place: Place, store: Store) -> Recipe:
+    """Raises CannotRun, naming what is missing."""
+    image = image_of(container["image"], machine.images)
+    variables = environment(pod, container, place, store, _given(machine, pod, image))
+    return Recipe(
+        argv=command(container, variables),
+        env=variables,
+        workingDir=container.get("workingDir") or image.root,
+        hostname=pod.metadata.name[:63],
+        mounts=list(_mounts(machine, pod, container, variables)),
+        readOnlyRoot=bool(container.get("securityContext", {}).get("readOnlyRootFilesystem")),
+        base=str(machine.base),
+    )
+
+
+def _given(machine: Machine, pod: Pod, image: Image) -> dict[str, str]:
+    host, port = machine.api
+    return {
+        "PATH": f"{image.programs}:{os.environ.get('PATH', PATH)}" if image.programs else PATH,
+        "HOME": "/root",
+        "HOSTNAME": pod.metadata.name,
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": str(port),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
+    }
+
+
+def _mounts(
+    machine: Machine, pod: Pod, container: Mapping[str, Any], variables: Mapping[str, str]
+) -> Iterator[Mount]:
+    kinds = {each["name"]: each for each in pod.spec.get("volumes", ())}
+    for mount in sorted(container.get("volumeMounts", ()), key=lambda each: str(each["mountPath"])):
+        volume = machine.volumes(pod) / mount["name"]
+        source = volume / sub_path(mount, variables)
+        if not source.exists():
+            source.mkdir(parents=True)
+        read_only = bool(mount.get("readOnly")) or "emptyDir" not in kinds[mount["name"]]
+        yield Mount(str(source.resolve()), mount["mountPath"], read_only)
+
+
+def sub_path(mount: Mapping[str, Any], variables: Mapping[str, str]) -> str:
+    if "subPathExpr" in mount:
+        return expand(mount["subPathExpr"], variables)
+    return str(mount.get("subPath", ""))

@@ -1,0 +1,83 @@
+"""What a pod needs from the API: its ConfigMaps, its Secrets, and tokens in its name."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from kube.client import Client, Resource
+from kube.errors import NotFound
+from kube.objects import ObjectMeta, Value
+from lab.kubelet.values import Data, Kind, Pod, Store, references
+from lab.kubelet.volumes import Tokens, tokens_of
+
+RESOURCES: dict[Kind, Resource] = {
+    "ConfigMap": Resource("", "v1", "configmaps"),
+    "Secret": Resource("", "v1", "secrets"),
+}
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+REFRESH = 0.8  # of a token's life, as the real kubelet does
+
+
+class Source(Value, frozen=True):
+    """A ConfigMap or a Secret."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+
+def fetch(client: Client, pod: Pod) -> Store:
+    """All that the pod refers to, as it is now."""
+    return {(kind, name): _data(client, kind, name, pod.metadata.namespace) for kind, name in references(pod)}
+
+
+def _data(client: Client, kind: Kind, name: str, namespace: str) -> Data | None:
+    try:
+        source = client.get(RESOURCES[kind], name, namespace, type=Source)
+    except NotFound:
+        return None
+    return decoded(kind, source)
+
+
+def decoded(kind: Kind, source: Source) -> Data:
+    binary = source.binary_data if kind == "ConfigMap" else source.data
+    text = source.data if kind == "ConfigMap" else {}
+    return {name: value.encode() for name, value in text.items()} | {
+        name: b64decode(value) for name, value in binary.items()
+    }
+
+
+class TokenBox:
+    """The tokens of one pod, renewed before they end."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kept: dict[tuple[str, int], tuple[str, float]] = {}
+
+    def current(self, pod: Pod, now: float) -> Tokens:
+        """``now`` is of ``time.monotonic()``."""
+        for key in tokens_of(pod):
+            if key not in self._kept or self._kept[key][1] <= now:
+                self._kept[key] = self._request(pod, *key), now + REFRESH * key[1]
+        return {key: token for key, (token, _) in self._kept.items()}
+
+    def renewal(self) -> float:
+        """When the first of them has to be renewed."""
+        return min((due for _, due in self._kept.values()), default=float("inf"))
+
+    def _request(self, pod: Pod, audience: str, seconds: int) -> str:
+        metadata = pod.metadata
+        account = pod.spec.get("serviceAccountName", "default")
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
+        wanted = {
+            "audiences": [audience] if audience else [],
+            "expirationSeconds": seconds,
+            "boundObjectRef": bound,
+        }
+        answer: dict[str, Any] = self._client.request(
+            "POST",
+            SERVICE_ACCOUNTS.path(metadata.namespace, account, "token"),
+            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted},
+        )
+        return str(answer["status"]["token"])

@@ -1,0 +1,45 @@
+"""Nodes on which pods only seem to run: kwok plays them, and users' manifests land there as they are."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+from kube.client import Client, Resource
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+ADDRESSES = ip_network("10.80.0.0/16")  # beside the range from which kwok gives pods theirs
+DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+
+
+def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, Any]:
+    """Node ``kwok-<number>`` as kwok takes it into its care, *capacity* (cpu, memory, pods) over the default."""
+    name = f"kwok-{number}"
+    resources = {**DEFAULT_CAPACITY, **(capacity or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
+            "labels": {
+                "type": "kwok",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+            },
+        },
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": str(ADDRESSES[number + 1])}],
+            "capacity": resources,
+            "allocatable": resources,
+        },
+    }
+
+
+def create_kwok_nodes(
+    client: Client, count: int, *, first: int = 0, capacity: dict[str, str] | None = None
+) -> None:
+    """Add nodes ``kwok-<first>`` and on."""
+    for number in range(first, first + count):
+        client.create(NODES, kwok_node(number, capacity))

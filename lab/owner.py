@@ -1,0 +1,92 @@
+"""The caller's end of the bond to a lab's daemon: letting go ends the lab, unless it was told to stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import places, processes
+from lab.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
+KEEP = b"keep\n"
+START_SECONDS = 150.0
+END_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A daemon that was started, and our ends of the two pipes to it."""
+
+    process: subprocess.Popen[bytes]
+    speak: int
+    listen: int
+
+    def await_ready(self, progress: Callable[[str], None]) -> None:
+        """Tell its progress until the lab is ready; LabError with its own words when it fails."""
+        for word in _words(self.listen, time.monotonic() + START_SECONDS):
+            if "ready" in word:
+                return
+            if "failed" in word:
+                raise LabError(word["failed"])
+            progress(word["progress"])
+        raise LabError("the lab's daemon ended without a word")
+
+    def keep(self) -> None:
+        """Let the lab outlive us."""
+        os.write(self.speak, KEEP)
+
+    def let_go(self, *, wait: bool) -> None:
+        """Close the pipes, which ends a lab that is not to be kept, and *wait* for that end."""
+        os.close(self.speak)
+        os.close(self.listen)
+        if wait:
+            self.process.wait(timeout=END_SECONDS)
+
+
+def start(name: str, *, nodes: int, kwok_nodes: int) -> Owner:
+    """Start the daemon of a new lab; LabError when that name is in use."""
+    lock = places.acquire(name)
+    if lock is None:
+        raise LabError(f"lab '{name}' is in use; choose another name, or: python -m lab down --name {name}")
+    hears, speak = os.pipe()
+    listen, says = os.pipe()
+    command = [sys.executable, "-m", "lab.daemon", "--name", name]
+    command += ["--nodes", str(nodes), "--kwok-nodes", str(kwok_nodes)]
+    logs = places.directory(name) / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        with (logs / "daemon.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=processes.marked_environment(places.directory(name)),
+                stdin=hears,
+                stdout=says,
+                stderr=log,
+                pass_fds=[lock],  # the lock is the daemon's from the first moment on
+                start_new_session=True,  # Ctrl-C is for the caller alone
+            )
+    finally:
+        for descriptor in (lock, hears, says):
+            os.close(descriptor)
+    return Owner(process, speak, listen)
+
+
+def _words(descriptor: int, end: float) -> Iterator[dict[str, Any]]:
+    rest = b""
+    while select.select([descriptor], [], [], max(0, end - time.monotonic()))[0]:
+        chunk = os.read(descriptor, 65536)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+    raise LabError(f"the lab was not ready after {START_SECONDS:g} s")

@@ -1,0 +1,135 @@
+"""A lab to work with: bring it up, use it, and be sure that it goes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kube.client import Client
+from lab import binaries, cluster, ending, install, owner, places
+from lab.errors import LabError
+from lab.slots import Slot
+from lab.waiting import until
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab that is up."""
+
+    name: str
+
+    @property
+    def directory(self) -> Path:
+        return places.directory(self.name)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    @property
+    def slot(self) -> Slot:
+        """Its share of this machine's loopback; LabError when the lab is gone."""
+        state = places.read_state(self.name)
+        if state is None:
+            raise LabError(f"there is no lab '{self.name}'")
+        return Slot(state.slot)
+
+    @cached_property
+    def client(self) -> Client:
+        """The cluster's administrator."""
+        return Client.from_kubeconfig(self.kubeconfig)
+
+    def kubectl(
+        self, *arguments: str, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return self._run("kubectl", arguments, check, stdin)
+
+    def helm(
+        self, *arguments: str, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return self._run("helm", arguments, check, stdin)
+
+    def kwokctl(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """For faults: ``kwokctl("stop", "component", "kube-apiserver")`` and the like."""
+        return self._run("kwokctl", ("--name", "lab", *arguments), check, None)
+
+    def wait(self, condition: Callable[[], T | None], seconds: float, what: str) -> T:
+        """The first truthy answer of *condition*; LabError names *what* when *seconds* are over."""
+        return until(condition, seconds, what)
+
+    def upgrade(self, values: Mapping[str, Any]) -> None:
+        """``helm upgrade`` to the lab's own values with *values* over them; back when all is ready again."""
+        install.upgrade(self, values)
+
+    def _run(
+        self, program: str, arguments: tuple[str, ...], check: bool, stdin: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(binaries.ensure(program)[program]), *arguments]
+        environment = {**cluster.kwokctl_environment(self.directory), "KUBECONFIG": str(self.kubeconfig)}
+        done = subprocess.run(
+            command, env=environment, input=stdin, text=True, capture_output=True, check=False
+        )
+        if check and done.returncode != 0:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise LabError(f"`{program} {' '.join(arguments)}` failed (exit {done.returncode}): {said}")
+        return done
+
+
+@contextmanager
+def running(
+    name: str | None = None,
+    *,
+    values: Mapping[str, Any] | None,
+    install: bool,
+    calico: str | None,
+    nodes: int,
+    kwok_nodes: int,
+    tied: bool,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Lab]:
+    """See ``lab.running``; *progress* is told each step."""
+    lab = Lab(name or f"run-{os.getpid()}-{secrets.token_hex(3)}")
+    ending.sweep()
+    progress("looking for the programs of the control plane")
+    binaries.ensure(
+        *cluster.BINARIES
+    )  # here, where its own progress is seen: the first time it may build them
+    daemon = owner.start(lab.name, nodes=nodes, kwok_nodes=kwok_nodes)
+    stays = False
+    try:
+        daemon.await_ready(progress)
+        _equip(lab, values or {}, install, calico, progress)
+        if not tied:
+            daemon.keep()
+            stays = True
+        yield lab
+    finally:
+        daemon.let_go(wait=not stays)
+
+
+def _equip(
+    lab: Lab,
+    values: Mapping[str, Any],
+    chart: bool,
+    calico: str | None,
+    progress: Callable[[str], None],
+) -> None:
+    if calico is not None:
+        progress(f"installing Calico's IPReservation ({calico})")
+        install.install_crds(lab.client, calico)
+    if chart:
+        progress("installing charts/drawbridge")
+        install.install_chart(lab, values)

@@ -1,0 +1,323 @@
+"""IP reservation through a real API server: TLS, RBAC, two webhook replicas and the controllers as processes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.errors import NotFound
+from lab import binaries
+from lab.session import Lab
+from lab.witness import Account, witness
+from tests.cluster import workloads
+from tests.cluster.workloads import GROUPS, records
+
+
+@pytest.fixture(params=["v3", "v1"])
+def group(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def lab(group: str, request: pytest.FixtureRequest) -> Lab:
+    """A lab whose Calico serves IPReservation in one group; those of group v1 are Calico's own definitions."""
+    found: Lab = request.getfixturevalue(f"lab_{group}")
+    return found
+
+
+@pytest.fixture
+def redis(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of its own in which addresses are reserved."""
+    name = "t-" + request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:50].rstrip("-")
+    yield workloads.reserved_namespace(lab.client, name)
+    lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def delete_one_by_one(lab: Lab, namespace: str) -> None:
+    for pod in workloads.pods_of(lab, namespace):
+        lab.client.delete(workloads.PODS, pod.metadata.name, namespace)
+
+
+def delete_by_force(lab: Lab, namespace: str) -> None:
+    lab.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
+
+
+def evict_all(lab: Lab, namespace: str) -> None:
+    for pod in workloads.pods_of(lab, namespace):
+        workloads.evict(lab, pod)
+
+
+def drain_all_nodes(lab: Lab, namespace: str) -> None:
+    nodes = {pod.spec.node_name for pod in workloads.pods_of(lab, namespace)}
+    try:
+        for node in nodes:
+            selector = f"--pod-selector=app={namespace}"
+            lab.kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=60s", selector)
+    finally:
+        lab.kubectl("uncordon", *nodes)
+
+
+def delete_namespace(lab: Lab, namespace: str) -> None:
+    lab.client.delete(workloads.NAMESPACES, namespace)
+
+
+@pytest.mark.parametrize(
+    "go",
+    [
+        delete_one_by_one,
+        delete_by_force,
+        workloads.delete_collection,
+        evict_all,
+        drain_all_nodes,
+        delete_namespace,
+    ],
+    ids=lambda each: each.__name__.replace("_", " "),
+)
+def test_each_address_is_reserved_before_its_pod_is_gone(
+    lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
+) -> None:
+    pods = workloads.running_statefulset(lab, redis, 6, name=redis)
+    with witness(lab.client, GROUPS[group], redis) as account:
+        go(lab, redis)
+        lab.wait(lambda: len(gone_of(account, pods)) == 6, 60, "the pods to be gone")
+        lab.wait(lambda: account.unreserved_at_their_end() == [], 10, "each address to be seen reserved in time")
+
+    held = records(lab, group)
+    assert {held[pod.status.pod_ip].uid for pod in pods} == {pod.metadata.uid for pod in pods}
+    assert not any(held[pod.status.pod_ip].late for pod in pods)
+
+
+def gone_of(account: Account, pods: list[Any]) -> list[str]:
+    uids = {pod.metadata.uid for pod in pods}
+    return [key for key in account.gone if key.rpartition("/")[2] in uids]
+
+
+def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:
+    (pod,) = workloads.running_statefulset(lab, redis, 1)
+    workloads.evict(lab, pod)
+
+    held = records(lab, group)[pod.status.pod_ip]
+
+    assert (held.namespace, held.pod, held.node) == (redis, "redis-0", pod.spec.node_name)
+    assert (held.owner, held.reason) == ("StatefulSet/redis", "evicted")
+
+
+def dry_run(lab: Lab, namespace: str) -> None:
+    pod = workloads.running_pod(lab, namespace, "a")
+    lab.kubectl("delete", "pod", "a", "-n", namespace, "--dry-run=server")
+    workloads.evict(lab, pod, deleteOptions={"dryRun": ["All"]})
+
+
+def unselected(lab: Lab, namespace: str) -> None:
+    workloads.running_pod(lab, namespace, "a", {"app": "nginx"})
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def host_network(lab: Lab, namespace: str) -> None:
+    workloads.running_pod(lab, namespace, "a", hostNetwork=True)
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def no_ip(lab: Lab, namespace: str) -> None:
+    workloads.create_pod(lab, namespace, "a", nodeSelector={"no-such": "node"})
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def finished(lab: Lab, namespace: str) -> None:
+    workloads.patch_status(lab, workloads.running_pod(lab, namespace, "a"), phase="Succeeded")
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def opted_out(lab: Lab, namespace: str) -> None:
+    workloads.running_pod(lab, namespace, "a")
+    lab.kubectl("annotate", "pod", "a", "-n", namespace, "drawbridge.io/reserve-ip=false")
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def unlabelled_namespace(lab: Lab, namespace: str) -> None:
+    lab.kubectl("label", "namespace", namespace, "ip-reserve-")
+    workloads.running_pod(lab, namespace, "a")
+    lab.client.delete(workloads.PODS, "a", namespace)
+
+
+def owner_deleted(lab: Lab, namespace: str) -> None:
+    workloads.running_statefulset(lab, namespace, 2)
+    lab.kubectl("delete", "statefulset", "redis", "-n", namespace)
+
+
+@pytest.mark.parametrize(
+    "go",
+    [dry_run, unselected, host_network, no_ip, finished, opted_out, unlabelled_namespace, owner_deleted],
+    ids=lambda each: each.__name__.replace("_", " "),
+)
+def test_nothing_is_written_for(lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]) -> None:
+    go(lab, redis)
+    if go is not dry_run:
+        lab.wait(lambda: not workloads.pods_of(lab, redis), 30, "the pods to be gone")
+    settle(lab, group)
+
+    assert [held for held in records(lab, group).values() if held.namespace == redis] == []
+
+
+def settle(lab: Lab, group: str) -> None:
+    """Until the controllers have had their chance: a later pod of theirs has been reserved late."""
+    pod = workloads.running_pod(lab, settling(lab), f"p-{secrets.token_hex(4)}")
+    workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
+    lab.wait(lambda: pod.status.pod_ip in records(lab, group), 20, "the controllers to catch up")
+
+
+def settling(lab: Lab) -> str:
+    try:
+        lab.client.get(workloads.NAMESPACES, "settle")
+    except NotFound:
+        workloads.reserved_namespace(lab.client, "settle")
+    return "settle"
+
+
+def test_a_repeated_deletion_changes_nothing(lab: Lab, group: str, redis: str) -> None:
+    pod = workloads.running_pod(lab, redis, "a")
+    lab.kubectl("patch", "pod", "a", "-n", redis, "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
+    lab.client.delete(workloads.PODS, "a", redis)
+    first = records(lab, group)[pod.status.pod_ip]
+
+    lab.client.delete(workloads.PODS, "a", redis)
+    lab.client.delete(workloads.PODS, "a", redis, grace_seconds=0)
+
+    assert records(lab, group)[pod.status.pod_ip] == first
+    lab.kubectl("patch", "pod", "a", "-n", redis, "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
+
+
+def test_a_kubelet_eviction_is_reserved_late_and_says_so(lab: Lab, group: str, redis: str) -> None:
+    pod = workloads.running_pod(lab, redis, "a")
+    workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
+
+    held = lab.wait(lambda: records(lab, group).get(pod.status.pod_ip), 20, "the address to be reserved")
+
+    assert (held.uid, held.late, held.reason) == (pod.metadata.uid, True, "evicted by the kubelet")
+    lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), 10, "the event")
+
+
+def test_a_storm_is_shared_by_both_replicas_and_by_their_writes(lab: Lab, group: str, redis: str) -> None:
+    pods = workloads.running_statefulset(lab, redis, 40)
+    before = [workloads.sample(each, "drawbridge_admission_requests_total") for each in workloads.metrics(lab, "webhook")]
+    with witness(lab.client, GROUPS[group], redis) as account:
+        with ThreadPoolExecutor(20) as pool:
+            deletions = [pool.submit(lab.client.delete, workloads.PODS, pod.metadata.name, redis) for pod in pods]
+        lab.wait(lambda: len(gone_of(account, pods)) == 40, 60, "the pods to be gone")
+
+    assert [each.exception() for each in deletions] == [None] * 40
+    assert account.unreserved_at_their_end() == []
+    after = [workloads.sample(each, "drawbridge_admission_requests_total") for each in workloads.metrics(lab, "webhook")]
+    assert len(after) == 2
+    assert all(now > then for now, then in zip(after, before, strict=True))
+
+
+class TestRelease:
+    """The configuration is changed while all runs on; each test leaves it as it was."""
+
+    def test_addresses_are_released_by_age(self, lab: Lab, group: str, redis: str) -> None:
+        workloads.running_statefulset(lab, redis, 3)
+        workloads.delete_collection(lab, redis)
+        lab.wait(lambda: len(of(lab, group, redis)) >= 3, 20, "the addresses to be held")
+
+        with configured(lab, ipReserveTime="2s"):
+            lab.kubectl("delete", "statefulset", "redis", "-n", redis)
+            lab.wait(lambda: not records(lab, group), 60, "every address to be released")
+
+        lab.wait(lambda: not lab.client.list(GROUPS[group]).items, 20, "the empty segments to be deleted")
+
+    def test_the_oldest_are_released_when_too_many_are_held(self, lab: Lab, group: str, redis: str) -> None:
+        pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(5)]
+        with configured(lab, ipReserveMaxCount=2):
+            for pod in pods:
+                lab.client.delete(workloads.PODS, pod.metadata.name, redis)
+                lab.wait(lambda: not exists(lab, redis, pod.metadata.name), 20, "the pod to be gone")  # noqa: B023
+            lab.wait(lambda: len(records(lab, group)) == 2, 60, "all but two to be released")
+
+        assert set(of(lab, group, redis)) == {pod.status.pod_ip for pod in pods[-2:]}
+
+
+def of(lab: Lab, group: str, namespace: str) -> list[str]:
+    return [address for address, held in records(lab, group).items() if held.namespace == namespace]
+
+
+def exists(lab: Lab, namespace: str, name: str) -> bool:
+    try:
+        workloads.get_pod(lab, namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+@contextmanager
+def configured(lab: Lab, **config: Any) -> Iterator[None]:
+    """Values of the chart's ``config`` block, in force for a while, while all pods run on."""
+    pods = {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")}
+    lab.upgrade(workloads.VALUES | {"config": workloads.CONFIG | config})
+    try:
+        yield
+        assert {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")} == pods
+    finally:
+        lab.upgrade(workloads.VALUES)
+
+
+def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:
+    lab, redis = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-bad-configuration")
+    good = lab.kubectl("get", "configmap", "drawbridge-config", "-n", "drawbridge", "-o", "jsonpath={.data.config\\.yaml}").stdout
+    bad = good.replace("ipReserveTime:", "ipReserveTimes:")
+    assert bad != good
+    try:
+        write_configuration(lab, bad)
+        lab.wait(lambda: reload_states(lab) == {0.0}, 30, "every process to refuse it")
+        lab.wait(lambda: workloads.events(lab, "drawbridge", "ConfigurationRefused"), 10, "the event")
+        (message, *_) = {event["note"] for event in workloads.events(lab, "drawbridge", "ConfigurationRefused")}
+        assert "ipReservation.ipReserveTimes" in message
+        assert "did you mean ipReserveTime?" in message
+        pod = workloads.running_pod(lab, redis, "a")
+        lab.client.delete(workloads.PODS, "a", redis)
+        assert pod.status.pod_ip in records(lab, "v3")
+    finally:
+        write_configuration(lab, good)
+    lab.wait(lambda: reload_states(lab) == {1.0}, 30, "every process to apply it")
+
+
+def write_configuration(lab: Lab, text: str) -> None:
+    patch = json.dumps({"data": {"config.yaml": text}})
+    # In the name of helm, whose upgrades would otherwise meet a field that is somebody else's.
+    lab.kubectl("patch", "configmap", "drawbridge-config", "-n", "drawbridge", "--field-manager=helm", "-p", patch)
+
+
+def reload_states(lab: Lab) -> set[float]:
+    scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
+    return {workloads.sample(each, "drawbridge_config_last_reload_successful") for each in scrapes}
+
+
+def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_release(lab_v1: Lab) -> None:
+    lab, redis = lab_v1, workloads.reserved_namespace(lab_v1.client, "t-allocator")
+    pod = workloads.running_pod(lab, redis, "a")
+    lab.client.delete(workloads.PODS, "a", redis)
+    lab.wait(lambda: not exists(lab, redis, "a"), 20, "the pod to be gone")
+    pool = ip_network(f"{pod.status.pod_ip}/29", strict=False)
+    ipam(lab, "pool", str(pool), "--block-size", "29")
+
+    assigned = ipam(lab, "assign", "8", "--node", pod.spec.node_name)
+
+    assert pod.status.pod_ip not in json.dumps(assigned)
+    with configured(lab, ipReserveTime="1s"):
+        lab.wait(lambda: pod.status.pod_ip not in records(lab, "v1"), 60, "the address to be released")
+    assert pod.status.pod_ip in json.dumps(ipam(lab, "assign", "1", "--node", pod.spec.node_name))
+
+
+def ipam(lab: Lab, *words: str) -> Any:
+    program: Path = binaries.ensure("calico-ipam")["calico-ipam"]
+    command = [str(program), *words, "--kubeconfig", str(lab.kubeconfig)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

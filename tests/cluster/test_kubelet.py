@@ -1,0 +1,384 @@
+"""Real workloads, made and placed by the real control plane, run by the lab's kubelet."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.client import Client, Resource
+from kube.errors import NotFound
+from lab.session import Lab
+
+ROOT = Path(__file__).parents[2]
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+PODS = Resource("", "v1", "pods")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+SERVICES = Resource("", "v1", "services")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+JOBS = Resource("batch", "v1", "jobs")
+EVENTS = Resource("", "v1", "events")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+
+ON_THE_LAB = {
+    "nodeSelector": {"drawbridge.io/lab": "node"},
+    "tolerations": [{"key": "drawbridge.io/lab", "operator": "Exists"}],
+    "terminationGracePeriodSeconds": 5,
+}
+
+WEB = """
+import http.server, os, signal, sys
+class Web(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/text":
+            body = open("/etc/web/text", "rb").read()
+        else:
+            body = os.environ["POD_NAME"].encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+def end(*_):
+    print("TERM", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+print("up", flush=True)
+http.server.ThreadingHTTPServer((os.environ["POD_IP"], 8080), Web).serve_forever()
+"""
+
+
+class Space:
+    """A namespace of one test, and what one asks of it."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        self.client: Client = lab.client
+
+    def create(self, resource: Resource, name: str, **body: Any) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": self.name}
+        made: dict[str, Any] = self.client.create(resource, {"metadata": metadata, **body}, self.name)
+        return made
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get(PODS, name, self.name)
+        return found
+
+    def run(self, name: str, code: str, *, spec: dict[str, Any] | None = None, **container: Any) -> None:
+        main = {
+            "name": "main",
+            "image": "drawbridge:test",
+            "command": ["python", "-u", "-c", code],
+            **container,
+        }
+        self.create(PODS, name, spec={**ON_THE_LAB, "containers": [main], **(spec or {})})
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        return self.lab.wait(condition, 20, what)
+
+    def phase(self, name: str) -> str:
+        return str(self.pod(name)["status"].get("phase"))
+
+    def container(self, name: str) -> dict[str, Any]:
+        statuses = self.pod(name)["status"].get("containerStatuses") or [{}]
+        return dict(statuses[0])
+
+    def wait_ready(self, name: str) -> dict[str, Any]:
+        self.wait(lambda: self.container(name).get("ready"), f"pod {name} to get ready")
+        return self.pod(name)
+
+    def gone(self, name: str) -> bool:
+        try:
+            self.pod(name)
+        except NotFound:
+            return True
+        return False
+
+    def log(self, name: str, number: int = 0) -> str:
+        found = list((self.lab.directory / "pods").glob(f"{self.name}_{name}_*/main/{number}.log"))
+        return found[0].read_text() if found else ""
+
+
+@pytest.fixture
+def space(bare_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Space]:
+    name = request.node.name.replace("_", "-")[:50].strip("-") + f"-{time.monotonic_ns() % 10_000}"
+    bare_lab.client.create(NAMESPACES, {"metadata": {"name": name}})
+    one = Space(bare_lab, name)
+    accounts = Resource("", "v1", "serviceaccounts")
+    bare_lab.wait(lambda: found(bare_lab.client, accounts, "default", name), 10, "the namespace's account")
+    yield one
+    bare_lab.client.delete(NAMESPACES, name)
+
+
+def found(client: Client, resource: Resource, name: str, namespace: str) -> bool:
+    try:
+        client.get(resource, name, namespace)
+    except NotFound:
+        return False
+    return True
+
+
+def get(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError):
+        return ""
+
+
+def deploy_web(space: Space, replicas: int) -> str:
+    """A Deployment behind a Service; the Service's address."""
+    space.create(CONFIG_MAPS, "web", data={"text": "one"})
+    by_name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    by_ip = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container = {
+        "name": "main",
+        "image": "registry.example/drawbridge:1",
+        "command": ["python", "-u", "-c", WEB],
+        "env": [{"name": "POD_NAME", **by_name}, {"name": "POD_IP", **by_ip}],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"port": "http", "path": "/name"}},
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/web"}],
+    }
+    pod = {
+        **ON_THE_LAB,
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": "web"}}],
+    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod}
+    selector = {"matchLabels": {"app": "web"}}
+    space.create(DEPLOYMENTS, "web", spec={"replicas": replicas, "selector": selector, "template": template})
+    ports = [{"port": 80, "targetPort": "http"}]
+    service = space.create(SERVICES, "web", spec={"selector": {"app": "web"}, "ports": ports})
+    space.wait(lambda: available(space) == replicas, "the Deployment to be available")
+    return f"http://{service['spec']['clusterIP']}"
+
+
+def available(space: Space) -> int:
+    deployment: dict[str, Any] = space.client.get(DEPLOYMENTS, "web", space.name)
+    return int(deployment["status"].get("availableReplicas", 0))
+
+
+def test_a_deployment_is_reached_by_its_service_on_every_replica(space: Space) -> None:
+    url = deploy_web(space, 2)
+    names: set[str] = set()
+    space.wait(lambda: names.add(get(f"{url}/name")) or len(names - {""}) == 2, "an answer of each replica")
+
+    pods = space.client.list(PODS, space.name).items
+    assert {pod["metadata"]["name"] for pod in pods} == names - {""}
+    addresses = {pod["status"]["podIP"] for pod in pods}
+    assert len(addresses) == 2
+    assert all(IPv4Address(address).is_loopback for address in addresses)
+
+
+def test_a_changed_config_map_is_seen_in_the_file_without_restart(space: Space) -> None:
+    url = deploy_web(space, 1)
+    space.wait(lambda: get(f"{url}/text") == "one", "the first text")
+    begun = time.monotonic()
+    space.client.patch(CONFIG_MAPS, "web", {"data": {"text": "two"}}, space.name)
+    space.wait(lambda: get(f"{url}/text") == "two", "the second text")
+
+    assert time.monotonic() - begun < 2
+    pod = space.client.list(PODS, space.name).items[0]
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_deleted_pod_is_unready_first_then_hooked_then_told_then_gone(space: Space) -> None:
+    code = WEB.replace('print("TERM", flush=True)', 'print("TERM", open("/v/hook").read(), flush=True)')
+    hook = {"exec": {"command": ["sh", "-c", "sleep 1; echo hooked > /v/hook"]}}
+    env = [
+        {"name": "POD_NAME", "value": "x"},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    space.run("web", code, spec=spec, env=env, lifecycle={"preStop": hook}, volumeMounts=mounts)
+    space.wait(lambda: "up" in space.log("web"), "the program to be up")
+    space.client.delete(PODS, "web", space.name)
+
+    space.wait(lambda: not space.container("web")["ready"], "it to be unready while it lives")
+    assert "TERM" not in space.log("web")
+    space.wait(lambda: space.gone("web"), "the pod to be gone")
+    assert "TERM hooked" in space.log("web")
+
+
+def test_a_pod_that_ignores_the_signal_is_killed_after_its_grace(space: Space) -> None:
+    code = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)"
+    space.run("deaf", code)
+    space.wait(lambda: "up" in space.log("deaf"), "the program to be up")
+    begun = time.monotonic()
+    space.client.delete(PODS, "deaf", space.name, grace_seconds=1)
+    space.wait(lambda: space.gone("deaf"), "the pod to be gone")
+
+    assert 1 <= time.monotonic() - begun < 4
+
+
+def test_a_crashed_container_is_started_again_and_its_end_is_told(space: Space) -> None:
+    space.run("crash", "import time\nprint('up')\ntime.sleep(0.2)\nraise SystemExit(3)")
+    status = space.wait(
+        lambda: (it := space.container("crash")).get("restartCount", 0) >= 1 and it, "a restart"
+    )
+
+    assert status["lastState"]["terminated"]["exitCode"] == 3
+    space.wait(lambda: "up" in space.log("crash", 1), "the second life's words")
+
+
+def test_a_container_that_is_not_alive_is_restarted(space: Space) -> None:
+    probe = {"exec": {"command": ["test", "!", "-e", "/var/sick"]}, "periodSeconds": 1, "failureThreshold": 1}
+    code = "import time\ntime.sleep(0.5)\nopen('/var/sick', 'w')\ntime.sleep(600)"
+    space.run("sick", code, livenessProbe=probe, spec={"terminationGracePeriodSeconds": 1})
+
+    space.wait(lambda: space.container("sick").get("restartCount", 0) >= 1, "a restart")
+    assert not Path("/var/sick").exists()
+
+
+def test_a_job_succeeds_after_its_init_container(space: Space) -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    init = {
+        "name": "first",
+        "image": "drawbridge:test",
+        "command": ["sh", "-c", "echo $(WHO) > /v/who"],
+        "env": [{"name": "WHO", "value": "first"}],
+        "volumeMounts": mounts,
+    }
+    main = {"name": "main", "image": "drawbridge:test", "command": ["cat", "/v/who"], "volumeMounts": mounts}
+    pod = {
+        **ON_THE_LAB,
+        "restartPolicy": "Never",
+        "initContainers": [init],
+        "containers": [main],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+    space.create(JOBS, "once", spec={"template": {"spec": pod}})
+
+    def succeeded() -> int:
+        job: dict[str, Any] = space.client.get(JOBS, "once", space.name)
+        return int(job["status"].get("succeeded", 0))
+
+    space.wait(succeeded, "the Job to succeed")
+    pod = space.client.list(PODS, space.name).items[0]
+    assert (pod["status"]["phase"], space.log(pod["metadata"]["name"])) == ("Succeeded", "first\n")
+
+
+def test_a_pod_that_fails_for_good_is_failed(space: Space) -> None:
+    space.run("bad", "raise SystemExit(4)", spec={"restartPolicy": "Never"})
+
+    space.wait(lambda: space.phase("bad") == "Failed", "the pod to fail")
+    assert space.container("bad")["state"]["terminated"]["exitCode"] == 4
+
+
+def test_what_is_missing_is_told_by_an_event_and_the_pod_starts_when_it_comes(space: Space) -> None:
+    mounts = [{"name": "c", "mountPath": "/etc/c"}]
+    spec = {"volumes": [{"name": "c", "configMap": {"name": "late"}}]}
+    space.run(
+        "early",
+        "import time\nprint(open('/etc/c/k').read())\ntime.sleep(600)",
+        spec=spec,
+        volumeMounts=mounts,
+    )
+
+    def events() -> str:
+        return json.dumps(space.client.list(EVENTS, space.name).items)
+
+    space.wait(lambda: "configmap 'late' not found" in events(), "an Event that names the ConfigMap")
+    assert space.container("early")["state"]["waiting"]["reason"] == "ContainerCreating"
+    space.create(CONFIG_MAPS, "late", data={"k": "here"})
+    space.wait(lambda: "here" in space.log("early"), "the pod to start")
+
+
+ASK = """
+import json, os, ssl, sys, time, urllib.request
+base = "/var/run/secrets/kubernetes.io/serviceaccount"
+url = "https://%s:%s/api/v1/namespaces/%s/%s"
+def ask(what):
+    where = (os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])
+    request = urllib.request.Request(url % (*where, open(base + "/namespace").read(), what))
+    request.add_header("Authorization", "Bearer " + open(base + "/token").read())
+    context = ssl.create_default_context(cafile=base + "/ca.crt")
+    try:
+        return urllib.request.urlopen(request, context=context).status
+    except urllib.error.HTTPError as error:
+        return error.code
+while ask("pods") != 200:
+    time.sleep(0.1)
+print("pods 200 secrets", ask("secrets"))
+"""
+
+
+def test_a_pods_own_token_works_with_the_rights_of_its_account_and_no_more(space: Space) -> None:
+    space.create(ROLES, "look", rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "look"}
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": space.name}
+    space.create(BINDINGS, "look", roleRef=role, subjects=[subject])
+    space.run("ask", ASK, spec={"restartPolicy": "Never"})
+
+    space.wait(lambda: space.phase("ask") in ("Succeeded", "Failed"), "the program to end")
+    assert space.log("ask") == "pods 200 secrets 403\n"
+
+
+def test_a_pod_writes_where_it_likes_and_this_machine_stays_as_it_is(space: Space) -> None:
+    code = "import os\nos.makedirs('/data/x')\nopen('/etc/drawbridge-was-here', 'w')\nopen('written', 'w')"
+    space.run("write", code, spec={"restartPolicy": "Never"})
+
+    space.wait(lambda: space.phase("write") == "Succeeded", "the program to end")
+    for path in (Path("/data/x"), Path("/etc/drawbridge-was-here"), ROOT / "written"):
+        assert not path.exists()
+
+
+def test_a_killed_kubelet_leaves_no_process(bare_lab: Lab, tmp_path: Path) -> None:
+    kubelet = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "lab.kubelet", "--kubeconfig", str(bare_lab.kubeconfig)),
+            *("--directory", str(tmp_path), "--nodes", "brief", "--pod-cidr", "127.254.0.0/24"),
+            *("--image", f"drawbridge={ROOT}:{Path(sys.executable).parent}"),
+        ],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert kubelet.stdout is not None
+    try:
+        assert kubelet.stdout.readline() == "ready\n"
+        space = Space(bare_lab, "default")
+        code = "import subprocess, time\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"
+        space.run("orphan", code, spec={**ON_THE_LAB, "nodeName": "brief"})
+        bare_lab.wait(lambda: len(tree(kubelet.pid)) >= 3, 20, "the pod's processes to be there")
+        processes = tree(kubelet.pid)
+        kubelet.send_signal(signal.SIGKILL)
+        kubelet.wait()
+
+        bare_lab.wait(lambda: not any(map(alive, processes)), 5, "the pod's processes to be gone")
+    finally:
+        kubelet.kill()
+        kubelet.wait()
+        kubelet.stdout.close()
+        bare_lab.client.delete(PODS, "orphan", "default", grace_seconds=0)
+        bare_lab.client.delete(Resource("", "v1", "nodes", namespaced=False), "brief")
+
+
+def tree(pid: int) -> list[int]:
+    """All processes below the one given."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    found: list[int] = []
+    for path in children:
+        for child in path.read_text().split():
+            found += [int(child), *tree(int(child))]
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,232 @@
+"""A lab is a real and closed cluster, ready when it is said to be, and gone when it is no longer wanted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import ending, places, processes
+from lab.session import Lab
+from lab.waiting import until
+
+ROOT = Path(__file__).parent.parent.parent
+PODS_ON_KWOK = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "many", "labels": {"app": "many"}},
+    "spec": {
+        "replicas": 200,
+        "selector": {"matchLabels": {"app": "many"}},
+        "template": {
+            "metadata": {"labels": {"app": "many"}},
+            "spec": {"containers": [{"name": "main", "image": "any"}], "terminationGracePeriodSeconds": 0},
+        },
+    },
+}
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Python with these arguments, killed at the end if it still runs."""
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out
+
+
+def run(*arguments: str) -> str:
+    with started(*arguments) as process:
+        return finish(process)
+
+
+def assert_gone(name: str) -> None:
+    directory = places.directory(name)
+    until(lambda: not processes.marked(directory), 10, f"the processes of {name} to end")
+    until(lambda: name not in places.names(), 5, f"the directory of {name} to go")
+
+
+def companions(name: str) -> list[bytes]:
+    """The command lines of a lab's kubelet and balancer."""
+    pids = processes.marked(places.directory(name))
+    commands = [path.read_bytes() for pid in pids if (path := Path(f"/proc/{pid}/cmdline")).exists()]
+    return [each for each in commands if b"lab.kubelet" in each or b"lab.services" in each]
+
+
+@pytest.fixture
+def names() -> Iterator[list[str]]:
+    """Names of labs that are to be gone after the test, however it ends."""
+    used: list[str] = []
+    yield used
+    for name in used:
+        ending.down(name)
+
+
+def items(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(lab.kubectl("get", *arguments, "--output", "json").stdout)[
+        "items"
+    ]
+    return found
+
+
+# A real cluster
+
+
+def test_all_listens_on_loopback_only(lab_v3: Lab) -> None:
+    listing = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    ours = [f"pid={pid}," for pid in processes.marked(lab_v3.directory)]
+    addresses = [line.split()[3] for line in listing if any(pid in line for pid in ours)]
+    assert len(addresses) >= 6
+    assert [address for address in addresses if not address.startswith("127.")] == []
+
+
+def token_of(lab: Lab, account: str) -> list[str]:
+    """Arguments that make kubectl speak as a ServiceAccount, and as nobody else."""
+    cluster = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]
+    token = lab.kubectl("create", "token", account).stdout.strip()
+    server = ["--server", cluster["server"], "--certificate-authority", cluster["certificate-authority"]]
+    return ["--kubeconfig", "/dev/null", *server, "--token", token]
+
+
+def test_a_service_account_may_do_what_it_was_given_and_nothing_else(bare_lab: Lab) -> None:
+    bare_lab.kubectl("create", "serviceaccount", "reader")
+    as_reader = token_of(bare_lab, "reader")
+    refused = bare_lab.kubectl(*as_reader, "get", "pods", check=False)
+    assert 'User "system:serviceaccount:default:reader" cannot list resource "pods"' in refused.stderr
+    bare_lab.kubectl(
+        "create", "rolebinding", "r", "--clusterrole", "view", "--serviceaccount", "default:reader"
+    )
+    bare_lab.wait(
+        lambda: bare_lab.kubectl(*as_reader, "get", "pods", check=False).returncode == 0, 5, "rights"
+    )
+    refused = bare_lab.kubectl(*as_reader, "delete", "pod", "nobody", check=False)
+    assert 'cannot delete resource "pods"' in refused.stderr
+
+
+def test_pods_as_users_write_them_run_on_kwok_nodes_with_an_address_each(bare_lab: Lab) -> None:
+    bare_lab.kubectl("apply", "--filename", "-", stdin=json.dumps(PODS_ON_KWOK))
+    bare_lab.kubectl("rollout", "status", "deployment/many", "--timeout", "60s")
+    pods = items(bare_lab, "pods", "--selector", "app=many")
+    assert len({pod["status"]["podIP"] for pod in pods}) == len(pods) == 200
+    assert {pod["spec"]["nodeName"][:5] for pod in pods} == {"kwok-"}
+    bare_lab.kubectl("delete", "deployment", "many")
+    bare_lab.wait(lambda: not items(bare_lab, "pods", "--selector", "app=many"), 30, "the pods to go")
+
+
+def reservation(version: str, *cidrs: str) -> str:
+    head = {"apiVersion": version, "kind": "IPReservation", "metadata": {"generateName": "r-"}}
+    return json.dumps({**head, "spec": {"reservedCIDRs": cidrs}})
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "in_v3"),
+    [
+        pytest.param(("10.0.0.1/32", "fd00::1/128"), True, id="canonical"),
+        pytest.param(("10.0.0.1",), False, id="a bare address"),
+        pytest.param(("10.0.0.1/32", "10.0.0.1/32"), False, id="twice the same"),
+        pytest.param(("10.0.0.1/33",), False, id="no CIDR at all"),
+    ],
+)
+def test_ip_reservations_are_served_as_calico_serves_them(
+    bare_lab: Lab, cidrs: tuple[str, ...], in_v3: bool
+) -> None:
+    create = ("create", "--filename", "-")
+    native = bare_lab.kubectl(*create, stdin=reservation("projectcalico.org/v3", *cidrs), check=False)
+    assert (native.returncode == 0) is in_v3, native.stderr
+    stored = bare_lab.kubectl(*create, stdin=reservation("crd.projectcalico.org/v1", *cidrs), check=False)
+    assert stored.returncode == 0, stored.stderr
+
+
+# Ready, and ready again
+
+
+def test_a_lab_is_ready_when_it_says_so(lab_v3: Lab) -> None:
+    deployments = items(lab_v3, "deployments", "--namespace", "drawbridge")
+    assert {each["metadata"]["name"] for each in deployments} == {
+        "drawbridge-webhook",
+        "drawbridge-controllers",
+    }
+    for each in deployments:
+        assert each["status"]["availableReplicas"] == each["spec"]["replicas"]
+    assert {node["metadata"]["name"] for node in items(lab_v3, "nodes")} >= {"lab-0", "kwok-0"}
+
+
+# Gone
+
+
+HOLD_A_LAB = """
+import sys, time, lab
+with lab.running(sys.argv[1], install=False, calico=None, nodes=1, kwok_nodes=0):
+    print("up", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_lab_goes_with_its_caller(names: list[str], number: signal.Signals) -> None:
+    names.append(f"caller-{number}")
+    with started("-c", HOLD_A_LAB, names[0]) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "up\n"
+        assert len(processes.marked(places.directory(names[0]))) > 6
+        caller.send_signal(number)
+        caller.communicate()
+    assert_gone(names[0])
+
+
+def test_two_labs_brought_up_at_once_do_not_meet_and_stay_until_they_are_taken_down(names: list[str]) -> None:
+    names += ["both-a", "both-b"]
+    up = ("-m", "lab", "up", "--bare", "--nodes", "1", "--name")
+    with started(*up, names[0]) as one, started(*up, names[1]) as other:
+        lasts = [finish(each).splitlines()[-1] for each in (one, other)]
+    assert lasts == [f"export KUBECONFIG={places.directory(name)}/kubeconfig" for name in names]
+    first, second = map(Lab, names)
+    assert first.slot != second.slot
+    first.kubectl("create", "namespace", "only-here")
+    assert second.kubectl("get", "namespace", "only-here", check=False).returncode == 1
+    listed = run("-m", "lab", "list")
+    assert all(f"{name}\tup\t" in listed for name in names)
+    run("-m", "lab", "down", "--name", names[0])
+    assert_gone(names[0])
+    assert second.kubectl("get", "namespaces").returncode == 0
+
+
+def test_what_a_killed_daemon_left_is_swept_by_the_next_one(names: list[str]) -> None:
+    names.append("killed")
+    run("-m", "lab", "up", "--bare", "--nodes", "1", "--name", "killed")
+    state = places.read_state("killed")
+    assert state is not None
+    processes.send(state.pid, signal.SIGKILL)
+    until(lambda: not companions("killed"), 5, "the kubelet and the balancer to end with their owner")
+    until(lambda: "killed" not in run("-m", "lab", "list"), 10, "the killed lab to be swept")
+    assert_gone("killed")
+
+
+def test_up_that_is_interrupted_on_its_way_leaves_nothing(names: list[str]) -> None:
+    names.append("halfway")
+    with started("-m", "lab", "up", "--bare", "--name", "halfway") as start:
+        directory = places.directory("halfway")
+        until(lambda: len(processes.marked(directory)) > 4, 20, "the control plane to be on its way")
+        start.send_signal(signal.SIGINT)
+        out, err = start.communicate(timeout=30)
+    assert start.returncode == 130, err
+    assert out == ""
+    assert_gone("halfway")

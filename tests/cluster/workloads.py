@@ -1,0 +1,149 @@
+"""What the tests put on a lab, and how they look at it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import msgspec
+
+from calico.segment import IPReservation, Record
+from kube.client import Client, Resource
+from kube.errors import ApiError
+from kube.objects import Pod
+from lab.session import Lab
+
+PODS = Resource("", "v1", "pods")
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+STATEFULSETS = Resource("apps", "v1", "statefulsets")
+CONFIG = {"ipReserveTime": "1h", "ipReleasePeriod": "1s", "ipReserveMaxCount": 1000}
+VALUES = {"replicaCount": 2, "config": CONFIG}
+"""Of the labs that tests share: nothing is released unless a test wants it."""
+GROUPS = {
+    "v3": Resource("projectcalico.org", "v3", "ipreservations", namespaced=False),
+    "v1": Resource("crd.projectcalico.org", "v1", "ipreservations", namespaced=False),
+}
+
+
+def namespace(client: Client, name: str, **labels: str) -> str:
+    client.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    )
+    return name
+
+
+def reserved_namespace(client: Client, name: str) -> str:
+    return namespace(client, name, **{"ip-reserve": "enabled"})
+
+
+def pod_template(labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+    container = {"name": "redis", "image": "redis", "command": ["redis-server"]}
+    return {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1} | spec,
+    }
+
+
+def create_pod(lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
+    metadata = {"name": name, "labels": labels or {"brokerId": name}}
+    pod = {"apiVersion": "v1", "kind": "Pod"} | pod_template({}, **spec) | {"metadata": metadata}
+    # The ServiceAccount of a new namespace comes a moment after it.
+    lab.wait(lambda: _created(lab.client, pod, namespace), 20, f"pod {namespace}/{name} to be accepted")
+
+
+def running_pod(lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+    create_pod(lab, namespace, name, labels, **spec)
+    return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), 30, f"pod {namespace}/{name} to run")
+
+
+def running_statefulset(lab: Lab, namespace: str, replicas: int, name: str = "redis") -> list[Pod]:
+    labels = {"app": name}
+    lab.client.create(
+        STATEFULSETS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "serviceName": name,
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": pod_template(labels),
+            },
+        },
+        namespace,
+    )
+
+    def all_running() -> list[Pod] | None:
+        found = [pod for pod in pods_of(lab, namespace) if _if_running(pod)]
+        return found if len(found) == replicas else None
+
+    return lab.wait(all_running, 60, f"{replicas} pods of {namespace}/{name} to run")
+
+
+def pods_of(lab: Lab, namespace: str) -> list[Pod]:
+    return lab.client.list(PODS, namespace, type=Pod).items
+
+
+def get_pod(lab: Lab, namespace: str, name: str) -> Pod:
+    return lab.client.get(PODS, name, namespace, type=Pod)
+
+
+def evict(lab: Lab, pod: Pod, **fields: Any) -> None:
+    meta = pod.metadata
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta.name}} | fields
+    lab.client.request("POST", PODS.path(meta.namespace, meta.name, "eviction"), body=eviction)
+
+
+def delete_collection(lab: Lab, namespace: str) -> None:
+    lab.client.request("DELETE", PODS.path(namespace), type=bytes, timeout=60)
+
+
+def records(lab: Lab, group: str) -> dict[str, Record]:
+    """What is held, by address."""
+    segments = lab.client.list(GROUPS[group], type=IPReservation).items
+    return {record.cidr.partition("/")[0]: record for each in segments if each.ours for record in each.records}
+
+
+def metrics(lab: Lab, component: str) -> list[str]:
+    """The scrape of each ready pod of a component of the chart."""
+    pods = lab.client.list(PODS, "drawbridge", label_selector=f"app.kubernetes.io/component={component}").items
+    addresses = [pod["status"]["podIP"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return [_scrape(address) for address in addresses]
+
+
+def sample(scrape: str, name: str) -> float:
+    """The sum of a metric over its labels."""
+    lines = [line.rsplit(" ", 1) for line in scrape.splitlines() if line.startswith((name + " ", name + "{"))]
+    return sum(float(value) for _, value in lines)
+
+
+def patch_status(lab: Lab, pod: Pod, **status: Any) -> None:
+    meta = pod.metadata
+    lab.client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
+
+
+def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:
+    found = lab.kubectl("get", "events", "-n", namespace, "-o", "json").stdout
+    return [event for event in json.loads(found)["items"] if event["reason"] == reason]
+
+
+def _scrape(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def _created(client: Client, pod: dict[str, Any], namespace: str) -> bool:
+    try:
+        client.create(PODS, pod, namespace, type=msgspec.Raw)
+    except ApiError as error:
+        if "serviceaccount" in error.message:
+            return False
+        raise
+    return True
+
+
+def _if_running(pod: Pod) -> Pod | None:
+    return pod if pod.status.phase == "Running" and pod.status.addresses else None
