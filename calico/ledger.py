@@ -153,7 +153,7 @@ class Ledger:
         return self._new() if aged and self._current.seen else self._current
 
     def _new(self) -> _Current:
-        return _Current(f"drawbridge-{self._owner}-{secrets.token_hex(4)}", self._clock())
+        return _Current(f"{self._owner}-{secrets.token_hex(4)}", self._clock())
 
     def _recover(self, error: Exception) -> None:
         """Get ready for another attempt after what may pass; raise what will not."""

@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from queue import SimpleQueue
 
 import structlog
 
@@ -79,18 +79,36 @@ def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> l
 
 
 def lead_all(features: list[Lead], check: Callable[[], None], stop: threading.Event) -> None:
-    """Each feature in a thread of its own until *stop*; when one breaks all end, and its error is raised."""
-    with ThreadPoolExecutor(max_workers=len(features) + 1, thread_name_prefix="feature") as pool:
-        work = [pool.submit(feature, stop, check) for feature in features]
-        stopped = pool.submit(_wait_for, stop)
-        wait([*work, stopped], return_when=FIRST_COMPLETED)
-        stop.set()
-    for each in work:
-        each.result()
+    """Each feature in a thread of its own until *stop*; when one breaks all end, and its error is raised.
 
-
-def _wait_for(stop: threading.Event) -> None:
+    Daemon threads: one that hangs must not keep a process that has lost its leadership.
+    """
+    failures: SimpleQueue[BaseException] = SimpleQueue()
+    threads = [
+        threading.Thread(target=_lead, args=(feature, check, stop, failures), daemon=True)
+        for feature in features
+    ]
+    for thread in threads:
+        thread.start()
     stop.wait()
+    for thread in threads:
+        thread.join()
+    if not failures.empty():
+        raise failures.get()
+
+
+def _lead(
+    feature: Lead,
+    check: Callable[[], None],
+    stop: threading.Event,
+    failures: SimpleQueue[BaseException],
+) -> None:
+    try:
+        feature(stop, check)
+    except BaseException as error:
+        failures.put(error)
+    finally:
+        stop.set()
 
 
 def lease_of(client: Client, election: LeaderElection) -> LeaderLease:

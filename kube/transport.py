@@ -113,11 +113,10 @@ def _translated(what: str) -> Iterator[None]:
 def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     """The whole body, or TimeoutError at *deadline* however the server trickles."""
     chunks = []
-    with contextlib.closing(answer):
+    with contextlib.closing(answer):  # when it was not read to its end; else it is back in the pool
         while chunk := answer.read1(CHUNK):
             chunks.append(chunk)
             _limit_next_read(answer, deadline)
-        answer.release_conn()
     return b"".join(chunks)
 
 

@@ -5,48 +5,39 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 from kube.client import Client, Resource
 from kube.errors import KubeError
-from lab import processes
+from lab import kwokctl, processes
 from lab.errors import LabError
+from lab.kwokctl import LOOPBACK, Ports
 from lab.slots import Slot, free_ports
 from lab.waiting import until
 
-LOOPBACK = "127.0.0.1"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BINARIES = (*COMPONENTS, "kwok", "kwokctl", "kubectl", "helm")
 LOGS = ("kwokctl", *COMPONENTS, "kwok-controller")
-# Wide enough for any storm: beyond its range kwok would hand out addresses that it does not take back.
-KWOK_POD_RANGE = "10.64.0.0/12"
-# Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
-# the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
-ADVERTISED = "198.51.100.1"
 START_SECONDS = 60
 
 
-@dataclass(frozen=True)
-class Ports:
-    etcd: int
-    etcd_peer: int
-    api_server: int
-    controller_manager: int
-    scheduler: int
-    kwok: int
-
-
 def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Callable[[], None]) -> Path:
-    """Start the control plane in *directory* and give the path of its administrator's kubeconfig."""
+    """Start the control plane in *directory* and give the path of its administrator's kubeconfig.
+
+    LabError shows the end of every component's log.
+    """
     ports = Ports(*free_ports(slot.ports, len(Ports.__annotations__)))
     configuration = directory / "kwokctl.yaml"
-    configuration.write_text(json.dumps(kwokctl_configuration(binaries, slot, ports), indent=1))
+    configuration.write_text(json.dumps(kwokctl.configuration(binaries, slot, ports), indent=1))
     kubeconfig = directory / "kubeconfig"
     _gather_logs(directory)
-    _kwokctl_create(directory, binaries, configuration, kubeconfig, check)
-    _verify(directory, ports, check)
+    try:
+        _kwokctl_create(directory, binaries, configuration, kubeconfig, check)
+        _verify(directory, ports, check)
+    except LabError as error:
+        tails = [component_log(directory, each, 5) for each in LOGS]
+        raise LabError("\n".join([str(error), *tails])) from error
     return kubeconfig
 
 
@@ -67,29 +58,6 @@ def kwokctl_environment(directory: Path) -> dict[str, str]:
     return {**processes.marked_environment(directory), "KWOK_WORKDIR": str(directory / "kwok")}
 
 
-def kwokctl_configuration(binaries: Mapping[str, Path], slot: Slot, ports: Ports) -> dict[str, Any]:
-    """What ``kwokctl create cluster --config`` reads.
-
-    A file, because its ``--extra-args`` mixes up the components when it is given more than once for several.
-    """
-    return {
-        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
-        "kind": "KwokctlConfiguration",
-        "options": {
-            "runtime": "binary",
-            "bindAddress": LOOPBACK,
-            "kubeAuthorization": True,
-            "kubeApiserverCertSANs": [slot.kubernetes_address],
-            **_binary_options(binaries),
-            **_port_options(ports),
-        },
-        "componentsPatches": [
-            {"name": name, "extraArgs": [_argument(*each) for each in arguments]}
-            for name, arguments in _extra_arguments(slot).items()
-        ],
-    }
-
-
 def component_log(directory: Path, component: str, lines: int = 15) -> str:
     """The end of what *component* wrote, for an error message."""
     path = directory / "logs" / f"{component}.log"
@@ -97,50 +65,6 @@ def component_log(directory: Path, component: str, lines: int = 15) -> str:
         return f"({component} wrote no log)"
     tail = path.read_text(errors="replace").splitlines()[-lines:]
     return "\n".join([f"--- the end of {path.name}:", *tail])
-
-
-def _binary_options(binaries: Mapping[str, Path]) -> dict[str, str]:
-    return {
-        "etcdBinary": str(binaries["etcd"]),
-        "kubeApiserverBinary": str(binaries["kube-apiserver"]),
-        "kubeControllerManagerBinary": str(binaries["kube-controller-manager"]),
-        "kubeSchedulerBinary": str(binaries["kube-scheduler"]),
-        "kwokControllerBinary": str(binaries["kwok"]),
-        "kubectlBinary": str(binaries["kubectl"]),
-    }
-
-
-def _port_options(ports: Ports) -> dict[str, int]:
-    return {
-        "etcdPort": ports.etcd,
-        "etcdPeerPort": ports.etcd_peer,
-        "kubeApiserverPort": ports.api_server,
-        "kubeControllerManagerPort": ports.controller_manager,
-        "kubeSchedulerPort": ports.scheduler,
-        "kwokControllerPort": ports.kwok,
-    }
-
-
-def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
-    """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
-    unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
-    return {
-        "kube-apiserver": [
-            ("service-cluster-ip-range", slot.service_range, False),
-            ("advertise-address", ADVERTISED, False),
-        ],
-        "kube-controller-manager": unthrottled,
-        "kube-scheduler": unthrottled,
-        "kwok-controller": [
-            ("manage-all-nodes", "false", True),
-            ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake", False),
-            ("cidr", KWOK_POD_RANGE, False),
-        ],
-    }
-
-
-def _argument(key: str, value: str, replaces: bool) -> dict[str, Any]:
-    return {"key": key, "value": value, "override": replaces}
 
 
 def _gather_logs(directory: Path) -> None:
@@ -172,9 +96,7 @@ def _kwokctl_create(
             lambda: process.poll() is not None, START_SECONDS, "kwokctl to bring the cluster up", check=check
         )
     if process.returncode != 0:
-        raise LabError(
-            _explain(directory, f"kwokctl could not bring the cluster up (exit {process.returncode})")
-        )
+        raise LabError(f"kwokctl could not bring the cluster up (exit {process.returncode})")
 
 
 def _verify(directory: Path, ports: Ports, check: Callable[[], None]) -> None:
@@ -191,8 +113,4 @@ def _verify(directory: Path, ports: Ports, check: Callable[[], None]) -> None:
         until(all_ours, 10, "all components to listen", check=check)
     except LabError as error:
         listed = ", ".join(str(port) for _, port in sorted(missing))
-        raise LabError(_explain(directory, f"no component of this lab listens on port {listed}")) from error
-
-
-def _explain(directory: Path, what: str) -> str:
-    return "\n".join([what, *(component_log(directory, each, 5) for each in LOGS)])
+        raise LabError(f"no component of this lab listens on port {listed}") from error

@@ -56,14 +56,15 @@ def install_chart(lab: Lab, values: Mapping[str, Any]) -> None:
     """``helm install`` with *values* over the lab's own; back when admission and controllers are at work."""
     client = lab.client
     _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    own = lab_values(_create_certificate(client))
-    _own_values_file(lab).write_text(yaml.safe_dump(own))
-    _helm(lab, "install", merged(own, values))
+    installed = merged(lab_values(_create_certificate(client)), values)
+    _values_file(lab).write_text(yaml.safe_dump(installed))
+    _helm(lab, "install", installed)
 
 
 def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
-    own = yaml.safe_load(_own_values_file(lab).read_text())
-    _helm(lab, "upgrade", merged(own, values))
+    """``helm upgrade`` to *values* over those of the installation; nothing stays of an upgrade before."""
+    installed = yaml.safe_load(_values_file(lab).read_text())
+    _helm(lab, "upgrade", merged(installed, values))
 
 
 def lab_values(ca_bundle: bytes) -> dict[str, Any]:
@@ -177,5 +178,5 @@ def _create(client: Client, resource: Resource, body: Mapping[str, Any]) -> None
         return
 
 
-def _own_values_file(lab: Lab) -> Path:
+def _values_file(lab: Lab) -> Path:
     return lab.directory / "values.yaml"

@@ -71,7 +71,10 @@ class Lab:
         return until(condition, seconds, what)
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
-        """``helm upgrade`` to the lab's own values with *values* over them; back when all is ready again."""
+        """``helm upgrade`` to *values* over those of the installation, so {} undoes an upgrade before.
+
+        Back when all is ready again.
+        """
         install.upgrade(self, values)
 
     def _run(

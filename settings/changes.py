@@ -12,6 +12,7 @@ NEEDS_RESTART = (
     "webhook.port",
     "webhook.certDir",
     "webhook.threads",
+    "webhook.drainPeriod",
     "leaderElection.",
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",

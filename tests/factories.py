@@ -50,7 +50,10 @@ def pod(name: str = "redis-0", **parts: Any) -> Pod:
 
 def record(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
     return Record(
-        **({"cidr": cidr, "at": ago(minutes=5), "namespace": "redis", "pod": "redis-0", "uid": "uid-redis-0"} | fields)
+        **(
+            {"cidr": cidr, "at": ago(minutes=5), "namespace": "redis", "pod": "redis-0", "uid": "uid-redis-0"}
+            | fields
+        )
     )
 
 

@@ -195,6 +195,22 @@ def test_a_recipe_carries_the_mounts_the_working_directory_and_the_api_server(tm
     ]
 
 
+def test_an_image_that_a_volume_would_hide_is_shown_in_it(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    machine = Machine(tmp_path / "lab", {"app": Image(str(clone), "/usr/bin")}, ("127.0.0.1", 6443))
+    container = {
+        "name": "main",
+        "image": "app",
+        "command": ["serve"],
+        "volumeMounts": [{"name": "scratch", "mountPath": str(tmp_path)}],
+    }
+
+    made = recipe(machine, pod(volumes=[{"name": "scratch", "emptyDir": {}}]), container, PLACE, {})
+
+    assert [each.target for each in made.mounts] == [str(tmp_path), str(clone)]
+    assert made.mounts[1] == Mount(str(clone), str(clone), True)
+
+
 def test_what_the_kubelet_does_not_know_is_refused_all_at_once() -> None:
     strange = pod(
         initContainers=[{"name": "side", "image": "app", "restartPolicy": "Always"}],

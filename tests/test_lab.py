@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab import __main__ as cli
-from lab import cluster, daemon, ending, install, nodes, owner, places, processes, slots, trouble
+from lab import cluster, daemon, ending, install, kwokctl, nodes, owner, places, processes, slots, trouble
 from lab.errors import LabError
 from lab.waiting import until
 
@@ -300,17 +300,17 @@ def test_a_lab_that_does_not_come_up_says_why(code: str, message: str) -> None:
 
 
 BINARIES = {name: Path("/bin") / name for name in cluster.BINARIES}
-PORTS = cluster.Ports(1, 2, 3, 4, 5, 6)
+PORTS = kwokctl.Ports(1, 2, 3, 4, 5, 6)
 
 
 def test_every_component_gets_its_own_port_and_listens_on_loopback() -> None:
-    options = cluster.kwokctl_configuration(BINARIES, slots.Slot(2), PORTS)["options"]
+    options = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS)["options"]
     assert options["bindAddress"] == "127.0.0.1"
     assert sorted(value for key, value in options.items() if key.endswith("Port")) == [1, 2, 3, 4, 5, 6]
 
 
 def test_services_and_the_serving_certificate_follow_the_slot() -> None:
-    configuration = cluster.kwokctl_configuration(BINARIES, slots.Slot(2), PORTS)
+    configuration = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS)
     patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
     assert {"key": "service-cluster-ip-range", "value": "127.66.0.0/16", "override": False} in patches[
         "kube-apiserver"
@@ -320,7 +320,7 @@ def test_services_and_the_serving_certificate_follow_the_slot() -> None:
 
 
 def test_kwok_plays_only_the_nodes_that_say_so() -> None:
-    configuration = cluster.kwokctl_configuration(BINARIES, slots.Slot(0), PORTS)
+    configuration = kwokctl.configuration(BINARIES, slots.Slot(0), PORTS)
     patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
     assert {"key": "manage-all-nodes", "value": "false", "override": True} in patches["kwok-controller"]
     assert nodes.kwok_node(0)["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"

@@ -35,7 +35,7 @@ def test_a_reservation_stands_when_reserve_returns() -> None:
     ledger(store).reserve([record("10.0.0.1/32"), record("fd00::1/128")], soon())
 
     assert store.held == ["10.0.0.1/32", "fd00::1/128"]
-    assert all(name.startswith("drawbridge-pod-a-") for name in store.objects)
+    assert all(name.startswith("pod-a-") for name in store.objects)
 
 
 def test_callers_that_come_during_a_write_share_the_next_one() -> None:

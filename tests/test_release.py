@@ -89,6 +89,15 @@ def test_the_oldest_go_first_when_too_many_are_held() -> None:
     ]
 
 
+def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() -> None:
+    stuck = record("10.0.0.1/32", uid="a", at=ago(hours=9), ended=ago(minutes=1))
+    quick = record("10.0.0.2/32", uid="b", at=ago(minutes=9), ended=ago(minutes=9))
+
+    (change,) = plan([segment(stuck, quick)], {}, settings(ipReserveMaxCount=1), NOW)
+
+    assert change.kept == (stuck,)
+
+
 def test_an_address_that_its_pod_still_has_does_not_count() -> None:
     going = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9)) for n in range(5)]
     gone = record("10.0.1.1/32", uid="gone", at=ago(minutes=1), ended=ago(minutes=1))

@@ -94,15 +94,15 @@ def _own_cause(
 
 
 def _beyond(held: Sequence[Record], count: int) -> list[Record]:
-    """The records of the oldest addresses, so that *count* addresses stay."""
-    newest = {record.cidr: record.at for record in sorted(held, key=_reserved_at)}
-    oldest_first = sorted(newest, key=lambda cidr: newest[cidr])
+    """The records of the addresses whose holds began first, so that *count* addresses stay."""
+    latest = {record.cidr: _began(record) for record in sorted(held, key=_began)}
+    oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
     surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
     return [record for record in held if record.cidr in surplus]
 
 
-def _reserved_at(record: Record) -> datetime:
-    return record.at
+def _began(record: Record) -> tuple[datetime, datetime]:
+    return record.ended or record.at, record.at
 
 
 def _change(segment: IPReservation, records: Sequence[Record], causes: Mapping[Record, Cause]) -> Change:

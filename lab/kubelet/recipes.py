@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +62,13 @@ def recipe(machine: Machine, pod: Pod, container: Mapping[str, Any], place: Plac
     """Raises CannotRun, naming what is missing."""
     image = image_of(container["image"], machine.images)
     variables = environment(pod, container, place, store, _given(machine, pod, image))
+    volumes = list(_mounts(machine, pod, container, variables))
     return Recipe(
         argv=command(container, variables),
         env=variables,
         workingDir=container.get("workingDir") or image.root,
         hostname=pod.metadata.name[:63],
-        mounts=list(_mounts(machine, pod, container, variables)),
+        mounts=[*volumes, *_uncovered(image, volumes)],
         readOnlyRoot=bool(container.get("securityContext", {}).get("readOnlyRootFilesystem")),
         base=str(machine.base),
     )
@@ -95,6 +97,15 @@ def _mounts(
             source.mkdir(parents=True)
         read_only = bool(mount.get("readOnly")) or "emptyDir" not in kinds[mount["name"]]
         yield Mount(str(source.resolve()), mount["mountPath"], read_only)
+
+
+def _uncovered(image: Image, volumes: list[Mount]) -> Iterator[Mount]:
+    """What stands for the image, where a volume such as /tmp would hide it: a real image lies elsewhere."""
+    covers = [Path(os.path.realpath(volume.target)) for volume in volumes]
+    parts = {os.path.realpath(part) for part in (image.root, image.programs, sys.base_prefix) if part}
+    for part in sorted(parts):
+        if any(cover in Path(part).parents for cover in covers):
+            yield Mount(part, part, readOnly=True)
 
 
 def sub_path(mount: Mapping[str, Any], variables: Mapping[str, str]) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab import binaries, install
 from lab.session import Lab
+from tests.cluster.workloads import VALUES
 
 HERE = Path(__file__).parent
 
@@ -21,8 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab_v3() -> Iterator[Lab]:
-    """A lab with the chart on it and Calico's IPReservation in projectcalico.org/v3."""
-    with lab.running(calico="projectcalico.org/v3") as running:
+    """A lab with the chart on it and IPReservation as Calico serves it natively, in projectcalico.org/v3."""
+    with lab.running(calico="projectcalico.org/v3", values=VALUES) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def lab_v1() -> Iterator[Lab]:
+    """A lab with the chart on it and all definitions of Calico 3.28, in crd.projectcalico.org/v1."""
+    with lab.running(calico=None, install=False) as running:
+        running.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
+        install.install_chart(running, VALUES)
         yield running
 
 

