@@ -1,0 +1,106 @@
+"""`python -m demo`: a lab comes up, every scene is played and judged, and the exit code tells the outcome."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from calico.segment import IPReservation
+from demo import stage, table
+from demo.promises import Judge, Promise
+from demo.scene import Scene
+from demo.scenes import SCENES
+from demo.screen import Screen, console, promises, proofs
+from demo.watching import Kind, WatchLost, watching
+from demo.world import World
+from kube.client import Resource
+from kube.errors import KubeError
+from kube.objects import Pod
+from lab import session
+from lab.errors import LabError
+
+INTRODUCTION = """\
+Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
+A real control plane comes up on this machine, with the chart installed on it; all is gone at the end.
+Where Kubernetes' programs are not there yet, they are fetched or built first: that takes minutes, once."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    _parser().parse_args(arguments)
+    out = console(sys.stdout.isatty())
+    start = time.monotonic()
+    out.print(INTRODUCTION)
+    try:
+        verdicts = perform(out, _progress(out, start))
+    except (LabError, KubeError, WatchLost) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; the lab is gone", file=sys.stderr)
+        return 130
+    broken = sum(not promise.kept for _, promise in verdicts)
+    outcome = f"{broken} of {len(verdicts)} promises were broken" if broken else "all promises were kept"
+    out.print(f"{outcome}; the lab is gone; it took {time.monotonic() - start:.0f} s")
+    return 1 if broken else 0
+
+
+def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Promise]]:
+    """Play all scenes in a lab of their own and judge them, at the end, by all that was seen."""
+    with session.running(
+        values=stage.VALUES,
+        install=True,
+        calico=stage.RESERVATIONS.api_version,
+        nodes=3,
+        kwok_nodes=0,
+        tied=True,
+        progress=progress,
+    ) as lab:
+        kinds: dict[Resource, Kind] = {stage.PODS: Pod, stage.RESERVATIONS: IPReservation}
+        with watching(lab.client, kinds) as told:
+            world = World(lab, Screen(out), stage.RULES, told)
+            with world.screen:
+                judges = play(world)
+        verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
+        out.print(proofs(table.proofs(world.history)), promises(verdicts))
+    return verdicts
+
+
+def play(world: World) -> list[tuple[str, Judge]]:
+    """All scenes, each with its judge."""
+    _set_the_stage(world)
+    return [(scene.title, _play(scene, number, world)) for number, scene in enumerate(SCENES, 1)]
+
+
+def _set_the_stage(world: World) -> None:
+    world.screen.title("The stage: three nodes and a Redis-like cluster")
+    stage.create_nodes(world.lab.client)
+    world.kubectl("apply", "-f", str(stage.ROOT / "demo" / "redis.yaml"))
+    world.await_running(stage.NAMESPACE, stage.REPLICAS)
+
+
+def _play(scene: Scene, number: int, world: World) -> Judge:
+    world.screen.title(f"{number}/{len(SCENES)} {scene.title}")
+    world.screen.story(scene.story)
+    judge = scene.play(world)
+    for promise in judge(world.history):
+        world.screen.verdict(promise)
+    return judge
+
+
+def _progress(out: Console, start: float) -> Callable[[str], None]:
+    return lambda text: out.print(f"  {time.monotonic() - start:4.1f} s  {text}", style="dim")
+
+
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog="python -m demo",
+        description="Show on a real control plane what Drawbridge promises, and check it.",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""The scenes, in the order in which they are played; another scene is another module, named here."""
+
+from __future__ import annotations
+
+from demo.scenes import age, count, delete, drain, evict, namespace
+
+SCENES = (delete.SCENE, evict.SCENE, drain.SCENE, namespace.SCENE, age.SCENE, count.SCENE)

@@ -1,0 +1,21 @@
+"""Pods that somebody deletes."""
+
+from __future__ import annotations
+
+from demo.promises import Judge, reserved_before_gone
+from demo.scene import Scene
+from demo.stage import NAMESPACE, REPLICAS
+from demo.world import World
+
+
+def play(world: World) -> Judge:
+    pods = world.await_running(NAMESPACE, REPLICAS)[:2]
+    world.delete(pods)
+    return lambda history: [reserved_before_gone(history, pods)]
+
+
+SCENE = Scene(
+    title="Delete pods",
+    story="The API server asks the webhook before it deletes; the webhook answers when the IPs are durably reserved.",
+    play=play,
+)

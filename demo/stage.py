@@ -1,0 +1,76 @@
+"""Where the scenes play: the nodes, the Redis-like cluster, and Drawbridge with times short enough to watch."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from demo.table import Rules
+from kube.client import Client, Resource
+from lab.install import NAMESPACE as DRAWBRIDGE
+from lab.nodes import NODES, kwok_node
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "drawbridge"
+NAMESPACE, REPLICAS = "redis", 9
+NODE_COUNT = 3
+PODS = Resource("", "v1", "pods")
+RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
+
+RULES = Rules(reserve_time=10.0, max_count=300)
+VALUES: dict[str, Any] = {
+    "replicaCount": 2,
+    "controllers": {"replicaCount": 2},
+    "config": {
+        "ipReserveTime": f"{RULES.reserve_time:g}s",
+        "ipReserveMaxCount": RULES.max_count,
+        "ipReleasePeriod": "1s",
+    },
+}
+
+
+def create_nodes(client: Client) -> None:
+    """Nodes played by kwok, each with a range of its own.
+
+    In place of Calico, kwok gives the pods their addresses. It knows no reservations, but never gives an
+    address twice that lies outside of its node's range, and in a range of one address all others do.
+    """
+    for number in range(NODE_COUNT):
+        node = kwok_node(number)
+        node["spec"] = {"podCIDR": f"10.16.{number}.0/32", "podCIDRs": [f"10.16.{number}.0/32"]}
+        client.create(NODES, node)
+
+
+def programs(client: Client) -> frozenset[str]:
+    """Drawbridge's own pods, each with its uid and the number of its restarts."""
+    return frozenset(
+        f"{pod['metadata']['name']} {pod['metadata']['uid']} restarted {_restarts(pod)} times"
+        for pod in client.list(PODS, DRAWBRIDGE).items
+    )
+
+
+def is_in_force(client: Client, rules: Rules) -> bool:
+    """Whether the leader's metrics tell of the configuration with *rules*."""
+    pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=controllers").items
+    return any(_max_count(_metrics(pod)) == rules.max_count for pod in pods)
+
+
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
+
+
+def _metrics(pod: dict[str, Any]) -> str:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"http://{pod['status']['podIP']}:8080/metrics", timeout=2) as answer:
+            text: str = answer.read().decode()
+    except OSError:
+        return ""  # it does not serve at this moment: the caller looks again
+    return text
+
+
+def _max_count(metrics: str) -> float | None:
+    found = re.search(r"^ip_reserve_count_max (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else None

@@ -1,0 +1,100 @@
+"""Watches that owe nothing to the programs they observe: every event, in order, with its revision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from queue import SimpleQueue
+
+import msgspec
+
+from calico.segment import IPReservation
+from demo.history import Observation
+from kube.client import Client, Resource
+from kube.errors import Expired, KubeError
+from kube.objects import Pod
+from kube.transport import LineStream
+
+Kind = type[Pod] | type[IPReservation]
+WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
+
+
+class WatchLost(Exception):
+    """Events may have been missed, so what was seen proves nothing any more."""
+
+
+Told = SimpleQueue[Observation | WatchLost]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Follower:
+    """Tells what is there, and from then on every event, until it is stopped."""
+
+    def __init__(self, client: Client, resource: Resource, kind: Kind, told: Told) -> None:
+        self._client, self._resource, self._kind, self._told = client, resource, kind, told
+        self._stopped = threading.Event()
+        self._stream: LineStream | None = None
+        self._thread = threading.Thread(target=self._follow, name=f"watch {resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        """Returns when what is there was told: nothing that comes later is missed."""
+        listing = self._client.list(self._resource, type=self._kind)
+        for each in listing.items:
+            self._tell(each, gone=False)
+        self._revision = listing.resource_version
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.interrupt()
+        self._thread.join(timeout=2)
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+            except (Expired, WatchLost) as error:
+                self._told.put(WatchLost(f"the watch of {self._resource.plural} lost its place: {error}"))
+                return
+            except KubeError:
+                self._stopped.wait(PAUSE)  # goes on where it was: a revision is a place in the history
+
+    def _read(self) -> None:
+        with self._client.watch(
+            self._resource,
+            resource_version=self._revision,
+            duration=WATCH_SECONDS,
+            read_timeout=SILENCE_SECONDS,
+        ) as self._stream:
+            for line in self._stream:
+                self._hear(msgspec.json.decode(line, type=_Event))
+
+    def _hear(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            raise WatchLost(bytes(event.object).decode())
+        changed = msgspec.json.decode(event.object, type=self._kind)
+        self._revision = changed.metadata.resource_version
+        if event.type != "BOOKMARK":
+            self._tell(changed, gone=event.type == "DELETED")
+
+    def _tell(self, changed: Pod | IPReservation, *, gone: bool) -> None:
+        self._told.put(Observation(changed, gone, datetime.now(UTC)))
+
+
+@contextmanager
+def watching(client: Client, kinds: Mapping[Resource, Kind]) -> Iterator[Told]:
+    """A queue of all that happens to the objects of *kinds*, beginning with those that are there."""
+    told: Told = SimpleQueue()
+    with ExitStack() as stack:
+        for resource, kind in kinds.items():
+            follower = _Follower(client, resource, kind, told)
+            follower.start()
+            stack.callback(follower.stop)
+        yield told

@@ -1,0 +1,109 @@
+"""What a scene plays with: kubectl and helm as an operator has them, and the history that grows meanwhile."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from queue import Empty
+from typing import TypeVar
+
+from demo import stage, table
+from demo.history import History, addresses
+from demo.screen import Screen
+from demo.table import Rules
+from demo.watching import Told, WatchLost
+from kube.objects import Pod
+from lab.errors import LabError
+from lab.session import Lab
+
+T = TypeVar("T")
+
+GLANCE = 0.1
+
+
+@dataclass
+class World:
+    lab: Lab
+    screen: Screen
+    rules: Rules
+    told: Told
+    history: History = field(default_factory=History)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Show the command and run it, and give its output; LabError when it fails."""
+        return self._run("kubectl", arguments, stdin)
+
+    def helm(self, *arguments: str) -> str:
+        return self._run("helm", arguments, None)
+
+    def delete(self, pods: Sequence[Pod]) -> None:
+        """Delete *pods*, all of one namespace, and see them off."""
+        namespace = pods[0].metadata.namespace
+        names = (pod.metadata.name for pod in pods)
+        self.kubectl("-n", namespace, "delete", "pods", "--wait=false", *names)
+        self.await_departure(pods)
+
+    def until(self, condition: Callable[[History], object], seconds: float) -> bool:
+        """Whether *condition* came true within *seconds*."""
+        end = time.monotonic() + seconds
+        while not condition(self.history):
+            if time.monotonic() >= end:
+                return False
+            self.look()
+        return True
+
+    def await_running(self, namespace: str, count: int) -> list[Pod]:
+        """The running pods of *namespace* as soon as there are *count*; LabError after 30 s."""
+        if not self.until(lambda history: len(history.running(namespace)) == count, 30):
+            raise LabError(f"waited 30 s in vain for {count} running pods in namespace {namespace}")
+        return self.history.running(namespace)
+
+    def await_departure(self, pods: Sequence[Pod]) -> None:
+        """Until *pods* are gone and their addresses are held, but not for ever: judging is for later."""
+        self.until(lambda history: all(_left_its_address(history, pod) for pod in pods), 20)
+
+    def await_configuration(self, rules: Rules) -> None:
+        """Until the running leader works by *rules*, which count from now on; LabError after 30 s."""
+        if not self.until(lambda _: stage.is_in_force(self.lab.client, rules), 30):
+            raise LabError("waited 30 s in vain for the changed configuration to be applied")
+        self.rules = rules
+
+    def look(self) -> None:
+        """Take in what the watches have told, waiting a moment for it, and show it."""
+        self._take_in()
+        now = datetime.now(UTC).replace(microsecond=0)  # all rows tick at once: one drawing a second
+        self.screen.show(table.rows(self.history, self.rules, now), table.summary(self.history))
+
+    def _take_in(self) -> None:
+        patience = GLANCE
+        while True:
+            try:
+                told = self.told.get(timeout=patience)
+            except Empty:
+                return
+            if isinstance(told, WatchLost):
+                raise told
+            self.history.add(told)
+            patience = 0.0
+
+    def _run(self, program: str, arguments: tuple[str, ...], stdin: str | None) -> str:
+        shown = shlex.join([program, *(each.replace(f"{stage.ROOT}/", "") for each in arguments)])
+        self.screen.command(f"echo {shlex.quote(stdin)} | {shown}" if stdin else shown)
+        run = {"kubectl": self.lab.kubectl, "helm": self.lab.helm}[program]
+        return self._meanwhile(lambda: run(*arguments, stdin=stdin)).stdout
+
+    def _meanwhile(self, work: Callable[[], T]) -> T:
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(work)
+            while not result.done():
+                self.look()
+            return result.result()
+
+
+def _left_its_address(history: History, pod: Pod) -> bool:
+    held = {hold.record.cidr for hold in history.holds_of(pod)}
+    return pod.metadata.uid in history.departures and addresses(pod) <= held

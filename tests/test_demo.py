@@ -1,0 +1,344 @@
+"""The demo is as good as its judgement: what it shows, and what it calls kept, from what was seen."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+from rich.console import Console
+
+from calico.segment import IPReservation, Record
+from demo import stage
+from demo.history import History, Observation
+from demo.promises import (
+    Promise,
+    held_for_their_time,
+    never_reserved,
+    not_restarted,
+    oldest_released_first,
+    reserved_before_gone,
+)
+from demo.scenes import SCENES
+from demo.screen import Screen, promises
+from demo.table import Proof, Row, Rules, State, news, proofs, rows, summary
+from kube.objects import Pod
+from tests.factories import NOW, ago, pod, record, segment
+
+RULES = Rules(reserve_time=12.0, max_count=300)
+END = ago(seconds=20)
+REDIS = pod("redis-0")
+HELD = record(at=END, pod="redis-0", node="node-1", owner="StatefulSet/redis", reason="deleted")
+
+
+def seen(what: Pod | IPReservation, revision: int, *, gone: bool = False, after: float = 0.0) -> Observation:
+    """*what* as it was at *revision*, told *after* seconds from END."""
+    metadata = replace(what.metadata, resource_version=str(revision))
+    return Observation(replace(what, metadata=metadata), gone, END + timedelta(seconds=after))
+
+
+def history(*observations: Observation) -> History:
+    told = History()
+    for observation in observations:
+        told.add(observation)
+    return told
+
+
+there = seen(REDIS, 1)
+gone = partial(seen, REDIS, gone=True)
+
+
+def reserved(revision: int, *records: Record, **told: Any) -> Observation:
+    return seen(segment(*records), revision, **told)
+
+
+# The history
+
+
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_revisions_and_not_the_order_of_two_watches_tell_what_came_first(pods_first: bool) -> None:
+    observations = [gone(7), reserved(5, HELD)]
+    told = history(there, *(observations if pods_first else reversed(observations)))
+    [hold] = told.standing()
+    assert hold.covers(told.departures["uid-redis-0"].revision)
+
+
+def test_a_hold_spans_the_segments_that_an_address_stands_in() -> None:
+    told = history(
+        reserved(5, HELD),
+        seen(segment(HELD, name="another"), 6),
+        reserved(7, HELD, gone=True),
+        seen(segment(name="another"), 9),
+    )
+    [hold] = told.holds
+    assert (hold.since, hold.until) == (5, 9)
+
+
+def test_an_address_that_is_reserved_again_begins_another_hold() -> None:
+    told = history(reserved(5, HELD), reserved(6), reserved(7, HELD))
+    assert [(hold.since, hold.until) for hold in told.holds] == [(5, 6), (7, None)]
+
+
+def test_a_hold_knows_what_its_record_said_last() -> None:
+    told = history(reserved(5, HELD), reserved(6, replace(HELD, ended=END)), reserved(7))
+    assert told.holds[0].record.ended == END
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(pod("redis-1", ip=""), id="without an address"),
+        pytest.param(
+            pod("redis-1", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), id="terminating"
+        ),
+        pytest.param(pod("redis-1", namespace="kafka"), id="elsewhere"),
+    ],
+)
+def test_running_pods_are_those_with_an_address_that_stay(other: Pod) -> None:
+    assert history(there, seen(other, 2)).running("redis") == [there.object]
+
+
+# The promises
+
+
+@pytest.mark.parametrize(
+    ("observations", "evidence"),
+    [
+        pytest.param([reserved(5, HELD), gone(7)], "1 of 1, 2 revisions ahead", id="kept"),
+        pytest.param([gone(7), reserved(5, HELD)], "1 of 1, 2 revisions ahead", id="told late"),
+        pytest.param([gone(7)], "redis/redis-0 was gone before 10.0.0.1/32 was reserved", id="never"),
+        pytest.param(
+            [gone(7), reserved(8, HELD)],
+            "redis/redis-0 was gone before 10.0.0.1/32 was reserved",
+            id="too late",
+        ),
+        pytest.param(
+            [reserved(5, HELD), reserved(6), gone(7)],
+            "redis/redis-0 was gone before 10.0.0.1/32 was reserved",
+            id="released before the end",
+        ),
+        pytest.param(
+            [reserved(5, replace(HELD, uid="uid-another")), gone(7)],
+            "redis/redis-0 was gone before 10.0.0.1/32 was reserved",
+            id="for another pod",
+        ),
+        pytest.param(
+            [reserved(5, replace(HELD, late=True)), gone(7)],
+            "redis/redis-0 was reserved late, not by admission",
+            id="by the backstop",
+        ),
+        pytest.param([reserved(5, HELD)], "redis/redis-0 is still there", id="not gone"),
+    ],
+)
+def test_an_address_is_reserved_before_its_pod_is_gone(
+    observations: list[Observation], evidence: str
+) -> None:
+    promise = reserved_before_gone(history(there, *observations), [REDIS])
+    assert (promise.kept, promise.evidence) == ("ahead" in evidence, evidence)
+
+
+def test_a_pod_without_an_address_proves_nothing() -> None:
+    bare = pod("redis-0", ip="")
+    assert not reserved_before_gone(history(seen(bare, 7, gone=True)), [bare]).kept
+
+
+@pytest.mark.parametrize(
+    ("observations", "kept"),
+    [
+        pytest.param([gone(7), reserved(8)], True, id="no reservation up to a later event"),
+        pytest.param([gone(7), reserved(6)], False, id="nothing heard since"),
+        pytest.param([gone(7), reserved(8, HELD)], False, id="reserved after all"),
+        pytest.param([reserved(8)], False, id="pod still there"),
+    ],
+)
+def test_that_nothing_was_reserved_needs_proof(observations: list[Observation], kept: bool) -> None:
+    assert never_reserved(history(there, *observations), REDIS).kept is kept
+
+
+@pytest.mark.parametrize(
+    ("observations", "evidence"),
+    [
+        pytest.param([reserved(9, after=12.5)], "1 of 1 IPs, held for 12.5 s", id="in time"),
+        pytest.param(
+            [reserved(9, after=11.9)], "10.0.0.1/32 of redis/redis-0 was released after 11.9 s", id="early"
+        ),
+        pytest.param([], "10.0.0.1/32 of redis/redis-0 is still held", id="never"),
+    ],
+)
+def test_an_address_is_held_for_its_time(observations: list[Observation], evidence: str) -> None:
+    told = history(there, reserved(5, HELD), gone(7), reserved(8, replace(HELD, ended=END)), *observations)
+    promise = held_for_their_time(told, told.holds, 12.0)
+    assert (promise.kept, promise.evidence) == ("12.5" in evidence, evidence)
+
+
+def test_a_hold_that_is_over_before_its_pods_end_was_noted_is_too_short() -> None:
+    told = history(there, reserved(5, HELD), gone(7), reserved(8))
+    assert not held_for_their_time(told, told.holds, 12.0).kept
+
+
+def test_a_hold_does_not_count_from_a_time_at_which_its_pod_was_still_there() -> None:
+    told = history(
+        there,
+        reserved(5, HELD),
+        reserved(6, replace(HELD, ended=END)),
+        gone(7),
+        reserved(8, after=12.5),
+    )
+    promise = held_for_their_time(told, told.holds, 12.0)
+    assert promise.evidence == "10.0.0.1/32 of redis/redis-0 counts from a time before its pod's end"
+    assert not promise.kept
+
+
+def test_no_holds_keep_no_promise() -> None:
+    assert not held_for_their_time(history(), [], 12.0).kept
+    assert not oldest_released_first(history(), [REDIS], 1).kept
+
+
+@pytest.mark.parametrize(
+    ("left", "kept"),
+    [
+        pytest.param({2}, True, id="the newest stays"),
+        pytest.param({0}, False, id="the oldest stays"),
+        pytest.param({1, 2}, False, id="too many stay"),
+        pytest.param(set(), False, id="none stays"),
+    ],
+)
+def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
+    pods = [pod(f"redis-{number}", ip=f"10.0.0.{number}") for number in range(3)]
+    records = [
+        record(
+            f"10.0.0.{number}/32",
+            uid=f"uid-redis-{number}",
+            pod=f"redis-{number}",
+            at=ago(seconds=9 - number),
+        )
+        for number in range(3)
+    ]
+    told = history(reserved(5, *reversed(records)), reserved(6, *(records[each] for each in left)))
+    assert oldest_released_first(told, pods, 1).kept is kept
+
+
+def test_programs_that_were_restarted_are_named() -> None:
+    assert not_restarted({"a 1", "b 1"}, {"b 1", "a 1"}).kept
+    assert not_restarted({"a 1"}, {"a 2"}) == Promise(
+        "a changed configuration is applied without a restart", False, "a 1; a 2"
+    )
+
+
+# The table
+
+
+@pytest.mark.parametrize(
+    ("observations", "state", "release"),
+    [
+        pytest.param([reserved(5, HELD)], State.GOING, "12 s after its pod's end", id="its pod is going"),
+        pytest.param(
+            [reserved(5, replace(HELD, ended=ago(seconds=3)))], State.HELD, "in 9 s", id="its pod is gone"
+        ),
+        pytest.param(
+            [reserved(5, replace(HELD, ended=ago(seconds=13)))], State.HELD, "due", id="its time is over"
+        ),
+        pytest.param(
+            [reserved(5, replace(HELD, ended=END)), reserved(6, after=18)],
+            State.RELEASED,
+            "released after 18 s",
+            id="it was released a moment ago",
+        ),
+    ],
+)
+def test_a_row_tells_when_its_address_is_released(
+    observations: list[Observation], state: State, release: str
+) -> None:
+    [row] = rows(history(*observations), RULES, NOW)
+    assert row == Row(
+        address="10.0.0.1",
+        pod="redis/redis-0",
+        node="node-1",
+        owner="StatefulSet/redis",
+        reason="deleted",
+        held="18 s" if state is State.RELEASED else "20 s",
+        release=release,
+        state=state,
+    )
+
+
+def test_what_was_released_leaves_the_table_after_a_while() -> None:
+    told = history(reserved(5, replace(HELD, ended=END)), reserved(6, after=12))
+    assert rows(told, RULES, NOW) == []
+    assert summary(told) == "0 held, 1 released"
+
+
+def test_news_are_the_changes_of_state_and_not_of_the_clock() -> None:
+    [first] = rows(history(reserved(5, HELD)), RULES, ago(seconds=19))
+    [later] = rows(history(reserved(5, HELD)), RULES, NOW)
+    [ended] = rows(history(reserved(5, replace(HELD, ended=END))), RULES, ago(seconds=19))
+    assert news([], [first]) == [
+        "10.0.0.1 is reserved for redis/redis-0 on node-1 (StatefulSet/redis, deleted)"
+    ]
+    assert news([first], [later]) == []
+    assert news([later], [ended]) == ["10.0.0.1 is held: redis/redis-0 is gone; to be released in 11 s"]
+
+
+def test_the_proof_of_a_pod_is_the_order_of_its_revisions() -> None:
+    spared = pod("redis-1", ip="10.0.0.2")
+    told = history(
+        reserved(5, HELD),
+        gone(7),
+        seen(spared, 8, gone=True),
+        reserved(9, replace(HELD, ended=END)),
+        reserved(10, after=12.1),
+    )
+    assert proofs(told) == [
+        Proof(
+            "redis/redis-0", "10.0.0.1", how="deleted", reserved="5", gone="7", released="10", held="12.1 s"
+        ),
+        Proof("redis/redis-1", "10.0.0.2", how="-", reserved="-", gone="8", released="-", held="-"),
+    ]
+
+
+def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
+    text = io.StringIO()
+    with Screen(Console(file=text, width=130)) as screen:
+        screen.command("kubectl delete pods redis-0")
+        screen.show(rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
+        screen.verdict(Promise("each IP is reserved", True, "1 of 1 pods"))
+    assert text.getvalue().splitlines() == [
+        "$ kubectl delete pods redis-0",
+        "  10.0.0.1 is reserved for redis/redis-0 on node-1 (StatefulSet/redis, deleted)",
+        "✓ each IP is reserved  (1 of 1 pods)",
+    ]
+
+
+def test_a_screen_on_a_terminal_keeps_a_table() -> None:
+    terminal = Console(file=io.StringIO(), width=130, force_terminal=True, record=True)
+    with Screen(terminal) as screen:
+        screen.show(rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
+        drawn = terminal.export_text()
+    assert "Addresses: 1 held, 0 released" in drawn
+    assert "redis/redis-0" in drawn
+
+
+def test_the_last_word_marks_what_was_broken() -> None:
+    text = io.StringIO()
+    Console(file=text, width=130).print(
+        promises([("Delete pods", Promise("each IP is reserved", False, "none"))])
+    )
+    assert "✗ │ Delete pods" in text.getvalue()
+
+
+# The stage
+
+
+def test_every_scene_says_what_it_is_about() -> None:
+    assert len({scene.title for scene in SCENES}) == len(SCENES)
+    assert all(scene.story.endswith(".") for scene in SCENES)
+
+
+def test_the_cluster_on_the_stage_is_the_one_that_is_awaited() -> None:
+    _, cluster = yaml.safe_load_all((stage.ROOT / "demo" / "redis.yaml").read_text())
+    assert cluster["spec"]["replicas"] == stage.REPLICAS
+    assert cluster["metadata"]["namespace"] == stage.NAMESPACE
