@@ -15,13 +15,13 @@ from demo.promises import Judge, Promise
 from demo.scene import Scene
 from demo.scenes import SCENES
 from demo.screen import Screen, console, promises, proofs
-from demo.watching import Kind, WatchLost, watching
 from demo.world import World
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.objects import Pod
-from lab import session
+from lab import running
 from lab.errors import LabError
+from lab.watching import Kind, WatchLost, watching
 
 INTRODUCTION = """\
 Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
@@ -50,15 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Promise]]:
     """Play all scenes in a lab of their own and judge them, at the end, by all that was seen."""
-    with session.running(
-        values=stage.VALUES,
-        install=True,
-        calico=stage.RESERVATIONS.api_version,
-        nodes=3,
-        kwok_nodes=0,
-        tied=True,
-        progress=progress,
-    ) as lab:
+    with running(values=stage.VALUES, calico=stage.RESERVATIONS.api_version, progress=progress) as lab:
         kinds: dict[Resource, Kind] = {stage.PODS: Pod, stage.RESERVATIONS: IPReservation}
         with watching(lab.client, kinds) as told:
             world = World(lab, Screen(out), stage.RULES, told)
@@ -77,7 +69,6 @@ def play(world: World) -> list[tuple[str, Judge]]:
 
 def _set_the_stage(world: World) -> None:
     world.screen.title("The stage: three nodes and a Redis-like cluster")
-    stage.create_nodes(world.lab.client)
     world.kubectl("apply", "-f", str(stage.ROOT / "demo" / "redis.yaml"))
     world.await_running(stage.NAMESPACE, stage.REPLICAS)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from demo.history import History, Hold, addresses, names
 from kube.objects import Pod
+from lab.history import History, Hold, addresses, names
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from typing import Any
 from demo.table import Rules
 from kube.client import Client, Resource
 from lab.install import NAMESPACE as DRAWBRIDGE
-from lab.nodes import NODES, kwok_node
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "drawbridge"
 NAMESPACE, REPLICAS = "redis", 9
-NODE_COUNT = 3
 PODS = Resource("", "v1", "pods")
 RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
 
@@ -29,18 +27,6 @@ VALUES: dict[str, Any] = {
         "ipReleasePeriod": "1s",
     },
 }
-
-
-def create_nodes(client: Client) -> None:
-    """Nodes played by kwok, each with a range of its own.
-
-    In place of Calico, kwok gives the pods their addresses. It knows no reservations, but never gives an
-    address twice that lies outside of its node's range, and in a range of one address all others do.
-    """
-    for number in range(NODE_COUNT):
-        node = kwok_node(number)
-        node["spec"] = {"podCIDR": f"10.16.{number}.0/32", "podCIDRs": [f"10.16.{number}.0/32"]}
-        client.create(NODES, node)
 
 
 def programs(client: Client) -> frozenset[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from demo.history import Departure, History, Hold, addresses
 from demo.promises import time_held
+from lab.history import Departure, History, Hold, addresses
 
 NOTHING = "-"
 LINGER = timedelta(seconds=4)

@@ -12,13 +12,13 @@ from queue import Empty
 from typing import TypeVar
 
 from demo import stage, table
-from demo.history import History, addresses
 from demo.screen import Screen
 from demo.table import Rules
-from demo.watching import Told, WatchLost
 from kube.objects import Pod
 from lab.errors import LabError
+from lab.history import History, addresses
 from lab.session import Lab
+from lab.watching import Told, WatchLost
 
 T = TypeVar("T")
 

@@ -100,6 +100,7 @@ class Reflector(Generic[T]):
         self._stream: LineStream | None = None
         self._version, self._relist_reason, self._failures = "", "start", 0
         self._kind = resource.plural
+        self._heard_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"reflector-{self._kind}", daemon=True)
         SYNCED.labels(self._kind).set(0)
 
@@ -128,6 +129,11 @@ class Reflector(Generic[T]):
 
     def wait_synced(self, timeout: float) -> bool:
         return self._synced.wait(timeout)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server was last heard of; bookmarks come about every 60."""
+        return time.monotonic() - self._heard_at
 
     def get(self, key: str) -> T | None:
         """By ``namespace/name``, or ``name`` for what stands in no namespace."""
@@ -260,6 +266,7 @@ class Reflector(Generic[T]):
             log.exception("a change handler failed", kind=self._kind)
 
     def _heard(self) -> None:
+        self._heard_at = time.monotonic()
         LAST_EVENT.labels(self._kind).set_to_current_time()
 
 

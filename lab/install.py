@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,7 +37,6 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SECRETS = Resource("", "v1", "secrets")
 PODS = Resource("", "v1", "pods")
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-PROBE_NAMESPACE = "drawbridge-lab-probe"
 
 
 def install_crds(client: Client, calico: str) -> None:
@@ -140,27 +140,24 @@ def _await_admission(client: Client) -> None:
 
     The question is an eviction of a pod that does not exist: admission comes before the look-up of the pod.
     """
-    labels = {"ip-reserve": "enabled"}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": PROBE_NAMESPACE, "labels": labels},
-    }
-    _create(client, NAMESPACES, namespace)
+    # A name of its own each time: the last one's namespace may still be terminating.
+    name = f"drawbridge-lab-probe-{secrets.token_hex(4)}"
+    metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     def called() -> bool:
-        _evict_nobody(client)
+        _evict_nobody(client, name)
         return webhook_was_answered(_api_server_metrics(client))
 
     try:
         until(called, 30, "the API server to call Drawbridge's webhook", every=0.2)
     finally:
-        client.delete(NAMESPACES, PROBE_NAMESPACE)
+        client.delete(NAMESPACES, name)
 
 
-def _evict_nobody(client: Client) -> None:
+def _evict_nobody(client: Client, namespace: str) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
-    path = PODS.path(PROBE_NAMESPACE, "nobody", "eviction")
+    path = PODS.path(namespace, "nobody", "eviction")
     try:
         client.request("POST", path, body=eviction)
     except ApiError:

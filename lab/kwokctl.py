@@ -10,8 +10,6 @@ from typing import Any
 from lab.slots import Slot
 
 LOOPBACK = "127.0.0.1"
-# Wide enough for any storm: beyond its range kwok would hand out addresses that it does not take back.
-KWOK_POD_RANGE = "10.64.0.0/12"
 # Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
 # the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
 ADVERTISED = "198.51.100.1"
@@ -91,7 +89,6 @@ def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
         "kwok-controller": [
             ("manage-all-nodes", "false", True),
             ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake", False),
-            ("cidr", KWOK_POD_RANGE, False),
         ],
     }
 

@@ -8,12 +8,20 @@ from typing import Any
 from kube.client import Client, Resource
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
-ADDRESSES = ip_network("10.80.0.0/16")  # beside the range from which kwok gives pods theirs
+ADDRESSES = ip_network("100.64.0.0/16")
+POD_ADDRESSES = ip_network("10.0.0.0/8")
+PODS_PER_NODE = 1 << 14
+"""How many pods a node may have, one after the other, before it gives the addresses of the next node."""
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 
 def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, Any]:
-    """Node ``kwok-<number>`` as kwok takes it into its care, *capacity* (cpu, memory, pods) over the default."""
+    """Node ``kwok-<number>`` as kwok takes it into its care, *capacity* (cpu, memory, pods) over the default.
+
+    In place of Calico, kwok gives the pods their addresses. It knows no reservations, but it never gives an
+    address twice that lies outside of its node's range: so the range is of one address, and all others do.
+    """
+    pod_range = f"{POD_ADDRESSES[number * PODS_PER_NODE]}/32"
     name = f"kwok-{number}"
     resources = {**DEFAULT_CAPACITY, **(capacity or {})}
     return {
@@ -29,6 +37,7 @@ def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, 
                 "kubernetes.io/arch": "amd64",
             },
         },
+        "spec": {"podCIDR": pod_range, "podCIDRs": [pod_range]},
         "status": {
             "addresses": [{"type": "InternalIP", "address": str(ADDRESSES[number + 1])}],
             "capacity": resources,

@@ -142,6 +142,8 @@ class FakeCluster:
 class FakeStore:
     """A synced reflector's store."""
 
+    silence = 0.0
+
     def __init__(
         self, objects: Callable[[], Iterable[Any]], **indexes: Callable[[Any], Iterable[str]]
     ) -> None:

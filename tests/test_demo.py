@@ -14,7 +14,6 @@ from rich.console import Console
 
 from calico.segment import IPReservation, Record
 from demo import stage
-from demo.history import History, Observation
 from demo.promises import (
     Promise,
     held_for_their_time,
@@ -27,6 +26,7 @@ from demo.scenes import SCENES
 from demo.screen import Screen, promises
 from demo.table import Proof, Row, Rules, State, news, proofs, rows, summary
 from kube.objects import Pod
+from lab.history import History, Observation
 from tests.factories import NOW, ago, pod, record, segment
 
 RULES = Rules(reserve_time=12.0, max_count=300)

@@ -27,9 +27,10 @@ class World:
         self.settings = IPReservationSettings.model_validate(
             {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
         )
+        self.pods = FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid])
         self.rounds = Rounds(
             FakeStore(lambda: self.reservations.objects.values()),  # type: ignore[arg-type]
-            FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid]),  # type: ignore[arg-type]
+            self.pods,  # type: ignore[arg-type]
             self.reservations,  # type: ignore[arg-type]
             read_pod=self.cluster.pod,
             settings=lambda: self.settings,
@@ -67,6 +68,15 @@ def test_an_idle_round_writes_nothing() -> None:
     world.twice()
 
     assert world.reservations.writes == 0
+
+
+def test_nothing_is_released_by_a_copy_of_the_pods_that_may_be_stale() -> None:
+    world = World(segment(record(ended=ago(hours=9))))
+    world.pods.silence = 200.0
+
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_foreign_reservations_are_never_touched() -> None:

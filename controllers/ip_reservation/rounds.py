@@ -28,6 +28,9 @@ RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by c
 SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 
+STALE = 150.0
+"""Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -51,7 +54,11 @@ class Rounds:
         self._read_pod, self._settings, self._recorder, self._now = read_pod, settings, recorder, now
 
     def reconcile(self, _key: str) -> float:
+        """One round; none while the copy of the pods may be older than their ends."""
         settings, now = self._settings(), self._now()
+        if self._pods.silence > STALE:
+            log.warning("nothing is released while the pods cannot be followed", silence=self._pods.silence)
+            return settings.ip_release_period
         everything = self._segments.list()
         ours = [segment for segment in everything if segment.ours]
         lives = self._lives([record for segment in ours for record in segment.records], settings, now)

@@ -92,9 +92,8 @@ def test_each_address_is_reserved_before_its_pod_is_gone(
         lab.wait(lambda: not seen.unreserved(pods), 10, "each address to be seen reserved in time")
 
     held = records(lab, group)
-    kept = [held[pod.metadata.uid] for pod in pods if pod.metadata.uid in held]
-    assert kept
-    assert not any(record.late for record in kept)
+    assert {held[pod.metadata.uid].cidr for pod in pods} == {f"{pod.status.pod_ip}/32" for pod in pods}
+    assert not any(held[pod.metadata.uid].late for pod in pods)
 
 
 def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from queue import Empty
 
 from calico.segment import IPReservation
-from demo.history import History, addresses
-from demo.watching import Told, WatchLost, watching
 from kube.client import Resource
 from kube.objects import Pod
+from lab.history import History, addresses
 from lab.session import Lab
+from lab.watching import Told, WatchLost, watching
 from tests.cluster.workloads import PODS
 
 
@@ -27,11 +27,12 @@ class Witness:
     def unreserved(self, pods: Sequence[Pod]) -> list[str]:
         """Those of *pods* that went, as far as is known by now, while an address of theirs was not reserved."""
         self._listen()
-        return [pod.metadata.name for pod in pods if not all(map(self._covered(pod), addresses(pod)))]
+        return [pod.metadata.name for pod in pods if not self._left_its_addresses(pod)]
 
-    def _covered(self, pod: Pod):  # type: ignore[no-untyped-def]
+    def _left_its_addresses(self, pod: Pod) -> bool:
         end = self.history.departures[pod.metadata.uid].revision
-        return lambda cidr: any(hold.record.cidr == cidr and hold.covers(end) for hold in self.history.holds)
+        held = {hold.record.cidr for hold in self.history.holds if hold.covers(end)}
+        return addresses(pod) <= held
 
     def _listen(self) -> None:
         while True:

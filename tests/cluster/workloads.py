@@ -106,7 +106,7 @@ def delete_collection(lab: Lab, namespace: str) -> None:
 
 
 def records(lab: Lab, group: str) -> dict[str, Record]:
-    """What is held, by the uid of its pod: kwok gives a free address to another pod at once, Calico would not."""
+    """What is held, by the uid of its pod."""
     segments = lab.client.list(GROUPS[group], type=IPReservation).items
     return {record.uid: record for each in segments if each.ours for record in each.records}
 

@@ -11,11 +11,11 @@ from queue import SimpleQueue
 import msgspec
 
 from calico.segment import IPReservation
-from demo.history import Observation
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError
 from kube.objects import Pod
 from kube.transport import LineStream
+from lab.history import Observation
 
 Kind = type[Pod] | type[IPReservation]
 WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
