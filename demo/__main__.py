@@ -19,7 +19,7 @@ from demo.world import World
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.objects import Pod
-from lab import running
+from lab.begin import running
 from lab.errors import LabError
 from lab.watching import Kind, WatchLost, watching
 

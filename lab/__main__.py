@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from kube.errors import KubeError
-from lab import ending, install, owner, places, session
+from lab import begin, ending, install, owner, places, session
 from lab.errors import LabError
 from lab.waiting import until
 
@@ -37,10 +37,10 @@ def up(options: argparse.Namespace) -> None:
     values = read_values(options.values)
     if not _is_up(options.name):
         calico = None if options.calico == "none" else options.calico
-        with session.running(
+        with begin.running(
             options.name,
             values=values,
-            install=not options.bare,
+            chart=not options.bare,
             calico=calico,
             nodes=options.nodes,
             kwok_nodes=options.kwok_nodes,

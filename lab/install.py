@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -18,10 +18,8 @@ from kube.client import Client, Resource
 from kube.errors import AlreadyExists, ApiError
 from lab import trouble
 from lab.errors import LabError
+from lab.session import Lab
 from lab.waiting import until
-
-if TYPE_CHECKING:
-    from lab.session import Lab
 
 CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"

@@ -1,19 +1,16 @@
-"""A lab to work with: bring it up, use it, and be sure that it goes."""
+"""A lab to work with: its cluster, kubectl and helm."""
 
 from __future__ import annotations
 
-import os
-import secrets
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kube.client import Client
-from lab import binaries, cluster, ending, install, owner, places
+from lab import binaries, cluster, places
 from lab.errors import LabError
 from lab.slots import Slot
 from lab.waiting import until
@@ -70,13 +67,6 @@ class Lab:
         """The first truthy answer of *condition*; LabError names *what* when *seconds* are over."""
         return until(condition, seconds, what)
 
-    def upgrade(self, values: Mapping[str, Any]) -> None:
-        """``helm upgrade`` to *values* over those of the installation, so {} undoes an upgrade before.
-
-        Back when all is ready again.
-        """
-        install.upgrade(self, values)
-
     def _run(
         self, program: str, arguments: tuple[str, ...], check: bool, stdin: str | None
     ) -> subprocess.CompletedProcess[str]:
@@ -89,50 +79,3 @@ class Lab:
             said = done.stderr.strip() or done.stdout.strip()
             raise LabError(f"`{program} {' '.join(arguments)}` failed (exit {done.returncode}): {said}")
         return done
-
-
-@contextmanager
-def running(
-    name: str | None = None,
-    *,
-    values: Mapping[str, Any] | None,
-    install: bool,
-    calico: str | None,
-    nodes: int,
-    kwok_nodes: int,
-    tied: bool,
-    progress: Callable[[str], None] = lambda _text: None,
-) -> Iterator[Lab]:
-    """See ``lab.running``; *progress* is told each step."""
-    lab = Lab(name or f"run-{os.getpid()}-{secrets.token_hex(3)}")
-    ending.sweep()
-    progress("looking for the programs of the control plane")
-    binaries.ensure(
-        *cluster.BINARIES
-    )  # here, where its own progress is seen: the first time it may build them
-    daemon = owner.start(lab.name, nodes=nodes, kwok_nodes=kwok_nodes)
-    stays = False
-    try:
-        daemon.await_ready(progress)
-        _equip(lab, values or {}, install, calico, progress)
-        if not tied:
-            daemon.keep()
-            stays = True
-        yield lab
-    finally:
-        daemon.let_go(wait=not stays)
-
-
-def _equip(
-    lab: Lab,
-    values: Mapping[str, Any],
-    chart: bool,
-    calico: str | None,
-    progress: Callable[[str], None],
-) -> None:
-    if calico is not None:
-        progress(f"installing Calico's IPReservation ({calico})")
-        install.install_crds(lab.client, calico)
-    if chart:
-        progress("installing charts/drawbridge")
-        install.install_chart(lab, values)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from lab import binaries
+from lab import binaries, install
 from lab.session import Lab
 from tests.pages import PAGES, ROOT, Block, blocks, run
 
@@ -18,7 +18,7 @@ def environment(lab_v3: Lab) -> Iterator[Mapping[str, str]]:
     programs = binaries.ensure("kubectl", "helm")
     path = ":".join(str(program.parent) for program in programs.values())
     yield {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "KUBECONFIG": str(lab_v3.kubeconfig)}
-    lab_v3.upgrade({})
+    install.upgrade(lab_v3, {})
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

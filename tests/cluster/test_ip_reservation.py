@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kube.errors import NotFound
-from lab import binaries
+from lab import binaries, install
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.witness import witness
@@ -274,12 +274,12 @@ def exists(lab: Lab, namespace: str, name: str) -> bool:
 def configured(lab: Lab, **config: Any) -> Iterator[None]:
     """Values of the chart's ``config`` block, in force for a while, while all pods run on."""
     pods = {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")}
-    lab.upgrade(workloads.VALUES | {"config": workloads.CONFIG | config})
+    install.upgrade(lab, workloads.VALUES | {"config": workloads.CONFIG | config})
     try:
         yield
         assert {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")} == pods
     finally:
-        lab.upgrade(workloads.VALUES)
+        install.upgrade(lab, workloads.VALUES)
 
 
 def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:

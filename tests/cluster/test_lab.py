@@ -173,8 +173,9 @@ def test_a_lab_is_ready_when_it_says_so(lab_v3: Lab) -> None:
 
 
 HOLD_A_LAB = """
-import sys, time, lab
-with lab.running(sys.argv[1], install=False, calico=None, nodes=1, kwok_nodes=0):
+import sys, time
+from lab.begin import running
+with running(sys.argv[1], chart=False, calico=None, nodes=1, kwok_nodes=0):
     print("up", flush=True)
     time.sleep(120)
 """
