@@ -71,11 +71,10 @@ class Reservations:
         name = segment.metadata.name
         return self._client.patch(self.resource(), name, change, type=IPReservation, timeout=timeout)
 
-    def delete(self, segment: IPReservation) -> None:
+    def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         self._before_write()
-        self._client.delete(
-            self.resource(), segment.metadata.name, resource_version=segment.metadata.resource_version
-        )
+        name, version = segment.metadata.name, segment.metadata.resource_version
+        self._client.delete(self.resource(), name, resource_version=version, timeout=timeout)
 
 
 def _resource(api_version: str) -> Resource:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_network
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +23,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
 
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class Record(Value, frozen=True):
     """Why one address is held.
 
@@ -31,7 +34,7 @@ class Record(Value, frozen=True):
     """
 
     cidr: str
-    at: datetime
+    at: Moment
     namespace: str = ""
     pod: str = ""
     uid: str = ""
@@ -39,8 +42,8 @@ class Record(Value, frozen=True):
     owner: str = ""
     reason: str = ""
     late: bool = False
-    asked: datetime | None = None
-    ended: datetime | None = None
+    asked: Moment | None = None
+    ended: Moment | None = None
 
     @property
     def last_asked(self) -> datetime:

@@ -10,8 +10,9 @@ deadlines.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
 from urllib.parse import urlencode
 
@@ -139,26 +140,42 @@ class Client:
         timeout: float | None = None,
     ) -> Listing[T]:
         """All of them, read in pages of *page_size* (0: at once); *timeout* is for each page."""
-        path = resource.path(namespace)
-        query: dict[str, object] = _selecting(label_selector, field_selector)
+        pages = partial(
+            self.list_pages,
+            resource,
+            namespace,
+            type=type,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            timeout=timeout,
+        )
         try:
-            return self._list_pages(path, query | {"limit": page_size}, type, timeout)
+            return _whole(pages(page_size=page_size))
         except Expired:
-            # The pages outlived the server's memory (5 minutes): as client-go does, ask once for all at once.
-            return self._list_pages(path, query, type, timeout)
+            return _whole(pages(page_size=0))  # as client-go does
 
-    def _list_pages(
-        self, path: str, query: Mapping[str, object], type: type[T], timeout: float | None
-    ) -> Listing[T]:
-        items: list[T] = []
+    def list_pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        type: type[T] = AS_DICT,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = 500,
+        timeout: float | None = None,
+    ) -> Iterator[Page[T]]:
+        """Each page when it is wanted; Expired when they outlive the server's memory (5 minutes)."""
+        path = resource.path(namespace)
+        query = _selecting(label_selector, field_selector) | _given(limit=page_size or None)
         token = ""
         while True:
             asked = {**query, "continue": token} if token else query
-            page = self.request("GET", path, query=asked, type=Page[type], timeout=timeout)  # type: ignore[valid-type]
-            items += page.items or []
+            page: Page[T] = self.request("GET", path, query=asked, type=Page[type], timeout=timeout)  # type: ignore[valid-type]
+            yield page
             token = page.metadata.continue_
             if not token:
-                return Listing(items, page.metadata.resource_version)
+                return
 
     def create(
         self,
@@ -252,6 +269,15 @@ class _ServedResource(msgspec.Struct):
 
 class _Discovery(msgspec.Struct):
     resources: list[_ServedResource] | None = None
+
+
+def _whole(pages: Iterable[Page[T]]) -> Listing[T]:
+    items: list[T] = []
+    version = ""
+    for page in pages:
+        items += page.items or ()
+        version = page.metadata.resource_version
+    return Listing(items, version)
 
 
 def _encoded(query: Mapping[str, object] | None) -> str:

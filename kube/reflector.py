@@ -1,10 +1,11 @@
 """A copy of one kind of object that follows the API server and never falls behind in silence.
 
 It LISTs in pages, then WATCHes with bookmarks, from where it was after each interruption. A server that hangs
-is found out by the silence: bookmarks come about every minute. Failures are followed by a growing, jittered
-pause; a resourceVersion that the server has forgotten, or that brings nothing several times in a row, by a new
-LIST, whose differences to the copy are notified like any other change. One object that cannot be decoded is
-left out and counted, and stops nothing else.
+is found out by the silence: bookmarks come about every minute. Not every server sends them (Calico's does not):
+there a silent watch is just opened again. Failures are followed by a growing, jittered pause; a resourceVersion
+that the server has forgotten, or that brings nothing several times in a row, by a new LIST, whose differences to
+the copy are notified like any other change. One object that cannot be decoded is left out and counted, and stops
+nothing else.
 
 Handlers run on the reflector's thread after the copy has changed, so they must not block: put a key into a
 queue. A handler that comes late is told of everything that is there. When an object is gone, they get its last
@@ -18,8 +19,10 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter as Count
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -27,8 +30,8 @@ from prometheus_client import Counter, Gauge
 
 from kube.backoff import Backoff
 from kube.client import Client, Resource
+from kube.envelope import Event, Identity, identity_of
 from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
-from kube.objects import ObjectMeta, key_of
 from kube.store import Change, IndexFunction, Object, Store
 from kube.transport import LineStream
 
@@ -55,27 +58,6 @@ LONGEST_RETRY_AFTER = 60.0
 log = structlog.get_logger(__name__)
 
 
-class Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class Identity(msgspec.Struct, rename="camel"):
-    """As much of ObjectMeta as even an object that we cannot decode should have."""
-
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> str:
-        return key_of(ObjectMeta(name=self.name, namespace=self.namespace))
-
-
-class Identified(msgspec.Struct):
-    metadata: Identity
-
-
 class Reflector(Generic[T]):
     def __init__(
         self,
@@ -89,8 +71,22 @@ class Reflector(Generic[T]):
         read_timeout: float = READ_TIMEOUT,
         pauses: Backoff = PAUSES,
     ) -> None:
-        self._client, self._resource, self._namespace = client, resource, namespace
-        self._label_selector, self._field_selector = label_selector, field_selector
+        self._list_pages = partial(
+            client.list_pages,
+            resource,
+            namespace,
+            type=msgspec.Raw,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+        self._open_watch = partial(
+            client.watch,
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            read_timeout=read_timeout,
+        )
         self._read_timeout, self._pauses = read_timeout, pauses
         self._decoder = msgspec.json.Decoder(type)
         self._store: Store[T] = Store()
@@ -98,7 +94,9 @@ class Reflector(Generic[T]):
         self._notifying = threading.RLock()
         self._synced, self._stopped = threading.Event(), threading.Event()
         self._stream: LineStream | None = None
-        self._version, self._relist_reason, self._failures = "", "start", 0
+        self._version, self._relist_reason = "", "start"
+        self._failures: Count[str] = Count()
+        self._bookmarks = False
         self._kind = resource.plural
         self._heard_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"reflector-{self._kind}", daemon=True)
@@ -132,7 +130,7 @@ class Reflector(Generic[T]):
 
     @property
     def silence(self) -> float:
-        """Seconds since the API server was last heard of; bookmarks come about every 60."""
+        """Seconds since the API server was last heard of: by a LIST, an event, or a watch that it opened."""
         return time.monotonic() - self._heard_at
 
     def get(self, key: str) -> T | None:
@@ -159,13 +157,14 @@ class Reflector(Generic[T]):
 
     def _after(self, error: Exception) -> float:
         """Note the failure; seconds to wait."""
-        self._failures += 1
+        verb = "watch" if self._version else "list"
+        self._failures[verb] += 1
         if isinstance(error, Expired):
             self._version, self._relist_reason = "", "expired"
-        elif self._version and self._failures % FRUITLESS == 0:
+        elif self._version and self._failures[verb] % FRUITLESS == 0:
             self._version, self._relist_reason = "", "fruitless"
         asked = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
-        pause = max(self._pauses.delay(self._failures), min(asked, LONGEST_RETRY_AFTER))
+        pause = max(self._pauses.delay(self._failures[verb]), min(asked, LONGEST_RETRY_AFTER))
         if not self._stopped.is_set():
             bug = not isinstance(error, KubeError)
             log.warning(
@@ -175,21 +174,29 @@ class Reflector(Generic[T]):
 
     def _relist(self) -> None:
         RELISTS.labels(self._kind, self._relist_reason).inc()
-        listing = self._client.list(
-            self._resource,
-            self._namespace,
-            type=msgspec.Raw,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-        )
-        if not listing.resource_version:
+        try:
+            objects, version = self._list()
+        except Expired:
+            # As Client.list: when the pages outlived the server's memory, ask once for all at once.
+            objects, version = self._list(page_size=0)
+        if not version:
             raise Unreachable(f"the list of {self._kind} has no resourceVersion")
         with self._notifying:
-            self._notify(self._store.replace(self._decode_all(listing.items)))
-        self._version = listing.resource_version
+            self._notify(self._store.replace(objects))
+        self._version = version
+        self._failures["list"] = 0
         self._heard()
         SYNCED.labels(self._kind).set(1)
         self._synced.set()
+
+    def _list(self, page_size: int = 500) -> tuple[dict[str, T], str]:
+        """Decoded page by page: an encoded object is many times as large as what we keep of it."""
+        objects: dict[str, T] = {}
+        version = ""
+        for page in self._list_pages(page_size=page_size):
+            objects |= self._decode_all(page.items or ())
+            version = page.metadata.resource_version
+        return objects, version
 
     def _decode_all(self, items: Iterable[msgspec.Raw]) -> dict[str, T]:
         objects = {}
@@ -202,25 +209,33 @@ class Reflector(Generic[T]):
         return objects
 
     def _watch(self) -> None:
-        began = time.monotonic()
-        stream = self._client.watch(
-            self._resource,
-            self._namespace,
-            resource_version=self._version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            duration=random.randint(*WATCH_SECONDS),  # noqa: S311 - spreads load
-            read_timeout=self._read_timeout,
-        )
-        with stream:
+        """Follow a watch to its end, which is an error only if the watch failed, or its version is forgotten."""
+        duration = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load
+        with self._open_watch(resource_version=self._version, duration=duration) as stream:
             self._stream = stream
             if self._stopped.is_set():  # stop() may have looked before there was a stream to interrupt
                 return
-            for line in stream:
-                self._follow(line)
-                self._failures = 0
-        if time.monotonic() - began < SHORT:
-            raise Unreachable(f"the watch of {self._kind} ended at once")
+            self._heard()
+            opened = self._heard_at
+            try:
+                self._follow_all(stream)
+            except KubeError as end:
+                if isinstance(end, Expired) or self._has_failed(opened):
+                    raise
+                log.debug("a watch has ended", kind=self._kind, error=str(end))
+        self._failures["watch"] = 0
+
+    def _has_failed(self, opened: float) -> bool:
+        """Whether the watch was over at once, or was silent although this server's bookmarks were due."""
+        at_once = time.monotonic() - opened < min(SHORT, self._read_timeout)
+        return at_once or (self._bookmarks and self.silence >= self._read_timeout)
+
+    def _follow_all(self, stream: LineStream) -> NoReturn:
+        """Raises what ended it; that is Unreachable when the server did so in good order."""
+        for line in stream:
+            self._follow(line)
+            self._failures["watch"] = 0
+        raise Unreachable(f"the watch of {self._kind} was ended by the server")
 
     def _follow(self, line: bytes) -> None:
         try:
@@ -229,6 +244,7 @@ class Reflector(Generic[T]):
             raise Unreachable(f"an event of {self._kind} cannot be read: {error}") from error
         if event.type == "ERROR":
             raise event_error(bytes(event.object))
+        self._bookmarks = self._bookmarks or event.type == "BOOKMARK"
         identity, decoded = self._decode(event.object, event.type)
         with self._notifying:
             self._notify(self._apply(event.type, identity.key, decoded))
@@ -242,7 +258,7 @@ class Reflector(Generic[T]):
         return self._store.put(key, decoded) if decoded is not None else []
 
     def _decode(self, item: msgspec.Raw, type: str = "") -> tuple[Identity, T | None]:
-        identity = _identity(item)
+        identity = identity_of(item)
         if type == "BOOKMARK":
             return identity, None
         try:
@@ -268,10 +284,3 @@ class Reflector(Generic[T]):
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
         LAST_EVENT.labels(self._kind).set_to_current_time()
-
-
-def _identity(item: msgspec.Raw) -> Identity:
-    try:
-        return msgspec.json.decode(item, type=Identified).metadata
-    except msgspec.MsgspecError:
-        return Identity()

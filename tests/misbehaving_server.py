@@ -177,7 +177,12 @@ def breaks_off(content: bytes) -> Answer:
     return send
 
 
-def trickles(content: bytes, *, pause: float) -> Answer:
+def ends(handler: Handler) -> None:
+    """The proper end of a watch."""
+    handler.line(b"")
+
+
+def trickles(content: bytes, *, pause: float, then: Answer = ends) -> Answer:
     """A byte at a time."""
 
     def send(handler: Handler) -> None:
@@ -186,7 +191,7 @@ def trickles(content: bytes, *, pause: float) -> Answer:
             handler.line(bytes([each]))
             if handler.server.closing.wait(pause):
                 break
-        handler.line(b"")
+        then(handler)
 
     return send
 
@@ -201,11 +206,6 @@ def streams(events: Iterable[object], then: Answer = hangs) -> Answer:
         then(handler)
 
     return send
-
-
-def ends(handler: Handler) -> None:
-    """The proper end of a watch."""
-    handler.line(b"")
 
 
 def until(condition: Callable[[], object], timeout: float = 5.0) -> None:

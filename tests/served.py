@@ -6,14 +6,15 @@ import os
 from telemetry import logs
 from tests.features import Naps
 from webhook.app import create_app
-from webhook.connection import Limits
+from webhook.connection import Budget, Limits
 from webhook.worker import WebhookWorker, stopping
 
 
 class QuickWorker(WebhookWorker):
     limits = Limits(
-        **{"handshake": 0.4, "request": 0.4, "linger": 0.4, **json.loads(os.environ.get("LIMITS", "{}"))}
+        **{"first": 1.0, "request": 0.4, "linger": 0.4, **json.loads(os.environ.get("LIMITS", "{}"))}
     )
+    budget = Budget(1024 * 1024)
     drain_period = float(os.environ.get("DRAIN", "0"))
 
 
@@ -24,6 +25,7 @@ certfile = os.environ["CERTFILE"]
 keyfile = os.environ["KEYFILE"]
 worker_class = QuickWorker
 threads = 4
+worker_connections = int(os.environ.get("CONNECTIONS", "1000"))
 keepalive = 95
 graceful_timeout = 8
 control_socket_disable = True

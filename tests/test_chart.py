@@ -60,9 +60,7 @@ VALUES = {
         "affinity": {"nodeAffinity": {}},
         "podSecurityContext": None,
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "proxy:3128"}],
-        "ipReservation": {
-            "extraMatchConditions": [{"name": "not-mine", "expression": "request.name != 'mine'"}]
-        },
+        "flowSchema": {"enabled": False},
     },
 }
 
@@ -269,14 +267,6 @@ def test_the_registration_is_narrow_and_spares_our_own_namespace(render: Render)
 
 
 @helm_needed
-def test_further_match_conditions_are_added_to_ours(render: Render) -> None:
-    more = VALUES["all the rest"] | {"fullnameOverride": ""}
-    names = [condition["name"] for condition in registration(render(more))["matchConditions"]]
-    assert names[0] == "not-a-dry-run"
-    assert names[-1] == "not-mine"
-
-
-@helm_needed
 def test_failing_open_is_said_to_the_api_server_and_to_the_program(render: Render) -> None:
     objects = render(VALUES["failing open"])
     assert registration(objects)["failurePolicy"] == "Ignore"
@@ -379,6 +369,68 @@ def test_a_terminating_webhook_server_has_time_to_drain(render: Render) -> None:
 
 
 @helm_needed
+@pytest.mark.parametrize("name", ["webhook", "controllers"])
+def test_replicas_prefer_nodes_and_then_zones_without_another_one(render: Render, name: str) -> None:
+    objects = render()
+    spec = pod_spec(objects, f"drawbridge-{name}")
+    labels = {
+        "app.kubernetes.io/name": "drawbridge",
+        "app.kubernetes.io/instance": "drawbridge",
+        "app.kubernetes.io/component": name,
+    }
+    terms = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [
+        (term["weight"], term["podAffinityTerm"]["topologyKey"], term["podAffinityTerm"]["labelSelector"])
+        for term in terms
+    ] == [
+        (100, "kubernetes.io/hostname", {"matchLabels": labels}),
+        (50, "topology.kubernetes.io/zone", {"matchLabels": labels}),
+    ]
+    # One of its constraints, in a cluster without that key, would undo the others.
+    assert "topologySpreadConstraints" not in spec
+    template = objects["Deployment", f"drawbridge-{name}"]["spec"]["template"]
+    assert labels.items() <= template["metadata"]["labels"].items()
+
+
+@helm_needed
+def test_without_an_election_the_old_leader_ends_before_the_new_one_begins(render: Render) -> None:
+    objects = render(VALUES["one of each"])
+    assert objects["Deployment", "drawbridge-controllers"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert objects["Deployment", "drawbridge-webhook"]["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
+@helm_needed
+def test_both_programs_have_seats_apart_from_other_service_accounts(render: Render) -> None:
+    objects = render()
+    spec = objects["FlowSchema", "drawbridge"]["spec"]
+    assert spec["priorityLevelConfiguration"] == {"name": "workload-high"}
+    assert spec["matchingPrecedence"] < 9000, "the built-in schema service-accounts would come first"
+    (rule,) = spec["rules"]
+    accounts = {("ServiceAccount", subject["serviceAccount"]["name"]) for subject in rule["subjects"]}
+    assert accounts == {key for key in objects if key[0] == "ServiceAccount"}
+    assert {subject["serviceAccount"]["namespace"] for subject in rule["subjects"]} == {"gate-system"}
+
+
+@helm_needed
+def test_the_seats_may_be_left_to_a_schema_of_the_operators_own(render: Render) -> None:
+    assert not [kind for kind, _ in render({"flowSchema": {"enabled": False}}) if kind == "FlowSchema"]
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    "webhook",
+    [
+        pytest.param({"terminationGracePeriodSeconds": 46}, id="one second more than needed"),
+        pytest.param({"drainPeriod": "10s", "terminationGracePeriodSeconds": 51}, id="a longer drain"),
+        pytest.param({"drainPeriod": "1m"}, id="a drain that only the program can read"),
+    ],
+)
+def test_a_grace_period_that_may_do_is_taken(render: Render, webhook: dict[str, Any]) -> None:
+    grace = pod_spec(render({"webhook": webhook}), "drawbridge-webhook")["terminationGracePeriodSeconds"]
+    assert grace == webhook.get("terminationGracePeriodSeconds", 50)
+
+
+@helm_needed
 def test_the_bind_host_can_be_the_address_of_the_pod(render: Render) -> None:
     env = pod_spec(render({"bindHost": "$(POD_IP)"}), "drawbridge-webhook")["containers"][0]["env"]
     names = [variable["name"] for variable in env]
@@ -453,6 +505,30 @@ def test_a_ca_bundle_may_be_given_as_pem(render: Render) -> None:
             {"ipReservation": {"failurePolicy": "fail"}}, "/ipReservation/failurePolicy", id="no policy"
         ),
         pytest.param({"replicaCount": 0}, "/replicaCount", id="no server"),
+        pytest.param(
+            {"config": {"webhookPort": 8081}},
+            "config.healthProbeBindAddress is port 8081, and so is config.webhookPort",
+            id="the webhook's port is the probes'",
+        ),
+        pytest.param(
+            {"config": {"metricsBindAddress": "127.0.0.1:8081"}},
+            "config.metricsBindAddress is port 8081, and so is config.healthProbeBindAddress",
+            id="the metrics' port is the probes'",
+        ),
+        pytest.param(
+            {"config": {"labelSelector": None}}, "config.labelSelector is null", id="no selector at all"
+        ),
+        pytest.param(
+            {"webhook": {"terminationGracePeriodSeconds": 45}},
+            "webhook.terminationGracePeriodSeconds is 45: preStopSleepSeconds, drainPeriod and the last"
+            " requests take 45 s",
+            id="killed while it drains",
+        ),
+        pytest.param(
+            {"ipReservation": {"extraMatchConditions": []}},
+            "extraMatchConditions",
+            id="conditions that the controllers do not know",
+        ),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(

@@ -225,6 +225,14 @@ def test_a_list_is_read_in_pages() -> None:
     }
 
 
+def test_the_next_page_is_asked_for_when_it_is_wanted() -> None:
+    with serving(pages(2, 1)) as server:
+        reading = server.client().list_pages(PODS, type=Pod, page_size=2)
+        assert len(next(reading).items or ()) == 2
+        assert len(server.asked) == 1
+        assert [len(page.items or ()) for page in reading] == [1]
+
+
 def test_an_empty_list_may_be_null() -> None:
     with serving(pages(0)) as server:
         assert server.client().list(PODS).items == []

@@ -467,7 +467,7 @@ class Health(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def health_port() -> Iterator[int]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 

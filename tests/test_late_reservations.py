@@ -34,6 +34,9 @@ def evicted(minutes_ago: float) -> Pod:
     [
         pytest.param(pod(**TERMINATING), False, "seen terminating", id="terminating"),
         pytest.param(pod(), True, "seen gone", id="gone"),
+        pytest.param(
+            pod(**TERMINATING, status={"phase": "Succeeded"}), True, "seen gone", id="ended and gone"
+        ),
         pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
         pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
         pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),

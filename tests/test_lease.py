@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -268,7 +269,7 @@ def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
     with cluster() as (leases, server):
-        me = Candidate(server)
+        me = Candidate(server, times=replace(TIMES, retry_period=0.02))
         assert leads(me)
 
         def lose_one_answer(asked: Asked) -> Answer | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from kube.backoff import Backoff
 from kube.client import Resource
@@ -18,6 +20,7 @@ from kube.objects import Pod, PodSpec
 from kube.reflector import Reflector
 from tests.misbehaving_server import (
     Answer,
+    Asked,
     Server,
     answers,
     ends,
@@ -28,6 +31,7 @@ from tests.misbehaving_server import (
     resets,
     serving,
     streams,
+    trickles,
     until,
 )
 
@@ -266,12 +270,12 @@ def test_a_forgotten_version_leads_to_a_new_list(expired: Answer) -> None:
 def test_a_failing_watch_is_paused_longer_each_time_and_its_version_given_up_in_the_end(
     failure: Answer,
 ) -> None:
-    pauses = Backoff(base=0.05, cap=0.2)
+    pauses = Backoff(base=0.02, cap=0.08)
     with scene(listed(), *[failure] * 5, SILENT, pauses=pauses) as (server, _, _):
         until(lambda: len(server.watches) == 6)
         times = [asked.at for asked in server.watches]
     gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
-    assert all(gap >= pause for gap, pause in zip(gaps, [0.05, 0.1, 0.2, 0.2, 0.2], strict=True))
+    assert all(gap >= pause for gap, pause in zip(gaps, [0.02, 0.04, 0.08, 0.08, 0.08], strict=True))
     assert len(server.lists) == 2
 
 
@@ -280,6 +284,101 @@ def test_pauses_start_anew_after_an_event() -> None:
     broken = streams([bookmark(11)], resets)
     with scene(listed(), *[broken] * 12, SILENT, pauses=pauses) as (server, _, _):
         until(lambda: len(server.watches) == 13)
+
+
+def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_pause_list_or_warning() -> None:
+    options = {"pauses": Backoff(base=10, cap=10), "read_timeout": 0.1}
+    with capture_logs() as logs, scene(listed(), SILENT, **options) as (server, reflector, _):
+        until(lambda: len(server.watches) == 8)
+        assert reflector.silence < 0.5
+        assert len(server.lists) == 1
+    assert {each["log_level"] for each in logs} == {"debug"}
+
+
+def test_where_bookmarks_are_due_silent_watches_cast_doubt_on_their_version() -> None:
+    pauses = Backoff(base=0.05, cap=0.2)
+    first = streams([bookmark(11)], resets)
+    with scene(listed(), first, SILENT, pauses=pauses, read_timeout=0.1) as (server, _, _):
+        until(lambda: len(server.lists) == 2)
+        assert [asked.watches for asked in server.asked[:5]] == [False, True, True, True, False]
+
+
+def test_a_server_that_never_answers_a_watch_is_not_hammered_and_counts_as_silent() -> None:
+    pauses = Backoff(base=0.2, cap=0.2)
+    with scene(listed(), hangs, pauses=pauses, read_timeout=0.1) as (server, reflector, _):
+        until(lambda: len(server.watches) == 3)
+        assert reflector.silence >= 0.5
+    gaps = [later.at - sooner.at for sooner, later in itertools.pairwise(server.watches)]
+    assert min(gaps) >= 0.25  # arrivals at the server: each comes a little late
+
+
+@pytest.mark.parametrize("end", [pytest.param(ends, id="end"), pytest.param(resets, id="reset")])
+def test_a_watch_that_lasted_is_no_failure_however_it_ends(end: Answer) -> None:
+    lasting = trickles(b"\n" * 6, pause=0.05, then=end)
+    with scene(listed(), lasting, SILENT, pauses=Backoff(base=30, cap=30), read_timeout=0.2) as (
+        server,
+        _,
+        _,
+    ):
+        until(lambda: len(server.watches) == 2)
+
+
+def test_pauses_start_anew_after_a_watch_that_lasted() -> None:
+    pauses = Backoff(base=0.1, cap=60)
+    watches = [resets, resets, SILENT, resets, SILENT]
+    with scene(listed(), *watches, pauses=pauses, read_timeout=0.1) as (server, _, _):
+        until(lambda: len(server.watches) == 5)
+        assert server.watches[4].at - server.watches[3].at < 0.3
+
+
+def test_pauses_start_anew_after_a_list_that_worked() -> None:
+    failing = refuses(500, "InternalError")
+    lists = [*[failing] * 4, listed(), failing, listed()]
+    watches = [failing, refuses(410, "Expired"), SILENT]
+    with scene(lists, *watches, pauses=Backoff(base=0.05, cap=60)) as (server, _, _):
+        until(lambda: len(server.watches) == 3)
+        assert server.watches[1].at - server.watches[0].at < 0.4
+        assert server.lists[6].at - server.lists[5].at < 0.4
+
+
+def test_a_list_is_decoded_page_by_page_so_that_it_is_never_held_as_it_came() -> None:
+    size, count = 1 << 20, 24
+    decoded_before: list[float] = []
+
+    def page(asked: Asked) -> Answer:
+        number = int(asked.query.get("continue", "0"))
+        decoded_before.append(sample("drawbridge_informer_undecodable_objects_total"))
+        pod = raw(f"pod-{number}") | {"ignored": "x" * size}
+        more = str(number + 1) if number + 1 < count else ""
+        metadata = {"resourceVersion": "10", "continue": more}
+        return answers({"metadata": metadata, "items": [pod, raw("bad", node=7)]})
+
+    tracemalloc.start()
+    try:
+        with serving(lists_and_watches(page, in_turn(SILENT))) as server, following(server) as (reflector, _):
+            assert reflector.wait_synced(5)
+            assert len(reflector.list()) == count
+        assert tracemalloc.get_traced_memory()[1] < count / 2 * size
+    finally:
+        tracemalloc.stop()
+    assert [each - decoded_before[0] for each in decoded_before] == list(range(count))
+
+
+def test_a_list_whose_pages_expire_is_read_at_once_and_holds_nothing_of_the_pages() -> None:
+    def answer(asked: Asked) -> Answer:
+        if "continue" in asked.query:
+            return refuses(410, "Expired")
+        metadata = {"resourceVersion": "10", "continue": "1"}
+        first = answers({"metadata": metadata, "items": [raw("a"), raw("gone-since")]})
+        return first if "limit" in asked.query else listed(raw("a"), raw("b"), version=12)
+
+    with (
+        serving(lists_and_watches(answer, in_turn(SILENT))) as server,
+        following(server, pauses=Backoff(base=30, cap=30)) as (reflector, _),
+    ):
+        until(lambda: server.watches)
+        assert [pod.metadata.name for pod in reflector.list()] == ["a", "b"]
+        assert server.watches[0].query["resourceVersion"] == "12"
 
 
 def test_an_absent_server_is_not_hammered() -> None:

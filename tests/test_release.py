@@ -48,7 +48,7 @@ def settings(**values: Any) -> IPReservationSettings:
             record(at=ago(hours=1), ended=ago(hours=1)), TERMINATING, None, id="its end was noted too early"
         ),
         pytest.param(
-            record(at=ago(minutes=40), uid=""), GONE, Cause.AGE, id="it has no pod and counts from its start"
+            record(at=ago(hours=9), uid=""), GONE, None, id="its record was lost and it counts from now"
         ),
         pytest.param(
             record(at=ago(hours=-9), uid=""), GONE, None, id="it has no pod and starts in the future"
@@ -69,7 +69,7 @@ def test_an_address_is_released_when(held: Record, life: Life, cause: Cause | No
         (record(ended=ago(minutes=3)), GONE, ago(minutes=3)),
         (record(ended=ago(minutes=3)), RUNNING, None),
         (record(ended=ago(minutes=-3)), GONE, NOW),
-        (record(uid="", at=ago(hours=1)), GONE, ago(hours=1)),
+        (record(uid="", at=ago(hours=1)), GONE, NOW),
     ],
 )
 def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | None) -> None:
@@ -186,3 +186,14 @@ def test_a_change_keeps_what_it_does_not_release() -> None:
 
     assert change.kept == (young,)
     assert change.released == ((replace(old), Cause.AGE),)
+
+
+def test_an_entry_that_a_hand_broke_is_written_away() -> None:
+    whole = segment(record(ended=ago(minutes=1)))
+    broken = replace(
+        whole, spec=replace(whole.spec, reserved_cidrs=[*whole.spec.reserved_cidrs, "10.0.0.1-9"])
+    )
+
+    (change,) = plan([broken], {}, settings(), NOW)
+
+    assert (change.kept, change.released) == (whole.records, ())

@@ -25,12 +25,13 @@ def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """The log lines so far, with logging as it was before restored in the end."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
+    configured = structlog.get_config()
     stream = io.StringIO()
     logs.configure("info", stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     root.handlers, root.level = handlers, level
     logging.captureWarnings(False)
-    structlog.reset_defaults()
+    structlog.configure(**configured)
 
 
 def test_a_log_line_is_json_with_time_level_logger_event_and_values(lines: Callable) -> None:

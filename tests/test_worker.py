@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import (
+    Answer,
     Server,
     ask,
     is_closed,
@@ -76,6 +77,13 @@ def half_sent(server: Server, upto: int) -> Iterator[socket.socket]:
         yield sock
 
 
+def one_and_a_half(server: Server) -> Iterator[socket.socket]:
+    while True:
+        sock = server.tls()
+        sock.sendall(post(review()) + post(review())[:-5])
+        yield sock
+
+
 @pytest.mark.parametrize(
     "nuisance",
     [
@@ -83,6 +91,7 @@ def half_sent(server: Server, upto: int) -> Iterator[socket.socket]:
         pytest.param(stalled_hellos, id="handshakes that stall"),
         pytest.param(lambda server: half_sent(server, 20), id="heads that stall"),
         pytest.param(lambda server: half_sent(server, -5), id="bodies that stall"),
+        pytest.param(one_and_a_half, id="bodies that stall behind a whole request"),
         pytest.param(lambda server: iter(server.raw, None), id="connections that say nothing"),
     ],
 )
@@ -107,17 +116,44 @@ def test_a_request_that_trickles_in_is_dropped_though_never_silent(server: Serve
     assert wait_until(is_refused, timeout=3)
 
 
-@pytest.mark.parametrize("used", [True, False], ids=["after a call", "opened ahead of need"])
-def test_an_idle_connection_outlives_the_deadlines_of_requests(server: Server, used: bool) -> None:
-    sock = server.tls()
-    if used:
-        sock.sendall(post(review()))
-        read_response(sock)
-    assert not is_closed(sock, within=0.7)
-    sock.settimeout(5)
-    sock.sendall(post(review()))
-    response = read_response(sock)
+def test_a_used_connection_may_idle_and_an_unused_one_may_not(server: Server) -> None:
+    used, unused = server.tls(), server.tls()
+    used.sendall(post(review()))
+    read_response(used)
+    assert is_closed(unused, within=5)
+    assert not is_closed(used, within=0.7)
+    used.settimeout(5)
+    used.sendall(post(review()))
+    response = read_response(used)
     assert (response.status, response.connection) == (200, "keep-alive")
+
+
+@pytest.mark.parametrize(
+    "nuisance",
+    [
+        pytest.param(lambda server: iter(server.tls, None), id="idle after their handshake"),
+        pytest.param(lambda server: iter(server.raw, None), id="without a handshake"),
+        pytest.param(lambda server: half_sent(server, -5), id="half-sent"),
+        pytest.param(lambda server: (server.call().sock for _ in itertools.count()), id="used"),
+    ],
+)
+def test_a_full_server_closes_whoever_stood_still_for_longest(
+    directory: Path, nuisance: Callable[[Server], Iterator[socket.socket]]
+) -> None:
+    with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
+        bad = list(itertools.islice(nuisance(server), 20))
+        assert seconds_of(lambda: ask(server.call())) < SLACK
+        assert is_closed(bad[0], within=1)
+        assert not is_closed(bad[-1], within=0.1)
+
+
+def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path) -> None:
+    with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
+        kept = server.call()
+        for _ in range(20):
+            server.tls()
+            ask(kept)
+        assert kept.sock is not None
 
 
 def test_requests_sent_in_one_go_are_all_answered(server: Server) -> None:
@@ -131,34 +167,58 @@ def test_requests_sent_in_one_go_are_all_answered(server: Server) -> None:
     ] * 3
 
 
-def test_a_body_in_chunks_that_come_slowly_is_served(server: Server) -> None:
-    sock, body = server.tls(), review()
-    sock.sendall(post(b"", "/naps", "Transfer-Encoding: chunked"))
-    for piece in (body[:50], body[50:]):
-        sock.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
-    sock.sendall(b"0\r\n\r\n")
-    assert b'"allowed":true' in read_response(sock).body
-
-
-def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(server: Server) -> None:
-    sock, whole = server.tls(), post(review(), "/naps", "Expect: 100-continue")
-    head, body = whole[: -len(review())], whole[-len(review()) :]
-    sock.sendall(head)
-    assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
-    sock.sendall(body)
-    assert b'"allowed":true' in read_response(sock).body
-
-
 @pytest.mark.parametrize(
-    "head",
+    ("header", "status", "said"),
     [
-        pytest.param(post(b"").replace(b"Length: 0", b"Length: %d" % TOO_MUCH), id="announced"),
-        pytest.param(post(b"", "/naps", "Transfer-Encoding: chunked") + b"%x\r\n" % TOO_MUCH, id="chunked"),
+        pytest.param(
+            "Expect: 100-continue", 417, b"send the body at once, without an Expect header\n", id="expect"
+        ),
+        pytest.param(
+            "Transfer-Encoding: chunked",
+            411,
+            b"send the body with a Content-Length, not in chunks\n",
+            id="chunks",
+        ),
     ],
 )
-def test_the_sender_of_too_large_a_body_gets_to_read_that_it_is(server: Server, head: bytes) -> None:
+def test_clients_that_would_be_waited_for_are_refused_and_take_no_place(
+    server: Server, header: str, status: int, said: bytes
+) -> None:
+    bad = [server.tls() for _ in range(3 * THREADS)]
+    for sock in bad:
+        sock.sendall(post(review(), "/naps", header)[: -len(review())])
+    assert seconds_of(lambda: server.call().close()) < SLACK
+    answer = read_response(bad[0])
+    assert (answer.status, answer.connection, answer.body) == (status, "close", said)
+    assert [is_closed(sock, within=2) for sock in bad] == [True] * len(bad)
+
+
+LARGE = b" " * 700_000
+"""Twice this is more than the test server's budget, even without the two connections' own shares."""
+
+
+def test_large_bodies_share_a_budget_that_small_ones_do_not_need(directory: Path) -> None:
+    with serving(directory, LIMITS='{"request": 60}') as server:
+        first = server.tls()
+        first.sendall(post(LARGE + review())[:-5])
+        server.call()
+        refused = send_large(server)
+        assert (refused.status, refused.headers["Retry-After"], refused.connection) == (503, "1", "close")
+        server.call()
+        first.sendall(review()[-5:])
+        assert b'"allowed":true' in read_response(first).body
+        assert wait_until(lambda: send_large(server).status == 200)
+
+
+def send_large(server: Server) -> Answer:
     sock = server.tls()
-    sock.sendall(head + b" " * TOO_MUCH + b"\r\n0\r\n\r\n")
+    sock.sendall(post(LARGE + review()))
+    return read_response(sock)
+
+
+def test_the_sender_of_too_large_a_body_gets_to_read_that_it_is(server: Server) -> None:
+    sock = server.tls()
+    sock.sendall(post(b"").replace(b"Length: 0", b"Length: %d" % TOO_MUCH) + b" " * TOO_MUCH)
     answer = read_response(sock)
     assert (answer.status, answer.connection) == (413, "close")
     assert answer.body == b"the body is over 7340032 bytes, more than an AdmissionReview can need\n"

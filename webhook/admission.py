@@ -210,6 +210,8 @@ def _check_version(body: bytes) -> None:
         envelope = _envelope_decoder.decode(body)
     except msgspec.ValidationError as error:
         raise ReviewError(f"the body is not an {KIND}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"the body is not JSON: {error}") from None
     if (envelope.kind, envelope.api_version) != (KIND, API_VERSION):
         raise ReviewError(
             f"got apiVersion {envelope.api_version!r}, kind {envelope.kind!r};"

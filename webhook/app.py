@@ -128,22 +128,14 @@ def _request() -> Request:
             f"the content type is {flask.request.mimetype!r}; it must be application/json"
         )
     try:
-        return parse(_body())
+        return parse(flask.request.get_data(cache=False))
     except ReviewError as error:
         raise BadRequest(str(error)) from None
     except HTTPException:
         raise
     except Exception as error:
-        # Whatever the server makes of a client that stalls, leaves or garbles its chunks.
+        # A body that is wrong in two ways can break the explanation of the first.
         raise BadRequest(f"the body could not be read: {error}") from error
-
-
-def _body() -> bytes:
-    body = flask.request.get_data(cache=False)
-    if len(body) == MAX_BODY:
-        # A body in chunks is cut off at the limit; asking for one byte more has that said by a 413.
-        flask.request.stream.read(1)
-    return body
 
 
 @functools.lru_cache(maxsize=64)

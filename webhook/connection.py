@@ -1,10 +1,12 @@
-"""One client's connection: TLS and whole requests are taken in without a thread waiting for a slow client."""
+"""One client's connection: whole requests are taken in with no thread waiting, and in bounded memory."""
 
 import random
 import re
 import socket
 import ssl
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +18,16 @@ from webhook.admission import MAX_BODY
 # gunicorn's parser refuses a request line and headers long before this; it is then let to say so.
 MAX_HEAD = 64 * 1024
 RECV_SIZE = 64 * 1024
+# Enough for nearly every review: senders of large bodies can crowd out each other, but not these.
+OWN_SHARE = 128 * 1024
 
 
 @dataclass(frozen=True)
 class Limits:
     """How long each step of a connection may take, in seconds."""
 
-    handshake: float = 5.0
+    first: float = 10.0
+    """From being accepted to a first request's first byte, the handshake included."""
     request: float = 10.0
     """From a request's first byte to its last."""
     send: float = 5.0
@@ -30,6 +35,31 @@ class Limits:
     """How long a closed connection's client may go on sending before it is cut off."""
     life: float = 300.0
     """An older connection is closed after its next response, so that calls spread to new replicas."""
+
+
+class Refused(Exception):
+    """What a client sends is not taken in."""
+
+    def response(self) -> bytes:
+        status, message, *headers = self.args
+        known = ("Connection: close", "Content-Type: text/plain", f"Content-Length: {len(message) + 1}")
+        return "\r\n".join([f"HTTP/1.1 {status}", *known, *headers, "", f"{message}\n"]).encode()
+
+
+class Budget:
+    """How many bytes of large requests all connections of a process may hold together."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Take *size* bytes, or give them back when it is negative; raises Refused when they are not there."""
+        with self._lock:
+            if size > self._left:
+                why = "too many large bodies are being sent; try again"
+                raise Refused("503 Service Unavailable", why, "Retry-After: 1")
+            self._left -= size
 
 
 class Connection:
@@ -41,7 +71,13 @@ class Connection:
     initialized = True
 
     def __init__(
-        self, cfg: Any, sock: socket.socket, addresses: tuple[Any, Any], pair: ServingPair, limits: Limits
+        self,
+        cfg: Any,
+        sock: socket.socket,
+        addresses: tuple[Any, Any],
+        pair: ServingPair,
+        limits: Limits,
+        budget: Budget,
     ) -> None:
         self.cfg = cfg
         self.sock: Any = sock  # an ssl.SSLSocket from the handshake on
@@ -49,18 +85,18 @@ class Connection:
         self.limits = limits
         self.parser: Any = None
         self._pair = pair
-        self._inbox = bytearray()
-        now = time.monotonic()
-        self.timeout = now + limits.handshake
+        self._inbox, self._budget, self._budgeted = bytearray(), budget, 0
+        self._begin(limits.first)
         # Jitter, so that connections opened together are not all opened again together.
-        self._old_at = now + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
-        sock.setblocking(False)
+        self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
     def receive(self) -> bool:
         """Take in what has arrived; True when that is a request whole enough to be served.
 
-        Raises OSError when the client has gone, does not speak TLS, or is late.
+        Raises OSError when the client has gone, does not speak TLS, or is late; Refused when it is to be told.
         """
+        # After a request the socket is still a blocking one, and part of a next request may be here.
+        self.sock.setblocking(False)
         try:
             if self.parser is None:
                 self._shake_hands()
@@ -72,21 +108,17 @@ class Connection:
             return False
         return True
 
+    def refuse(self, refused: Refused) -> None:
+        """Say why, without waiting for a client that does not listen."""
+        with suppress(OSError):
+            self.sock.send(refused.response())
+
     def init(self) -> None:
         """Called in a thread, after gunicorn made the socket a blocking one, before a request is parsed."""
         self.sock.settimeout(self.limits.send)
 
     def recv(self, size: int) -> bytes:
-        """What the parser reads from: the buffer, then for the odd chunked body the client itself."""
-        if not self._inbox:
-            self.sock.settimeout(max(self.timeout - time.monotonic(), 0.001))
-            try:
-                self._inbox += self.sock.recv(RECV_SIZE)
-            except TimeoutError:
-                # To the thread worker this is a client that left, and not worth a traceback.
-                raise ConnectionResetError("the client is too slow") from None
-            finally:
-                self.sock.settimeout(self.limits.send)
+        """What the parser reads from: only what is here. Nothing more, to it, is a client that has left."""
         data = bytes(self._inbox[:size])
         del self._inbox[:size]
         return data
@@ -94,6 +126,7 @@ class Connection:
     def has_more(self) -> bool:
         """Whether part of a next request is here already, where the poller cannot see it."""
         self._inbox[:0] = self.parser.unreader.take_buffered()
+        self._hold(len(self._inbox))
         return bool(self._inbox or self.sock.pending())
 
     def is_idle(self) -> bool:
@@ -104,9 +137,8 @@ class Connection:
         return time.monotonic() > self._old_at
 
     def set_timeout(self) -> None:
-        """Begin an idle time."""
-        self.sock.setblocking(False)
-        self.timeout = time.monotonic() + float(self.cfg.keepalive)
+        """Begin an idle time after a request."""
+        self._begin(float(self.cfg.keepalive))
 
     def half_close(self) -> None:
         """Say that no more will be sent, and begin the time in which the client may notice.
@@ -116,7 +148,9 @@ class Connection:
         """
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
-        self.timeout = time.monotonic() + self.limits.linger
+        self._inbox.clear()
+        self._hold(0)
+        self._begin(self.limits.linger)
 
     def is_drained(self) -> bool:
         """Throw away what a client sends after `half_close`; True when it has closed its side, too."""
@@ -128,7 +162,13 @@ class Connection:
             return True
 
     def close(self) -> None:
+        self._hold(0)
         self.sock.close()
+
+    def _begin(self, limit: float) -> None:
+        """Begin a step that may take *limit* seconds."""
+        self.since = time.monotonic()
+        self.timeout = self.since + limit
 
     def _shake_hands(self) -> None:
         if not isinstance(self.sock, ssl.SSLSocket):
@@ -137,30 +177,37 @@ class Connection:
             )
         self.sock.do_handshake()
         self.parser = get_parser(self.cfg, self, self.client)
-        self.set_timeout()
 
     def _take(self) -> None:
         data = self.sock.recv(RECV_SIZE)
         if not data:
             raise ConnectionResetError("the client closed the connection")
         if not self._inbox:
-            self.timeout = time.monotonic() + self.limits.request
+            self._begin(self.limits.request)
+        self._hold(len(self._inbox) + len(data))
         self._inbox += data
+
+    def _hold(self, size: int) -> None:
+        """Account for *size* bytes, from their arrival until their request has been answered."""
+        budgeted = max(size - OWN_SHARE, 0)
+        self._budget.take(budgeted - self._budgeted)
+        self._budgeted = budgeted
 
 
 def is_whole(data: bytearray) -> bool:
     """Whether a request can be served without waiting for its client.
 
     Only a hint for when to hand it to a thread: what the bytes mean is the parser's business, and so is a
-    request that it will refuse.
+    request that it will refuse. Raises Refused for what would keep a thread waiting in the midst of a request
+    and the API server never sends.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return len(data) > MAX_HEAD
     head = bytes(data[:end]).lower()
     if b"\r\nexpect:" in head:
-        return True  # the client sends its body only after it was asked for it
+        raise Refused("417 Expectation Failed", "send the body at once, without an Expect header")
     if b"\r\ntransfer-encoding:" in head:
-        return data.endswith(b"0\r\n\r\n") or len(data) > MAX_BODY
+        raise Refused("411 Length Required", "send the body with a Content-Length, not in chunks")
     length = re.search(rb"\r\ncontent-length:[ \t]*(\d{1,18})", head)
     return length is None or int(length[1]) > MAX_BODY or len(data) >= end + 4 + int(length[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -26,7 +26,19 @@ RESERVE = "drawbridge.io/reserve-ip"
 DELETED, EVICTED = "deleted", "evicted"
 
 DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
+KUBELET_EVICTED = "evicted by the kubelet"
+KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
+"""status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
 
+MIRROR = "kubernetes.io/config.mirror"
+
+OWNERS = (
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+)
+"""Workloads whose deletion excuses their pods, as (apiVersion, kind)."""
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 RETRY_SECONDS = 1
 """Sent with a refusal: client-go, so kubectl and every controller, repeats such a request by itself."""
@@ -80,7 +92,7 @@ class Gate:
                 return allow(audit={"skipped": records})
             self._ledger.reserve(records, deadline)
         except (KubeError, NotReserved) as error:
-            return self._not_reserved(f"pod {request.namespace}/{_name(request)}", error)
+            return self._not_reserved(request, error)
         return allow(audit={"reserved": ",".join(record.cidr for record in records)})
 
     def _gather(self, request: Request, deadline: float) -> Facts:
@@ -99,15 +111,18 @@ class Gate:
         except NotFound:
             return None
 
-    def _not_reserved(self, pod: str, error: Exception) -> Decision:
+    def _not_reserved(self, request: Request, error: Exception) -> Decision:
+        pod = f"pod {request.namespace}/{_name(request)}"
+        # kubectl drain waits on 429 only, and gives up on any other code.
+        code, reason = (429, "TooManyRequests") if _is_eviction(request) else (503, "ServiceUnavailable")
         if self.fails_open():
             return allow(warnings=(f"the IP of {pod} is not reserved yet: {error}",))
         return deny(
             f"{pod} keeps running because its IP could not be reserved: {error}. Try again; if this lasts, look"
             f" at the API server and Calico's IPReservations, or annotate the pod {RESERVE}=false to let it go"
             " without its IP being held",
-            code=503,
-            reason="ServiceUnavailable",
+            code=code,
+            reason=reason,
             retry_after=RETRY_SECONDS,
         )
 
@@ -130,25 +145,37 @@ def decide(
         return "no such pod"
     if pod.terminating:
         return "already terminating"
+    if kubelet_evicted(pod):
+        return _late(pod, facts, settings, now)
     if pod.finished and not disrupted(pod):
         return f"phase {pod.status.phase}"
     if settings.skip_when_owner_is_deleted and deleted_with_owner(request, pod):
         return "its owner is being deleted"
     if skipped := unselected(pod, facts.namespace_annotations, settings):
         return skipped
-    return records_of(pod, reason=EVICTED if request.sub_resource == "eviction" else DELETED, at=now)
+    return records_of(pod, reason=EVICTED if _is_eviction(request) else DELETED, at=now)
 
 
 def disrupted(pod: Pod) -> bool:
     """Whether a finished pod ended because somebody is removing it.
 
-    Kubernetes marks a pod of a lost node Failed just before it deletes it, with this condition; the pods that
-    the kubelet itself evicts have it, too, but long before their deletion.
+    Kubernetes marks a pod of a lost node Failed, with this condition, just before it deletes it.
     """
-    return any(
-        condition.type == DISRUPTION and condition.status == "True" and condition.reason != BY_KUBELET
-        for condition in pod.status.conditions
-    )
+    return any(each.type == DISRUPTION and each.status == "True" for each in pod.status.conditions)
+
+
+def kubelet_evicted(pod: Pod) -> bool:
+    """Whether its own kubelet ended it, which no admission sees."""
+    if pod.status.phase != "Failed":
+        return False
+    by_kubelet = any(each.type == DISRUPTION and each.reason == BY_KUBELET for each in pod.status.conditions)
+    return by_kubelet or pod.status.reason in KUBELET_REASONS
+
+
+def evicted_at(pod: Pod, seen: datetime) -> datetime:
+    """When its kubelet ended it, or *seen* where the pod does not say."""
+    times = {each.type: each.last_transition_time for each in pod.status.conditions}
+    return times.get(DISRUPTION) or times.get("Ready") or seen
 
 
 def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
@@ -157,6 +184,8 @@ def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
         return "ip reservation is disabled"
     if pod.spec.host_network:
         return "host network"
+    if MIRROR in pod.metadata.annotations:
+        return "mirror of a static pod, which keeps its IP"
     if not pod.status.addresses:
         return "no IP"
     return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
@@ -182,8 +211,22 @@ def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tu
 
 
 def deleted_with_owner(request: Request, pod: Pod) -> bool:
-    """The garbage collector deletes a pod only when its owners are gone or going."""
-    return request.user_info.username == GARBAGE_COLLECTOR and pod.metadata.controller is not None
+    """The garbage collector deletes a pod only when its owners are gone or going.
+
+    Only for owners that the leader can look up, too: it would reserve the others late.
+    """
+    owner = pod.metadata.controller
+    known = owner is not None and (owner.api_version, owner.kind) in OWNERS
+    return known and request.user_info.username == GARBAGE_COLLECTOR
+
+
+def _late(pod: Pod, facts: Facts, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
+    """The leader reserves such a pod when it fails; its deletion is the net for when none is there."""
+    if now - evicted_at(pod, now) >= timedelta(seconds=settings.ip_reserve_time):
+        return "evicted so long ago that the hold is over"
+    if skipped := unselected(pod, facts.namespace_annotations, settings):
+        return skipped
+    return records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
 
 
 def _wanted(
@@ -196,6 +239,10 @@ def _wanted(
     return settings.label_selector.matches_any(pod.labels)
 
 
+def _is_eviction(request: Request) -> bool:
+    return request.sub_resource == "eviction"
+
+
 def _name(request: Request) -> str:
     if request.name or request.old_object is None:
         return request.name
@@ -203,7 +250,7 @@ def _name(request: Request) -> str:
 
 
 def _eviction_is_dry_run(request: Request) -> bool:
-    if request.sub_resource != "eviction" or request.object is None:
+    if not _is_eviction(request) or request.object is None:
         return False
     eviction = msgspec.json.decode(request.object, type=_Eviction)
     return bool(eviction.delete_options.dry_run)

@@ -2,7 +2,8 @@
 
 gunicorn's own thread worker serves the requests. This one differs in how connections wait for it: TLS
 handshakes, half-sent requests and closing connections wait in the main loop's poller, each with a deadline,
-and never in a thread. On SIGTERM it goes on serving for the drain period, asking each client to connect anew.
+and never in a thread; when there are as many connections as may be, the one that has stood still for longest
+makes room. On SIGTERM it goes on serving for the drain period, asking each client to connect anew.
 What it relies on is private to gunicorn, and tests/test_gunicorn_contract.py notices when that changes.
 """
 
@@ -12,6 +13,7 @@ import selectors
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -21,7 +23,7 @@ import structlog
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from certs.serve import ServingPair
-from webhook.connection import Connection, Limits
+from webhook.connection import Budget, Connection, Limits, Refused
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -46,16 +48,21 @@ class Next(enum.Enum):
 
 class WebhookWorker(ThreadWorker):
     limits = Limits()
+    budget = Budget(64 * 1024 * 1024)
     drain_period = 5.0
     """Seconds; set before the worker runs."""
 
     alive: bool
     wsgi: Application
+    pending_conns: deque[Connection]
+    keepalived_conns: deque[Connection]
     drain_ends: float | None = None
 
     def init_process(self) -> None:
         self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile)
         self.pair.context()  # without a certificate there is no point in coming up
+        # Room is made when it is needed, and by others than those who have just been served.
+        self.max_keepalived = self.worker_connections
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -72,7 +79,7 @@ class WebhookWorker(ThreadWorker):
             return False
         self.nr_conns += 1
         self._wait(
-            Connection(self.cfg, sock, (client, listener.getsockname()), self.pair, self.limits),
+            Connection(self.cfg, sock, (client, listener.getsockname()), self.pair, self.limits, self.budget),
             self.on_pending_socket_readable,
         )
         return True
@@ -82,6 +89,10 @@ class WebhookWorker(ThreadWorker):
         try:
             if not conn.receive():
                 return Next.WAIT
+        except Refused as refused:
+            log.warning("request refused", client=conn.client[0], status=refused.args[0])
+            conn.refuse(refused)
+            return Next.LINGER
         except OSError as error:
             _report(conn, error)
             return Next.CLOSE
@@ -104,10 +115,13 @@ class WebhookWorker(ThreadWorker):
         match step:
             case Next.KEEP if conn.has_more():
                 self.enqueue_req(conn)
-            case Next.WAIT if not conn.is_idle():
-                self._wait(conn, self.on_pending_socket_readable)
-            case Next.KEEP | Next.WAIT:
+            case Next.KEEP:
+                conn.set_timeout()
                 self._keep(conn)
+            case Next.WAIT if conn.is_idle():
+                self._keep(conn)
+            case Next.WAIT:
+                self._wait(conn, self.on_pending_socket_readable)
             case Next.LINGER:
                 conn.half_close()
                 self._wait(conn, self._on_lingering_readable)
@@ -115,16 +129,31 @@ class WebhookWorker(ThreadWorker):
                 self._close(conn)
 
     def _wait(self, conn: Connection, then: Callable[[Connection, Any], None]) -> None:
-        # gunicorn closes what is overdue from the left of this deque.
-        bisect.insort(self.pending_conns, conn, key=lambda each: each.timeout)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
+        self._line_up(conn, self.pending_conns, then)
 
     def _keep(self, conn: Connection) -> None:
-        conn.set_timeout()
         if not self.alive:
             conn.timeout = min(conn.timeout, time.monotonic() + STOP_KEEPALIVE_LINGER)
-        self.keepalived_conns.append(conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
+        self._line_up(conn, self.keepalived_conns, self.on_client_socket_readable)
+
+    def _line_up(
+        self, conn: Connection, line: deque[Connection], then: Callable[[Connection, Any], None]
+    ) -> None:
+        # gunicorn closes what is overdue from the left of its deques.
+        bisect.insort(line, conn, key=lambda each: each.timeout)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
+
+    def _make_room(self) -> None:
+        """Close the connection that has stood still for longest, so that a new one can be accepted.
+
+        Where none waits all are in the pool, and a pool in which they stay makes this replica unready.
+        """
+        if self.nr_conns < self.worker_connections or not (self.pending_conns or self.keepalived_conns):
+            return
+        conn = min((*self.pending_conns, *self.keepalived_conns), key=lambda each: each.since)
+        (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
+        self.poller.unregister(conn.sock)
+        self._close(conn)
 
     def _on_lingering_readable(self, conn: Connection, client: Any) -> None:
         if conn.is_drained():
@@ -145,10 +174,12 @@ class WebhookWorker(ThreadWorker):
             self.method_queue.defer(lambda: None)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """One turn of the main loop, which also ends the drain in time."""
+        """One turn of the main loop, which also makes room and ends the drain in time."""
         if self.alive and self.drain_ends is not None:
             timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
         super().wait_for_and_dispatch_events(timeout)
+        if self.alive:
+            self._make_room()
         if self.alive and self.drain_ends is not None and time.monotonic() >= self.drain_ends:
             log.info("drained, finishing what is in work")
             _stopping.set()

@@ -14,14 +14,16 @@ from datetime import datetime, timedelta
 from calico.segment import Record
 from kube.objects import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import BY_KUBELET, DISRUPTION, records_of, unselected
+from webhook.ip_reservation import (
+    KUBELET_EVICTED,
+    evicted_at,
+    kubelet_evicted,
+    records_of,
+    unselected,
+)
 
-KUBELET_EVICTED = "evicted by the kubelet"
 TERMINATING = "seen terminating"
 GONE = "seen gone"
-
-KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
-"""status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
 
 
 @dataclass(frozen=True)
@@ -46,28 +48,17 @@ def decide(
     pod = departure.pod
     if skipped := unselected(pod, namespace_annotations, settings):
         return skipped
-    if kubelet_evicted(pod) and departure.seen - _evicted_at(departure) >= timedelta(
+    if kubelet_evicted(pod) and departure.seen - evicted_at(pod, departure.seen) >= timedelta(
         seconds=settings.ip_reserve_time
     ):
         return "evicted so long ago that the hold is over"
-    if pod.finished and not kubelet_evicted(pod):
+    # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
+    if pod.finished and not pod.terminating and not kubelet_evicted(pod):
         return f"phase {pod.status.phase}"
     return records_of(pod, reason=_reason(departure), at=departure.seen, late=True)
-
-
-def kubelet_evicted(pod: Pod) -> bool:
-    if pod.status.phase != "Failed":
-        return False
-    by_kubelet = any(each.type == DISRUPTION and each.reason == BY_KUBELET for each in pod.status.conditions)
-    return by_kubelet or pod.status.reason in KUBELET_REASONS
 
 
 def _reason(departure: Departure) -> str:
     if kubelet_evicted(departure.pod):
         return KUBELET_EVICTED
     return GONE if departure.gone else TERMINATING
-
-
-def _evicted_at(departure: Departure) -> datetime:
-    times = {each.type: each.last_transition_time for each in departure.pod.status.conditions}
-    return times.get(DISRUPTION) or times.get("Ready") or departure.seen

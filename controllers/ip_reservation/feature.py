@@ -33,7 +33,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 SELECTED = f"{NAMESPACE_LABEL} in ({','.join(NAMESPACE_LABEL_VALUES)})"
 
 PAUSES = Backoff(base=0.1, cap=15.0)
-"""A round or a late reservation that failed is tried again soon: addresses wait for it."""
+"""What failed, be it a round, a late reservation or the look for Calico, is tried again soon: addresses wait for it."""
 LATE_WORKERS = 8
 """They wait for the ledger together, so that their reservations share its writes."""
 
@@ -86,12 +86,14 @@ def lead(
 
 
 def _wait_until_served(reservations: Reservations, stop: threading.Event) -> bool:
+    failures = 0
     while not stop.is_set():
         try:
             reservations.resource()
         except (NotServed, KubeError) as error:
+            failures += 1
             log.warning("waiting for Calico's IPReservation", error=str(error))
-            stop.wait(5)
+            stop.wait(PAUSES.delay(failures))
         else:
             return True
     return False

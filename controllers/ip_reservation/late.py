@@ -12,12 +12,13 @@ from prometheus_client import Counter
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.backstop import Departure, decide, is_departure, kubelet_evicted
+from controllers.ip_reservation.backstop import Departure, decide, is_departure
 from controllers.runtime import WorkQueue
 from kube.events import Recorder, Regarding
 from kube.objects import Namespace, OwnerReference, Pod
 from kube.reflector import Reflector
 from settings import IPReservationSettings
+from webhook.ip_reservation import kubelet_evicted
 
 LATE = Counter(
     "drawbridge_late_reservations",

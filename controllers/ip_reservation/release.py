@@ -57,7 +57,13 @@ def plan(
     ]
     causes = _causes([record for _, records in noted for record in records], lives, settings, now)
     changes = [_change(segment, records, causes) for segment, records in noted]
-    return [change for change in changes if change.kept != change.segment.records or not change.kept]
+    return [change for change in changes if _is_needed(change)]
+
+
+def _is_needed(change: Change) -> bool:
+    """A write also heals an entry that a hand broke: Calico would give no pod an address."""
+    segment = change.segment
+    return change.kept != segment.records or not change.kept or bool(segment.malformed)
 
 
 def note_end(record: Record, life: Life, now: datetime) -> Record:
@@ -65,7 +71,7 @@ def note_end(record: Record, life: Life, now: datetime) -> Record:
     if life is not Life.GONE:
         return replace(record, ended=None)
     if record.ended is None:
-        return replace(record, ended=now if record.uid else min(record.at, now))
+        return replace(record, ended=now)
     return replace(record, ended=min(record.ended, now))
 
 

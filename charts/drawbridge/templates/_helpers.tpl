@@ -42,6 +42,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}
+{{- if kindIs "invalid" .Values.config.labelSelector }}
+{{- fail "config.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
+{{- end }}
+{{- include "drawbridge.validatePorts" . }}
+{{- include "drawbridge.validateGrace" . }}
+{{- end }}
+
+{{- define "drawbridge.validatePorts" -}}
+{{- $used := dict }}
+{{- range list
+  (list "config.webhookPort" (int .Values.config.webhookPort | toString))
+  (list "config.healthProbeBindAddress" (include "drawbridge.port" .Values.config.healthProbeBindAddress))
+  (list "config.metricsBindAddress" (include "drawbridge.port" .Values.config.metricsBindAddress)) }}
+{{- $field := index . 0 }}
+{{- $port := index . 1 }}
+{{- with get $used $port }}
+{{- fail (printf "%s is port %s, and so is %s: give each a port of its own" $field $port .) }}
+{{- end }}
+{{- $_ := set $used $port $field }}
+{{- end }}
+{{- end }}
+
+{{/* 35 s: the longest request that the API server waits for, and the leeway of the server's own deadline. */}}
+{{- define "drawbridge.validateGrace" -}}
+{{- $drain := .Values.webhook.drainPeriod }}
+{{- if regexMatch "^[0-9]+s$" $drain }}
+{{- $grace := int .Values.webhook.terminationGracePeriodSeconds }}
+{{- $needed := add (int .Values.webhook.preStopSleepSeconds) (trimSuffix "s" $drain | int) 35 }}
+{{- if le $grace (int $needed) }}
+{{- fail (printf "webhook.terminationGracePeriodSeconds is %d: preStopSleepSeconds, drainPeriod and the last requests take %d s; make it longer than that" $grace $needed) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The number in an address such as :8081. */}}
@@ -87,19 +119,22 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.affinity }}
 affinity:
+  {{- with $root.Values.affinity }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
-topologySpreadConstraints:
-  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-  - maxSkew: 1
-    topologyKey: {{ . }}
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "drawbridge.selectorLabels" $root | nindent 8 }}
-        app.kubernetes.io/component: {{ index $ 1 }}
+  {{- else }}
+  # Not topologySpreadConstraints: their scores leave out each node that lacks any one of the keys, such as a zone.
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      {{- range list (list 100 "kubernetes.io/hostname") (list 50 "topology.kubernetes.io/zone") }}
+      - weight: {{ index . 0 }}
+        podAffinityTerm:
+          topologyKey: {{ index . 1 }}
+          labelSelector:
+            matchLabels:
+              {{- include "drawbridge.selectorLabels" $root | nindent 14 }}
+              app.kubernetes.io/component: {{ index $ 1 }}
+      {{- end }}
   {{- end }}
 {{- end }}
 

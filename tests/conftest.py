@@ -1,0 +1,15 @@
+"""What all tests share: logs and machines under load that cost no test its time or its outcome."""
+
+from __future__ import annotations
+
+import structlog
+from hypothesis import settings
+
+
+def pytest_configure() -> None:
+    # By default structlog draws each traceback with rich, boxes and all variables: up to a second of work.
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, plain])
+    # Tests that run beside each other make an example slow now and then; that says nothing about the code.
+    settings.register_profile("beside others", deadline=None, max_examples=50)
+    settings.load_profile("beside others")

@@ -1,0 +1,117 @@
+"""A storm of admissions reads its namespace once, every evicted pod anew, and nothing beyond the deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kube.errors import NotFound, ServerError, Unreachable
+from tests.api_server import Api
+from tests.factories import raw_pod
+from tests.fakes import FakeClock
+from tests.misbehaving_server import Server, hangs, refuses, serving
+from webhook.cluster import NAMESPACE_SECONDS, Cluster
+
+NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
+
+
+class World:
+    """Namespaces redis and kafka, a pod redis-0, and a reader whose clock moves only when told."""
+
+    def __init__(self, api: Api, server: Server) -> None:
+        self.api, self.server, self.clock = api, server, FakeClock()
+        self.cluster = Cluster(server.client(), self.clock)
+        self.annotate("redis", "first")
+        self.annotate("kafka", "first")
+        api.put(PODS, raw_pod("redis-0"))
+
+    def annotate(self, namespace: str, word: str) -> None:
+        self.api.put(NAMESPACES, {"metadata": {"name": namespace, "annotations": {"word": word}}})
+
+    def word(self, namespace: str = "redis") -> str:
+        read = self.cluster.namespace(namespace, deadline=self.clock() + 2)
+        return read.metadata.annotations["word"]
+
+    def pod(self) -> object:
+        return self.cluster.pod("redis", "redis-0", deadline=self.clock() + 2)
+
+
+@contextmanager
+def reading() -> Iterator[World]:
+    api = Api()
+    with serving(api) as server:
+        yield World(api, server)
+
+
+def test_a_namespace_is_read_once_for_all_who_ask_within_five_seconds() -> None:
+    with reading() as world:
+        words = [world.word()]
+        world.annotate("redis", "second")
+        world.clock.advance(NAMESPACE_SECONDS)
+        words.append(world.word())
+        assert (words, len(world.server.asked)) == (["first", "first"], 1)
+        world.clock.advance(0.1)
+        assert [world.word(), world.word()] == ["second", "second"]
+        assert [asked.path for asked in world.server.asked] == [f"{NAMESPACES}/redis"] * 2
+
+
+def test_each_namespace_has_its_own_annotations() -> None:
+    with reading() as world:
+        world.annotate("kafka", "other")
+        assert [world.word("redis"), world.word("kafka")] == ["first", "other"]
+
+
+def test_five_seconds_are_the_longest_that_an_opt_out_may_take() -> None:
+    assert NAMESPACE_SECONDS == 5.0
+
+
+def test_a_namespace_that_cannot_be_read_is_neither_remembered_nor_guessed() -> None:
+    with reading() as world:
+        for _ in range(2):
+            world.api.fault = lambda asked: refuses(500, "InternalError")
+            with pytest.raises(ServerError):
+                world.word()
+            world.api.fault = lambda asked: None
+            assert world.word() == "first"
+            world.clock.advance(NAMESPACE_SECONDS + 0.1)
+
+
+def test_a_pod_is_read_each_time() -> None:
+    with reading() as world:
+        first = world.pod()
+        world.api.put(PODS, raw_pod("redis-0", ip="10.0.0.9"))
+        assert world.pod() != first
+        assert len(world.server.asked) == 2
+
+
+def test_a_pod_that_is_not_there_is_said_so() -> None:
+    with reading() as world, pytest.raises(NotFound):
+        world.cluster.pod("redis", "redis-9", deadline=world.clock() + 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "at_least", "at_most"),
+    [
+        pytest.param(0.4, 0.3, 0.8, id="until the deadline"),
+        pytest.param(-5.0, 0.05, 0.4, id="a last try when it has passed"),
+    ],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda cluster, deadline: cluster.pod("redis", "redis-0", deadline=deadline), id="pod"),
+        pytest.param(lambda cluster, deadline: cluster.namespace("redis", deadline=deadline), id="namespace"),
+    ],
+)
+def test_a_server_that_hangs_is_waited_for(
+    read: Callable[[Cluster, float], object], left: float, at_least: float, at_most: float
+) -> None:
+    with reading() as world:
+        world.api.fault = lambda asked: hangs
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            read(world.cluster, world.clock() + left)
+        assert at_least < time.monotonic() - began < at_most

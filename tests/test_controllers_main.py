@@ -1,0 +1,325 @@
+"""The controllers as a program: what ends it, with which code and which last words, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.__main__ import features_of, lead_all, lease_of, main, run
+from kube.lease import LeadershipLost
+from settings import Settings
+from tests.api_server import Api
+from tests.misbehaving_server import Server, serving, until
+
+ROOT = Path(__file__).parent.parent
+LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
+CALICO = "projectcalico.org/v3"
+HEADER = {"apiVersion": "drawbridge.io/v1", "kind": "DrawbridgeConfig"}
+ELECTION = {"leaseDuration": "1500ms", "renewDeadline": "1s", "retryPeriod": "100ms"}
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def configure(directory: Path, server: Server | None, **config: Any) -> tuple[int, int]:
+    """A configuration, and access to *server* if it is given; the ports of health and metrics."""
+    health, metrics = free_ports(2)
+    given = {
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
+        "leaderElection": ELECTION,
+    }
+    (directory / "config.yaml").write_text(json.dumps(HEADER | given | config))
+    if server:
+        (directory / "kubeconfig").write_text(json.dumps(kubeconfig(server.url)))
+    return health, metrics
+
+
+class Program:
+    """``python -m controllers``, configured in *directory*."""
+
+    def __init__(self, directory: Path, server: Server) -> None:
+        self.health, self.metrics = configure(directory, server)
+        environ = {name: value for name, value in os.environ.items() if name != "KUBERNETES_SERVICE_HOST"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "controllers"],
+            cwd=ROOT,
+            env=environ | environment(directory),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def get(self, port: int, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            text: str = response.read().decode()
+            return text
+
+    def end(self, within: float = 10.0) -> tuple[int, str]:
+        """The exit code and all that it said."""
+        _, said = self.process.communicate(timeout=within)
+        return self.process.returncode, said
+
+
+def environment(directory: Path) -> dict[str, str]:
+    return {
+        "DRAWBRIDGE_CONFIG": str(directory / "config.yaml"),
+        "KUBECONFIG": str(directory / "kubeconfig"),
+        "POD_NAME": "controllers-0",
+    }
+
+
+def kubeconfig(url: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Api, Server]]:
+    api = Api(CALICO)
+    with serving(api) as server:
+        yield api, server
+
+
+@contextmanager
+def leading(directory: Path, api: Api, server: Server) -> Iterator[Program]:
+    """The program, from when it does the leader's work."""
+    program = Program(directory, server)
+    try:
+        until(lambda: any(asked.watches and asked.path.endswith("/pods") for asked in server.asked), 15)
+        yield program
+    finally:
+        program.process.kill()
+        program.process.wait()
+
+
+def spec_of(api: Api) -> dict[str, Any]:
+    spec: dict[str, Any] = api.objects[LEASE]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        pytest.param(
+            {"ipReservation": {"ipReserveTime": "40"}},
+            "ipReservation.ipReserveTime: '40'",
+            id="configuration",
+        ),
+        pytest.param({}, "no way to the API server by ", id="credentials"),
+    ],
+)
+def test_without_what_it_needs_it_says_so_and_ends_with_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    config: dict[str, Any],
+    words: str,
+) -> None:
+    with cluster() as (_, server):
+        configure(tmp_path, server if config else None, **config)
+        for name, value in environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        with signals_restored():
+            assert main() == 2
+        assert server.asked == []
+    assert capsys.readouterr().err.startswith(f"the controllers cannot start:\n{words}")
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_sigterm_ends_it_with_0_and_its_lease_is_free_at_once(tmp_path: Path) -> None:
+    with cluster() as (api, server), leading(tmp_path, api, server) as program:
+        assert spec_of(api)["holderIdentity"].startswith("controllers-0_")
+        assert [program.get(program.health, path) for path in ("/healthz", "/readyz")] == ["ok\n"] * 2
+        assert 'drawbridge_leader{lease="drawbridge"} 1.0' in program.get(program.metrics, "/metrics")
+        program.process.terminate()
+        code, said = program.end(within=3)
+        assert (code, spec_of(api)["holderIdentity"], server.asked[-1].method) == (0, "", "PUT")
+    assert [json.loads(line)["level"] for line in said.splitlines()] == ["info"]
+
+
+def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path: Path) -> None:
+    with cluster() as (api, server), leading(tmp_path, api, server) as program:
+        taken = api.objects[LEASE]
+        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
+        code, said = program.end(within=3)
+        assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
+    last = json.loads(said.splitlines()[-1])
+    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
+    assert "Traceback" not in said
+
+
+Feature = Callable[[threading.Event, Callable[[], None]], None]
+
+
+class Works:
+    """A feature that works until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = threading.Event(), threading.Event()
+        self.check: Callable[[], None] = lambda: None
+
+    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
+        self.check = check
+        self.began.set()
+        stop.wait(5)
+        self.ended.set()
+
+
+def breaks(stop: threading.Event, check: Callable[[], None]) -> None:
+    raise ValueError("a bug")
+
+
+def returns(stop: threading.Event, check: Callable[[], None]) -> None:
+    pass
+
+
+def test_all_features_work_until_the_stop_by_the_same_check() -> None:
+    features, stop = [Works(), Works()], threading.Event()
+
+    def check() -> None:
+        pass
+
+    leader = threading.Thread(target=lead_all, args=(features, check, stop), daemon=True)
+    leader.start()
+    assert [each.began.wait(5) for each in features] == [True, True]
+    assert [each.check for each in features] == [check, check]
+    assert not any(each.ended.is_set() for each in features)
+    stop.set()
+    leader.join(5)
+    assert [each.ended.is_set() for each in features] == [True, True]
+
+
+def outcome(run: Callable[[], None]) -> BaseException | None:
+    """What *run* raises; it must end soon."""
+    raised: list[BaseException] = []
+
+    def catch() -> None:
+        try:
+            run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=catch, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
+def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
+    other, stop = Works(), threading.Event()
+    features: list[Feature] = [breaks, other][::order]
+    error = outcome(lambda: lead_all(features, lambda: None, stop))
+    assert (repr(error), other.ended.is_set(), stop.is_set()) == ("ValueError('a bug')", True, True)
+
+
+def test_a_feature_that_ends_by_itself_ends_all() -> None:
+    other = Works()
+    assert outcome(lambda: lead_all([other, returns], lambda: None, threading.Event())) is None
+    assert other.ended.is_set()
+
+
+def test_what_a_feature_checks_before_it_writes_is_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature = Works()
+    monkeypatch.setattr("controllers.__main__.features_of", lambda *_: [feature])
+    settings: Any = InForce(leaderElection=ELECTION)
+    recorder: Any = None
+
+    def lose() -> None:
+        assert feature.began.wait(5)
+        feature.check()
+        taken = api.objects[LEASE]
+        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
+
+    with cluster() as (api, server):
+        threading.Thread(target=lose, daemon=True).start()
+        error = outcome(lambda: run(server.client(), settings, recorder, threading.Event()))
+    assert isinstance(error, LeadershipLost)
+    with pytest.raises(LeadershipLost):
+        feature.check()
+
+
+class InForce:
+    """A configuration file with these settings."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.current = Settings.model_validate(fields)
+
+
+def test_a_feature_that_is_disabled_is_not_started() -> None:
+    nothing: Any = None
+    enabled: Any = InForce()
+    disabled: Any = InForce(ipReservation={"enabled": False})
+    assert len(features_of(nothing, enabled, nothing)) == 1
+    assert features_of(nothing, disabled, nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("elects", "asked"),
+    [
+        pytest.param(True, {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases"}, id="by lease"),
+        pytest.param(False, set(), id="without election"),
+    ],
+)
+def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
+    elects: bool, asked: set[str]
+) -> None:
+    settings: Any = InForce(
+        ipReservation={"enabled": False}, leaderElection=ELECTION | {"leaderElect": elects}
+    )
+    recorder: Any = None
+    stop = threading.Event()
+    with cluster() as (api, server):
+        runner = threading.Thread(target=run, args=(server.client(), settings, recorder, stop), daemon=True)
+        runner.start()
+        until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
+        assert runner.is_alive()
+        stop.set()
+        runner.join(3)
+        assert not runner.is_alive()
+        assert {each.path.removesuffix("/drawbridge") for each in server.asked} == asked
+
+
+def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POD_NAME", "controllers-0")
+    holders = []
+    with cluster() as (api, server):
+        for _ in range(2):
+            lease = lease_of(server.client(), Settings().leader_election)
+            lease.run(threading.Event(), lambda _: holders.append(spec_of(api)["holderIdentity"]))
+    assert [holder.split("_")[0] for holder in holders] == ["controllers-0"] * 2
+    assert len(set(holders)) == 2

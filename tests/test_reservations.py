@@ -1,0 +1,209 @@
+"""IPReservations are found in the group that is served, and never overwritten unseen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from calico.errors import NotServed
+from calico.reservations import AUTO, Reservations
+from calico.segment import MANAGED_BY, MANAGER, IPReservation
+from kube.client import MERGE_PATCH
+from kube.errors import Conflict, NotFound, ServerError, Unreachable
+from kube.lease import LeadershipLost
+from tests.api_server import Api
+from tests.factories import record
+from tests.misbehaving_server import Server, answers, hangs, refuses, serving
+
+V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
+IN_V3, IN_V1 = f"/apis/{V3}/ipreservations", f"/apis/{V1}/ipreservations"
+
+
+@contextmanager
+def cluster(*calico: str) -> Iterator[tuple[Api, Server]]:
+    api = Api(*calico)
+    with serving(api) as server:
+        yield api, server
+
+
+def discoveries(server: Server) -> list[str]:
+    return [asked.path for asked in server.asked if not asked.path.endswith("ipreservations")]
+
+
+def writes(server: Server) -> list[str]:
+    return [asked.method for asked in server.asked if asked.method != "GET"]
+
+
+@pytest.mark.parametrize(
+    ("served", "configured", "expected"),
+    [
+        pytest.param((V3,), AUTO, V3, id="v3 alone"),
+        pytest.param((V1,), AUTO, V1, id="v1 alone"),
+        pytest.param((V1, V3), AUTO, V3, id="both"),
+        pytest.param((V1, V3), V1, V1, id="both, and v1 is configured"),
+    ],
+)
+def test_the_group_that_is_served_is_used_v3_first(
+    served: tuple[str, ...], configured: str, expected: str
+) -> None:
+    with cluster(*served) as (_, server):
+        assert Reservations(server.client(), configured).resource().api_version == expected
+
+
+@pytest.mark.parametrize(
+    ("served", "configured", "tried"),
+    [
+        pytest.param((), AUTO, f"in {V3} and {V1}", id="no Calico"),
+        pytest.param((V1,), V3, f"in {V3}", id="not the configured group"),
+    ],
+)
+def test_a_cluster_that_serves_none_is_told_what_was_looked_for(
+    served: tuple[str, ...], configured: str, tried: str
+) -> None:
+    with cluster(*served) as (_, server), pytest.raises(NotServed) as caught:
+        Reservations(server.client(), configured).resource()
+    assert str(caught.value) == (
+        f"the cluster serves no IPReservation {tried}: is Calico installed with its CRDs?"
+    )
+
+
+def test_a_group_without_the_kind_is_passed_over() -> None:
+    others = answers({"resources": [{"name": "ippools"}]})
+    with cluster(V1) as (api, server):
+        api.fault = lambda asked: None if V1 in asked.path else others
+        assert Reservations(server.client()).resource().api_version == V1
+
+
+def test_the_group_is_looked_for_once() -> None:
+    with cluster(V1) as (_, server):
+        reservations = Reservations(server.client())
+        for name in ("a", "b"):
+            reservations.create(name, [record()], timeout=1)
+        assert len(reservations.list()) == 2
+        assert discoveries(server) == [f"/apis/{V3}", f"/apis/{V1}"]
+
+
+def test_a_server_that_cannot_tell_is_asked_again() -> None:
+    with cluster(V3, V1) as (api, server):
+        reservations = Reservations(server.client())
+        api.fault = lambda asked: refuses(503, "ServiceUnavailable") if V3 in asked.path else None
+        with pytest.raises(ServerError):  # and not the second best group
+            reservations.resource()
+        api.fault = lambda asked: None
+        assert reservations.resource().api_version == V3
+
+
+def test_a_group_that_is_gone_is_looked_for_anew_at_the_next_creation() -> None:
+    with cluster(V3) as (api, server):
+        reservations = Reservations(server.client())
+        reservations.create("a", [record()], timeout=1)
+        api.calico = (V1,)
+        with pytest.raises(NotFound):
+            reservations.create("b", [record()], timeout=1)
+        reservations.create("b", [record()], timeout=1)
+        assert [each["apiVersion"] for each in api.in_collection(IN_V1)] == [V1]
+
+
+def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
+    with cluster(V3) as (_, server):
+        reservations = Reservations(server.client())
+        made = reservations.create("a", [record()], timeout=1)
+        reservations.delete(made)
+        for act in (
+            lambda: reservations.write(made, [], timeout=1),
+            lambda: reservations.get("a", timeout=1),
+        ):
+            with pytest.raises(NotFound):
+                act()
+        assert discoveries(server)[:2] == [f"/apis/{V3}", f"{IN_V3}/a"]
+        assert discoveries(server).count(f"/apis/{V3}") == 1
+
+
+@pytest.mark.parametrize("group", [V3, V1])
+def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
+    first, second = record("10.0.0.1/32"), record("fd00::1/128")
+    with cluster(group) as (api, server):
+        made = Reservations(server.client()).create("a", [first, second], timeout=1)
+        (stored,) = api.in_collection(f"/apis/{group}/ipreservations")
+    assert (stored["apiVersion"], stored["kind"]) == (group, "IPReservation")
+    assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER}
+    assert stored["spec"] == {"reservedCIDRs": ["10.0.0.1/32", "fd00::1/128"]}
+    assert (made.ours, made.records) == (True, (first, second))
+
+
+def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> None:
+    with cluster(V3) as (api, server):
+        reservations = Reservations(server.client())
+        reservations.create("a", [record("10.0.0.1/32")], timeout=1)
+        (stored,) = api.in_collection(IN_V3)
+        theirs = {"labels": {MANAGED_BY: MANAGER, "team": "b"}, "annotations": {"note": "c"}}
+        api.put(IN_V3, stored | {"metadata": stored["metadata"] | theirs})
+        seen = reservations.get("a", timeout=1)
+        written = reservations.write(seen, [record("10.0.0.2/32")], timeout=1)
+        (asked,) = [each for each in server.asked if each.method == "PATCH"]
+    assert asked.headers["content-type"] == MERGE_PATCH
+    assert asked.body["metadata"].keys() == {"annotations", "resourceVersion"}
+    assert asked.body["metadata"]["resourceVersion"] == seen.metadata.resource_version
+    assert written.metadata.labels == theirs["labels"]
+    assert written.metadata.annotations["note"] == "c"
+    assert written.records == (record("10.0.0.2/32"),)
+
+
+Act = Callable[[Reservations, IPReservation], object]
+
+CHANGES = [
+    pytest.param(lambda store, seen: store.write(seen, [record("10.0.0.9/32")], timeout=1), id="write"),
+    pytest.param(lambda store, seen: store.delete(seen), id="delete"),
+]
+
+
+@pytest.mark.parametrize("act", CHANGES)
+def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
+    newer = [record("10.0.0.1/32"), record("10.0.0.2/32")]
+    with cluster(V3) as (_, server):
+        reservations = Reservations(server.client())
+        seen = reservations.create("a", newer[:1], timeout=1)
+        reservations.write(seen, newer, timeout=1)
+        with pytest.raises(Conflict):
+            act(reservations, seen)
+        assert reservations.get("a", timeout=1).records == tuple(newer)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [pytest.param(lambda store, seen: store.create("b", [record()], timeout=1), id="create"), *CHANGES],
+)
+def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
+    def forbid() -> None:
+        raise LeadershipLost("somebody else leads")
+
+    with cluster(V3) as (_, server):
+        seen = Reservations(server.client()).create("a", [record()], timeout=1)
+        ours = Reservations(server.client(), before_write=forbid)
+        with pytest.raises(LeadershipLost):
+            act(ours, seen)
+        assert writes(server) == ["POST"]
+        assert ours.list() == [ours.get("a", timeout=1)] == [seen]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda store, seen: store.get("a", timeout=0.1), id="get"),
+        pytest.param(lambda store, seen: store.create("b", [record()], timeout=0.1), id="create"),
+        pytest.param(lambda store, seen: store.write(seen, [record()], timeout=0.1), id="write"),
+        pytest.param(lambda store, seen: store.delete(seen, timeout=0.1), id="delete"),
+    ],
+)
+def test_a_call_ends_at_its_timeout(act: Act) -> None:
+    with cluster(V3) as (api, server):
+        reservations = Reservations(server.client())
+        seen = reservations.create("a", [record()], timeout=1)
+        api.fault = lambda asked: hangs
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            act(reservations, seen)
+        assert time.monotonic() - began < 0.5
