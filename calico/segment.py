@@ -68,8 +68,8 @@ class IPReservation(Value, frozen=True):
     def records(self) -> tuple[Record, ...]:
         """One record per reserved address, whatever hands have edited.
 
-        An address without a record counts from the object's creation and from no pod, so that it is
-        released in its time; a record without an address holds nothing and is passed over.
+        An address without a record belongs to no pod, and is held anew from when that is noticed; a record
+        without an address holds nothing and is passed over.
         """
         known = {record.cidr: record for record in _decode(self.metadata.annotations.get(RECORDS, "[]"))}
         valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]

@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 
 from calico.segment import IPReservation
 from controllers.ip_reservation.rounds import Rounds
+from kube.errors import Forbidden
 from kube.objects import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record, segment
@@ -156,3 +157,17 @@ def test_a_foreign_entry_that_stops_calico_is_told() -> None:
     assert world.recorder.reasons == ["MalformedReservation"]
     assert "'10.0.0.1-9'" in world.recorder.events[0][1]
     assert REGISTRY.get_sample_value("drawbridge_malformed_reservations") == 1
+
+
+def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_release() -> None:
+    stuck, free = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(hours=1))
+    world = World(segment(stuck, name="stuck"), segment(free, name="free"))
+
+    def refuse(verb: str, name: str) -> None:
+        if name == "stuck":
+            raise Forbidden(403, "Forbidden", "a policy forbids it")
+
+    world.reservations.before = refuse
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]

@@ -13,7 +13,7 @@ import structlog
 from calico.errors import NotServed
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import IPReservation
+from calico.segment import IPReservation, Limits
 from controllers.ip_reservation.late import LateReservations
 from controllers.ip_reservation.rounds import Rounds
 from controllers.owners import Owners
@@ -72,7 +72,12 @@ def lead(
             segments=segments,
             namespaces=namespaces,
             reservations=reservations,
-            ledger=Ledger(reservations, os.environ.get("POD_NAME", "controllers")),
+            ledger=Ledger(
+                reservations,
+                os.environ.get("POD_NAME", "controllers"),
+                limits=lambda: Limits(settings().segment_max_entries),
+                max_age=lambda: settings().segment_max_age,
+            ),
             owner_is_deleted=Owners(client).is_deleted,
             settings=settings,
             recorder=recorder,

@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.release import Cause, Change, Life, life_of, may_be_given_back, plan
-from kube.errors import Conflict, NotFound
+from kube.errors import Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
 from kube.objects import Pod
 from kube.reflector import Reflector
@@ -95,6 +95,10 @@ class Rounds:
                 self._reservations.delete(change.segment)
         except (Conflict, NotFound):
             return  # somebody wrote meanwhile: the next round sees it
+        except KubeError as error:
+            # One segment that cannot be written must not keep the others from being released.
+            log.warning("a segment was not written", segment=change.segment.metadata.name, error=str(error))
+            return
         self._tell(change.segment, change.released)
 
     def _tell(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
