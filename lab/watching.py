@@ -12,7 +12,7 @@ import msgspec
 
 from calico.segment import IPReservation
 from kube.client import Client, Resource
-from kube.errors import Expired, KubeError
+from kube.errors import Expired, KubeError, Unreachable
 from kube.objects import Pod
 from kube.transport import LineStream
 from lab.history import Observation
@@ -74,7 +74,7 @@ class _Follower:
             read_timeout=SILENCE_SECONDS,
         ) as self._stream:
             for line in self._stream:
-                self._hear(msgspec.json.decode(line, type=_Event))
+                self._hear(_decoded(line))
 
     def _hear(self, event: _Event) -> None:
         if event.type == "ERROR":
@@ -86,6 +86,14 @@ class _Follower:
 
     def _tell(self, changed: Pod | IPReservation, *, gone: bool) -> None:
         self._told.put(Observation(changed, gone, datetime.now(UTC)))
+
+
+def _decoded(line: bytes) -> _Event:
+    try:
+        return msgspec.json.decode(line, type=_Event)
+    except msgspec.MsgspecError as error:
+        # As the product's reflector has it: a line that was cut off is read again by the next watch.
+        raise Unreachable(f"an event cannot be read: {error}") from error
 
 
 @contextmanager

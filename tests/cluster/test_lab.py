@@ -36,15 +36,27 @@ PODS_ON_KWOK = {
 
 @contextmanager
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Python with these arguments, killed at the end if it still runs."""
+    """Python with these arguments, killed at the end if it still runs.
+
+    It hears SIGINT also where these tests run in the background of a shell, which has it ignored.
+    """
     command = [sys.executable, *arguments]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_interrupts,
     ) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
