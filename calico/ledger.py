@@ -25,6 +25,7 @@ from calico.reservations import Store
 from calico.segment import IPReservation, Limits, Record, append
 from kube.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     KubeError,
     NotFound,
@@ -132,7 +133,7 @@ class Ledger:
                 WRITES.labels("failed").inc()
                 if self._clock() + PAUSE >= deadline:
                     raise
-                self._recover(error)
+                self._recover(error, deadline)
 
     def _append(self, records: Sequence[Record], timeout: float) -> Sequence[Record]:
         """Write as many of *records* as the current segment takes; return the others."""
@@ -155,7 +156,7 @@ class Ledger:
     def _new(self) -> _Current:
         return _Current(f"{self._owner}-{secrets.token_hex(4)}", self._clock())
 
-    def _recover(self, error: Exception) -> None:
+    def _recover(self, error: Exception, deadline: float) -> None:
         """Get ready for another attempt after what may pass; raise what will not."""
         if isinstance(error, (Conflict, AlreadyExists)):
             self._current.stale = True
@@ -163,6 +164,12 @@ class Ledger:
             self._current = self._new()
             self._pause(PAUSE)
         elif isinstance(error, PASSING):
-            self._pause(PAUSE)
+            self._pause(_asked_for(error, deadline - self._clock()))
         else:
             raise error
+
+
+def _asked_for(error: Exception, left: float) -> float:
+    """Seconds to leave the server alone: what it asks for, but so that of those *left* half remain to try again."""
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return max(PAUSE, min(asked or PAUSE, left / 2))

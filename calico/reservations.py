@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from calico.errors import NotServed
+from calico.hidden import laid_open
 from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, Record, body
 from kube.client import Client, Resource
 from kube.errors import NotFound
 
 AUTO = "auto"
 GROUPS = ("projectcalico.org/v3", "crd.projectcalico.org/v1")
+
+DISCOVERY_TIMEOUT, LEAST = 10.0, 0.05
 
 
 class Store(Protocol):
@@ -27,7 +31,8 @@ class Store(Protocol):
 class Reservations:
     """Every write is guarded by the resourceVersion it was decided on: Conflict means look again.
 
-    *before_write* is called ahead of each write, and may forbid it by raising.
+    *before_write* is called ahead of each write, and may forbid it by raising. A *timeout*, in seconds, covers
+    the search for the group, too.
     """
 
     def __init__(
@@ -37,44 +42,62 @@ class Reservations:
         self._candidates = [_resource(each) for each in (GROUPS if api_version == AUTO else (api_version,))]
         self._found: Resource | None = None
 
-    def resource(self) -> Resource:
+    def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
         """The first group that is served, remembered until it is served no more; else NotServed."""
-        if self._found is None:
-            self._found = next((each for each in self._candidates if self._client.serves(each)), None)
-        if self._found is None:
-            tried = " and ".join(each.api_version for each in self._candidates)
-            raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
-        return self._found
+        found = self._found
+        if found is None:
+            found = self._found = self._search(time.monotonic() + timeout)
+        return found
 
     def list(self) -> list[IPReservation]:
         return self._client.list(self.resource(), type=IPReservation).items
 
     def get(self, name: str, *, timeout: float) -> IPReservation:
-        return self._client.get(self.resource(), name, type=IPReservation, timeout=timeout)
+        resource, left = self._located(timeout)
+        return self._client.get(resource, name, type=IPReservation, timeout=left)
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:
-        resource = self.resource()
+        resource, left = self._located(timeout)
         self._before_write()
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
         new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER}}
         try:
-            return self._client.create(resource, new, type=IPReservation, timeout=timeout)
+            return self._client.create(resource, new, type=IPReservation, timeout=left)
         except NotFound:
             self._found = None
             raise
 
     def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:
         """Make *segment* hold exactly *records*; what others wrote into its metadata stays."""
+        resource, left = self._located(timeout)
         self._before_write()
-        change = body(records)
+        change, name = body(records), segment.metadata.name
+        change["metadata"] = laid_open(segment.metadata, change["metadata"]["annotations"])
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
-        name = segment.metadata.name
-        return self._client.patch(self.resource(), name, change, type=IPReservation, timeout=timeout)
+        return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
+        resource, left = self._located(timeout)
         self._before_write()
         name, version = segment.metadata.name, segment.metadata.resource_version
-        self._client.delete(self.resource(), name, resource_version=version, timeout=timeout)
+        self._client.delete(resource, name, resource_version=version, timeout=left)
+
+    def _located(self, timeout: float) -> tuple[Resource, float]:
+        """Where the objects are, and what the search for it has left of *timeout*."""
+        end = time.monotonic() + timeout
+        return self.resource(timeout=timeout), _left(end)
+
+    def _search(self, end: float) -> Resource:
+        for each in self._candidates:
+            if self._client.serves(each, timeout=_left(end)):
+                return each
+        tried = " and ".join(each.api_version for each in self._candidates)
+        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
+
+
+def _left(end: float) -> float:
+    """Seconds until *end*; when it has passed, a moment for a last try."""
+    return max(LEAST, end - time.monotonic())
 
 
 def _resource(api_version: str) -> Resource:

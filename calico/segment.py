@@ -7,14 +7,17 @@ entry in any IPReservation makes most Calico versions refuse an address to every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from ipaddress import ip_network
 from typing import Annotated, Any
 
 import msgspec
 
+from calico.hidden import revealed
 from kube.objects import ObjectMeta, Value
 
 KIND = "IPReservation"
@@ -62,7 +65,7 @@ class IPReservation(Value, frozen=True):
 
     @property
     def ours(self) -> bool:
-        return self.metadata.labels.get(MANAGED_BY) == MANAGER
+        return revealed(self.metadata).labels.get(MANAGED_BY) == MANAGER
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -71,7 +74,8 @@ class IPReservation(Value, frozen=True):
         An address without a record belongs to no pod, and is held anew from when that is noticed; a record
         without an address holds nothing and is passed over.
         """
-        known = {record.cidr: record for record in _decode(self.metadata.annotations.get(RECORDS, "[]"))}
+        annotations = revealed(self.metadata).annotations
+        known = {record.cidr: record for record in _decode(annotations.get(RECORDS, "[]"))}
         valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
         return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
@@ -79,7 +83,7 @@ class IPReservation(Value, frozen=True):
     @property
     def malformed(self) -> tuple[str, ...]:
         """The entries that Calico cannot parse."""
-        return tuple(entry for entry in self.spec.reserved_cidrs if not _parses(entry))
+        return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parses(entry)))
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ def host_cidr(address: str) -> str:
     raise ValueError(f"{address!r} is not an IP address")
 
 
+# Each write reads a whole segment anew, and each round of the leader all of them.
+@lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:
     """*entry* as we would have written it, or None when it is not one address."""
     try:
@@ -105,7 +111,7 @@ def canonical(entry: str) -> str | None:
         return None
     if "%" in entry:  # Python knows scope ids, Calico's parser does not
         return None
-    return network.with_prefixlen if network.num_addresses == 1 else None
+    return network.with_prefixlen if network.prefixlen == network.max_prefixlen else None
 
 
 def append(
@@ -158,7 +164,18 @@ def _decode(annotation: str) -> list[Record]:
     try:
         return _DECODER.decode(annotation)
     except msgspec.MsgspecError:
-        return []
+        return list(_readable(annotation))
+
+
+def _readable(annotation: str) -> Iterator[Record]:
+    """One record that a hand has spoilt takes none of the others with it."""
+    try:
+        entries = msgspec.json.decode(annotation, type=list[msgspec.Raw])
+    except msgspec.MsgspecError:
+        return
+    for entry in entries:
+        with contextlib.suppress(msgspec.MsgspecError):
+            yield msgspec.json.decode(entry, type=Record)
 
 
 _ENCODER = msgspec.json.Encoder()

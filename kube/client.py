@@ -27,8 +27,6 @@ T = TypeVar("T", default=dict[str, Any])
 AS_DICT: Any = dict
 
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True)
@@ -254,10 +252,10 @@ class Client:
         path = resource.path(namespace) + _encoded(query)
         return self._transport.open(path, timeout=self._timeout, read_timeout=read_timeout)
 
-    def serves(self, resource: Resource) -> bool:
+    def serves(self, resource: Resource, *, timeout: float | None = None) -> bool:
         """Whether discovery of its group and version lists it."""
         try:
-            found = self.request("GET", resource.root, type=_Discovery)
+            found = self.request("GET", resource.root, type=_Discovery, timeout=timeout)
         except NotFound:
             return False
         return any(each.name == resource.plural for each in found.resources or ())

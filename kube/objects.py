@@ -50,6 +50,7 @@ class PodIP(Value, frozen=True):
 class PodSpec(Value, frozen=True):
     node_name: str = ""
     host_network: bool = False
+    restart_policy: str = ""
 
 
 class PodStatus(Value, frozen=True):

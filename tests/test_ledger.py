@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from calico.errors import NotReserved, NotServed
 from calico.ledger import Ledger
 from calico.segment import Limits, Record
-from kube.errors import Forbidden, ServerError, Unreachable
+from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
 from tests.factories import record
 from tests.fakes import FakeClock, FakeReservations
 
@@ -169,6 +169,32 @@ def test_a_fault_that_lasts_until_the_deadline_is_told() -> None:
 
     with pytest.raises(NotReserved, match="connection refused"):
         subject.reserve([numbered(1)], clock() + 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "asks_for", "deadline", "waits"),
+    [
+        pytest.param(429, 1, 9, 1, id="as long as it asks for"),
+        pytest.param(503, 2, 9, 2, id="so at any other error"),
+        pytest.param(429, None, 9, 0.1, id="a moment when it asks for nothing"),
+        pytest.param(429, 60, 9, 4.5, id="half of what is left at most"),
+    ],
+)
+def test_an_overloaded_server_is_left_alone(
+    status: int, asks_for: float | None, deadline: float, waits: float
+) -> None:
+    clock, overload, pauses = FakeClock(), ServerError if status == 503 else TooManyRequests, []
+    faults = [overload(status, "overload", "too many requests", asks_for)]
+
+    def fail(verb: str, name: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    ledger(FakeReservations(fail), clock=clock, pause=pauses.append).reserve(
+        [numbered(1)], clock() + deadline
+    )
+
+    assert pauses == [waits]
 
 
 def test_a_full_segment_is_followed_by_a_new_one() -> None:

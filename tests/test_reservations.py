@@ -16,7 +16,7 @@ from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.lease import LeadershipLost
 from tests.api_server import Api
 from tests.factories import record
-from tests.misbehaving_server import Server, answers, hangs, refuses, serving
+from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 IN_V3, IN_V1 = f"/apis/{V3}/ipreservations", f"/apis/{V1}/ipreservations"
@@ -189,6 +189,7 @@ def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
         assert ours.list() == [ours.get("a", timeout=1)] == [seen]
 
 
+@pytest.mark.parametrize("knows_the_group", [True, False])
 @pytest.mark.parametrize(
     "act",
     [
@@ -198,12 +199,25 @@ def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
         pytest.param(lambda store, seen: store.delete(seen, timeout=0.1), id="delete"),
     ],
 )
-def test_a_call_ends_at_its_timeout(act: Act) -> None:
+def test_a_call_ends_at_its_timeout(act: Act, knows_the_group: bool) -> None:
     with cluster(V3) as (api, server):
         reservations = Reservations(server.client())
         seen = reservations.create("a", [record()], timeout=1)
+        if not knows_the_group:
+            reservations = Reservations(server.client())
         api.fault = lambda asked: hangs
         began = time.monotonic()
         with pytest.raises(Unreachable):
             act(reservations, seen)
         assert time.monotonic() - began < 0.5
+
+
+def test_the_search_for_the_group_and_the_call_share_one_timeout() -> None:
+    def late(handler: Handler) -> None:
+        handler.server.closing.wait(0.2)
+        refuses(404, "NotFound")(handler)
+
+    with cluster() as (api, server):
+        api.fault = lambda asked: late
+        with pytest.raises(Unreachable):  # and not NotServed, with the whole timeout for either group
+            Reservations(server.client()).get("a", timeout=0.3)

@@ -109,6 +109,25 @@ def test_an_address_without_a_record_counts_from_the_creation_of_its_object() ->
     assert [(each.cidr, each.at, each.uid) for each in edited.records] == [("10.0.0.9/32", ago(hours=1), "")]
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param({"cidr": "10.0.0.2/32", "at": "2026-01-02T03:04:05"}, id="a time without its zone"),
+        pytest.param({"at": "2026-01-02T03:04:05Z"}, id="no address"),
+        pytest.param("10.0.0.2/32", id="no record at all"),
+    ],
+)
+def test_one_record_that_a_hand_has_spoilt_takes_none_of_the_others_with_it(spoilt: object) -> None:
+    first, second = record("10.0.0.1/32"), record("10.0.0.2/32")
+    whole = segment(first, second)
+    annotation = msgspec.json.encode([spoilt, first]).decode()
+
+    edited = replace(whole, metadata=replace(whole.metadata, annotations={RECORDS: annotation}))
+
+    assert edited.records[0] == first
+    assert [(each.cidr, each.uid) for each in edited.records[1:]] == [("10.0.0.2/32", "")]
+
+
 def test_a_record_whose_address_was_taken_out_by_hand_holds_nothing() -> None:
     both = segment(record("10.0.0.1/32"), record("10.0.0.2/32"))
     edited = replace(both, spec=replace(both.spec, reserved_cidrs=["10.0.0.2/32"]))
