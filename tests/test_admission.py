@@ -16,6 +16,7 @@ from webhook.admission import (
     ReviewError,
     UserInfo,
     allow,
+    decoded,
     deny,
     parse,
     render,
@@ -121,12 +122,41 @@ def test_what_is_absent_or_null_gets_its_empty_value() -> None:
             " be: Expected `array`, got `str` - at `$.request.userInfo.groups`",
             id="groups is a text",
         ),
+        *(
+            pytest.param(
+                body({**DELETE_POD, field: name}),
+                "the AdmissionReview is not as it should be: Expected `str` ",
+                id=f"{field} {name[:9]!r}",
+            )
+            for field in ("name", "namespace")
+            for name in ("..", "a/b", "%2e", "a?b", "a#b", "a b", "a\n", "\0", "a" * 254)
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_words(sent: bytes, said: str) -> None:
     with pytest.raises(ReviewError) as refusal:
         parse(sent)
     assert str(refusal.value).startswith(said)
+
+
+def test_what_a_refusal_quotes_of_a_body_is_cut_short() -> None:
+    with pytest.raises(ReviewError, match=r"^got apiVersion .{1,500}[.]{3}$") as refusal:
+        parse(body(kind="x" * 1_000_000))
+    assert len(str(refusal.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        pytest.param(b'{"uid": 4}', "Expected `str`, got `int` - at `$.uid`", id="a wrong type"),
+        pytest.param(b'{"uid": "\xff"}', "", id="not UTF-8"),
+        pytest.param(b'{"x":' * 99999, "", id="nested without end"),
+    ],
+)
+def test_an_object_that_cannot_be_read_is_named_by_its_field(raw: bytes, said: str) -> None:
+    with pytest.raises(ReviewError) as refusal:
+        decoded(msgspec.Raw(raw), UserInfo, "oldObject")
+    assert str(refusal.value).startswith(f"request.oldObject is not as it should be: {said}")
 
 
 anything = st.recursive(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
-from webhook.admission import MAX_BODY, Decision, Request, allow, deny
+from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny
 from webhook.app import create_app
 
 REVIEW = (
@@ -221,13 +221,34 @@ def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
 
 
+@pytest.mark.parametrize("opens", [pytest.param(True, id="open"), pytest.param(False, id="closed")])
+def test_an_object_that_cannot_be_read_is_named_by_the_fail_mode_and_no_panic(
+    opens: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(request: Request, deadline: float) -> Decision:
+        raise ReviewError("request.oldObject is no pod")
+
+    labels = {"operation": "DELETE", "result": "error", "dry_run": "false"}
+    before = counted(**labels)
+    response = post(client(Scripted(refuse, open=opens))).get_json()["response"]
+    assert response["allowed"] is opens
+    assert opens or (response["status"]["code"], response["status"]["message"]) == (
+        400,
+        "scripted failed to review this request, uid u-1, and may not be skipped;"
+        " it cannot be read: request.oldObject is no pod",
+    )
+    assert counted(**labels) == before + 1
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("query", "seconds"),
     [
         pytest.param("?timeout=5s", 4.5, id="a tenth is kept back"),
         pytest.param("?timeout=1s", 0.8, id="but at least a fifth of a second"),
         pytest.param("?timeout=100ms", 0.0, id="nothing is left"),
-        pytest.param("?timeout=1m30s", 81.0, id="a long one"),
+        pytest.param("?timeout=1m30s", 27.0, id="no more than the API server may wait"),
+        pytest.param(f"?timeout={'9' * 400}h", 27.0, id="infinity"),
         pytest.param("", 9.0, id="the API server's default"),
         pytest.param("?timeout=soon", 9.0, id="not a duration"),
     ],

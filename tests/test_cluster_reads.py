@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +14,7 @@ from kube.errors import NotFound, ServerError, Unreachable
 from tests.api_server import Api
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
-from tests.misbehaving_server import Server, hangs, refuses, serving
+from tests.misbehaving_server import Handler, Server, hangs, refuses, serving, until
 from webhook.cluster import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
@@ -32,7 +34,7 @@ class World:
         self.api.put(NAMESPACES, {"metadata": {"name": namespace, "annotations": {"word": word}}})
 
     def word(self, namespace: str = "redis") -> str:
-        read = self.cluster.namespace(namespace, deadline=self.clock() + 2)
+        read = self.cluster.namespace(namespace, deadline=self.clock() + 30)
         return read.metadata.annotations["word"]
 
     def pod(self) -> object:
@@ -77,6 +79,87 @@ def test_a_namespace_that_cannot_be_read_is_neither_remembered_nor_guessed() -> 
             world.api.fault = lambda asked: None
             assert world.word() == "first"
             world.clock.advance(NAMESPACE_SECONDS + 0.1)
+
+
+def test_of_many_that_ask_for_a_namespace_at_once_one_reads_it() -> None:
+    with reading() as world, ThreadPoolExecutor(64) as pool:
+        together, go_on = threading.Barrier(64), threading.Event()
+
+        def ask() -> str:
+            together.wait(30)
+            return world.word()
+
+        def when_told(handler: Handler) -> None:
+            assert go_on.wait(30)
+            world.api.answer(world.server.asked[0])(handler)
+
+        world.api.fault = lambda asked: when_told
+        asking = [pool.submit(ask) for _ in range(64)]
+        until(lambda: world.server.asked)
+        go_on.set()
+        assert {each.result(30) for each in asking} == {"first"}
+        assert len(world.server.asked) == 1
+
+
+def test_when_a_read_fails_the_next_of_those_who_wait_tries() -> None:
+    with reading() as world, ThreadPoolExecutor(2) as pool:
+        go_on = threading.Event()
+
+        def fail_when_told(handler: Handler) -> None:
+            assert go_on.wait(30)
+            world.api.fault = lambda asked: None
+            refuses(500, "InternalError")(handler)
+
+        world.api.fault = lambda asked: fail_when_told
+        first = pool.submit(world.word)
+        until(lambda: world.server.asked)
+        second = pool.submit(world.word)
+        go_on.set()
+        with pytest.raises(ServerError):
+            first.result(30)
+        assert second.result(30) == "first"
+
+
+def test_who_waits_for_somebody_elses_read_waits_until_the_deadline_alone() -> None:
+    with reading() as world, ThreadPoolExecutor(1) as pool:
+        go_on = threading.Event()
+
+        def when_told(handler: Handler) -> None:
+            assert go_on.wait(30)
+            world.api.answer(world.server.asked[0])(handler)
+
+        world.api.fault = lambda asked: when_told
+        reader = pool.submit(world.word)
+        until(lambda: world.server.asked)
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="namespace redis could not be read within the deadline"):
+            world.cluster.namespace("redis", deadline=world.clock() + 0.2)
+        assert time.monotonic() - began < 4
+        go_on.set()
+        assert reader.result(30) == "first"
+        assert len(world.server.asked) == 1
+
+
+def test_only_the_namespaces_of_the_last_seconds_are_remembered() -> None:
+    with reading() as world:
+        for number in range(10):
+            world.annotate(f"passing-{number}", "word")
+            world.word(f"passing-{number}")
+        with pytest.raises(NotFound):
+            world.word("missing")
+        world.clock.advance(NAMESPACE_SECONDS + 0.1)
+        world.word("redis")
+        assert list(world.cluster._namespaces) == ["redis"]
+
+
+def test_a_namespace_that_has_gone_is_not_taken_for_what_it_was() -> None:
+    with reading() as world:
+        world.word()
+        world.clock.advance(NAMESPACE_SECONDS + 0.1)
+        world.api.objects.clear()
+        for _ in range(2):
+            with pytest.raises(NotFound):
+                world.word()
 
 
 def test_a_pod_is_read_each_time() -> None:

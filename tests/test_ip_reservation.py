@@ -15,7 +15,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeCluster, FakeLedger
 from webhook.admission import Request, parse
-from webhook.ip_reservation import Gate
+from webhook.ip_reservation import Gate, kubelet_evicted
 
 CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))
 
@@ -57,6 +57,37 @@ def test_golden(path: Path) -> None:
     assert {each.reason for each in ledger.records} == ({expect["reason"]} if "reason" in expect else set())
     assert decision.audit.get("skipped") == expect.get("skipped")
     assert decision.audit.get("reserved", "") == ",".join(expect.get("reserved", []))
+    assert list(decision.warnings) == expect.get("warnings", [])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "expected"),
+    [
+        pytest.param({}, {}, True, id="whatever the reason"),
+        pytest.param({}, {"phase": "Succeeded"}, False, id="not when it succeeded"),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-02T03:04:05Z"}, {}, False, id="not at the end of a deletion"
+        ),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-02T03:04:05Z"},
+            {"reason": "Evicted"},
+            True,
+            id="deleted after its eviction",
+        ),
+        pytest.param(
+            {},
+            {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]},
+            False,
+            id="not with its node",
+        ),
+    ],
+)
+def test_a_pod_that_restarts_always_fails_only_by_its_kubelet(
+    metadata: dict[str, Any], status: dict[str, Any], expected: bool
+) -> None:
+    failed = pod(metadata=metadata, spec={"restartPolicy": "Always"}, status={"phase": "Failed"} | status)
+
+    assert kubelet_evicted(failed) is expected
 
 
 def test_the_record_says_for_whom_the_address_is_held() -> None:

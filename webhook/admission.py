@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -14,12 +14,19 @@ MAX_BODY = 7 * 1024 * 1024
 
 # "limit the warning message to 120 characters if possible": longer ones may be cut off by the API server.
 WARNING_LENGTH = 120
+# Enough to say what is wrong; what it quotes of a body must not fill answers and logs.
+ERROR_LENGTH = 500
+
+T = TypeVar("T")
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
 class ReviewError(Exception):
-    """The body is not an AdmissionReview that can be answered; the text is for its sender."""
+    """The body, or an object in it, is not as the API server sends it; the text is for its sender."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= ERROR_LENGTH else f"{text[:ERROR_LENGTH]}...")
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -101,16 +108,21 @@ def deny(
     return Decision(False, message, code, reason, retry_after, audit=audit or {})
 
 
+# Features ask the API server by these names, so none may lead to another path. Kubernetes' own rules for the names
+# of what is reviewed here are far stricter.
+_Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?#\x00-\x20\x7f]*\Z")]
+
+
 class _WireRequest(msgspec.Struct, rename="camel"):
     """A request as it is sent: msgspec cannot decode ``Raw | None``, and null is as good as absent."""
 
-    uid: str
+    uid: Annotated[str, msgspec.Meta(max_length=253)]
     operation: Operation
     kind: Kind | None = None
     resource: Resource | None = None
     sub_resource: str | None = None
-    name: str | None = None
-    namespace: str | None = None
+    name: _Name | None = None
+    namespace: _Name | None = None
     user_info: UserInfo | None = None
     dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw()
@@ -149,6 +161,14 @@ def parse(body: bytes) -> Request:
     if not review.request.uid:
         raise ReviewError("the AdmissionReview has an empty request.uid, so there is nothing to answer")
     return _request(review.request)
+
+
+def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
+    """The object in *field* of a request; raises ReviewError."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"request.{field} is not as it should be: {error}") from None
 
 
 def render(request: Request, decision: Decision) -> bytes:

@@ -17,9 +17,12 @@ from webhook.admission import MAX_BODY, Decision, Feature, Request, ReviewError,
 
 # The API server's own default, for a caller that does not send ?timeout=.
 DEFAULT_TIMEOUT = 10.0
+# The most that a webhook's registration may allow.
+LONGEST_TIMEOUT = 30.0
 SHARE_KEPT_BACK, LEAST_KEPT_BACK = 0.1, 0.2
 
 log = structlog.stdlib.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 REQUESTS = Counter(
     "drawbridge_admission_requests_total",
@@ -101,10 +104,20 @@ class Endpoint:
     def _decide(self, request: Request, deadline: float) -> tuple[Decision, str]:
         try:
             decision = self.feature.review(request, deadline)
+        except ReviewError as error:
+            log.warning(
+                "not an object that can be reviewed",
+                webhook=self.feature.name,
+                uid=request.uid,
+                error=str(error),
+            )
+            why = f"it cannot be read: {error}"
+            return _unreviewed(self.feature, request, why, 400), "error"
         except Exception:
             PANICS.labels(self.feature.name).inc()
             log.exception("review broke", webhook=self.feature.name, uid=request.uid, key=_key(request))
-            return _broken(self.feature, request), "error"
+            why = "the webhook's log has the cause under this uid"
+            return _unreviewed(self.feature, request, why, 500), "error"
         return decision, "allowed" if decision.allowed else "denied"
 
     def _shed(self, why: str) -> flask.Response:
@@ -131,33 +144,27 @@ def _request() -> Request:
         return parse(flask.request.get_data(cache=False))
     except ReviewError as error:
         raise BadRequest(str(error)) from None
-    except HTTPException:
-        raise
-    except Exception as error:
-        # A body that is wrong in two ways can break the explanation of the first.
-        raise BadRequest(f"the body could not be read: {error}") from error
 
 
 @functools.lru_cache(maxsize=64)
 def _budget(timeout: str) -> float:
     """Seconds to decide in, when the API server waits for *timeout*: the answer must also travel."""
     try:
-        limit = seconds(timeout)
+        limit = min(seconds(timeout), LONGEST_TIMEOUT)
     except ValueError:
         limit = DEFAULT_TIMEOUT
     return max(limit - max(limit * SHARE_KEPT_BACK, LEAST_KEPT_BACK), 0.0)
 
 
-def _broken(feature: Feature, request: Request) -> Decision:
-    """The answer when a review breaks; its uid finds the traceback in the log."""
+def _unreviewed(feature: Feature, request: Request, why: str, code: int) -> Decision:
+    """The answer when a review breaks; its uid finds more in the log."""
     if feature.fails_open():
         what = f"{feature.name} failed and was skipped, uid {request.uid}"
         return allow(warnings=(what,), audit={"failed-open": what})
     return deny(
-        f"{feature.name} failed to review this request, uid {request.uid}, and may not be skipped;"
-        " the webhook's log has the cause under this uid",
-        code=500,
-        reason="InternalError",
+        f"{feature.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
+        code=code,
+        reason="BadRequest" if code == 400 else "InternalError",
     )
 
 
@@ -166,7 +173,7 @@ def _log(name: str, request: Request, decision: Decision) -> None:
         (logging.DEBUG, "admission allowed") if decision.allowed else (logging.INFO, "admission denied")
     )
     # Asked of the standard library's logger, which is what decides and costs next to nothing.
-    if logging.getLogger(__name__).isEnabledFor(level):
+    if _logger.isEnabledFor(level):
         log.log(
             level,
             event,

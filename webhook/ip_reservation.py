@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from calico.errors import NotReserved
-from calico.segment import Record, host_cidr
+from calico.segment import Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.objects import Namespace, ObjectMeta, Pod, Value
 from settings import IPReservationSettings
-from webhook.admission import Decision, Request, allow, deny
+from webhook.admission import Decision, Request, allow, decoded, deny
 
 NAME = "ip_reservation"
 PATH = "/validate/pods/ip-reservation"
@@ -29,6 +29,7 @@ DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED = "evicted by the kubelet"
 KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
 """status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
+ALWAYS = "Always"
 
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -93,7 +94,8 @@ class Gate:
             self._ledger.reserve(records, deadline)
         except (KubeError, NotReserved) as error:
             return self._not_reserved(request, error)
-        return allow(audit={"reserved": ",".join(record.cidr for record in records)})
+        reserved = ",".join(record.cidr for record in records)
+        return allow(warnings=_left_out(facts.pod), audit={"reserved": reserved})
 
     def _gather(self, request: Request, deadline: float) -> Facts:
         pod = self._pod(request, deadline)
@@ -105,7 +107,7 @@ class Gate:
     def _pod(self, request: Request, deadline: float) -> Pod | None:
         # A delete-collection names no pod, so a deletion is judged by the object that it carries.
         if request.old_object is not None:
-            return msgspec.json.decode(request.old_object, type=Pod)
+            return decoded(request.old_object, Pod, "oldObject")
         try:
             return self._cluster.pod(request.namespace, request.name, deadline=deadline)
         except NotFound:
@@ -146,7 +148,7 @@ def decide(
     if pod.terminating:
         return "already terminating"
     if kubelet_evicted(pod):
-        return _late(pod, facts, settings, now)
+        return _evicted(pod, facts, settings, now)
     if pod.finished and not disrupted(pod):
         return f"phase {pod.status.phase}"
     if settings.skip_when_owner_is_deleted and deleted_with_owner(request, pod):
@@ -165,17 +167,24 @@ def disrupted(pod: Pod) -> bool:
 
 
 def kubelet_evicted(pod: Pod) -> bool:
-    """Whether its own kubelet ended it, which no admission sees."""
+    """Whether its own kubelet ended it, which no admission sees.
+
+    One whose containers are always restarted never fails by itself, whatever reason the kubelet gives; but each
+    deleted one is marked finished at last, and one of a lost node just before it is deleted.
+    """
     if pod.status.phase != "Failed":
         return False
     by_kubelet = any(each.type == DISRUPTION and each.reason == BY_KUBELET for each in pod.status.conditions)
-    return by_kubelet or pod.status.reason in KUBELET_REASONS
+    if by_kubelet or pod.status.reason in KUBELET_REASONS:
+        return True
+    return pod.spec.restart_policy == ALWAYS and not pod.terminating and not disrupted(pod)
 
 
 def evicted_at(pod: Pod, seen: datetime) -> datetime:
-    """When its kubelet ended it, or *seen* where the pod does not say."""
-    times = {each.type: each.last_transition_time for each in pod.status.conditions}
-    return times.get(DISRUPTION) or times.get("Ready") or seen
+    """When its kubelet ended it, at most *seen*: by that condition, else by the last one that changed."""
+    changes = {each.type: each.last_transition_time for each in pod.status.conditions}
+    told = changes.get(DISRUPTION) or max(filter(None, changes.values()), default=seen)
+    return min(told, seen)
 
 
 def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
@@ -186,17 +195,17 @@ def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
         return "host network"
     if MIRROR in pod.metadata.annotations:
         return "mirror of a static pod, which keeps its IP"
-    if not pod.status.addresses:
+    if not _cidrs(pod):
         return "no IP"
     return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
 
 
 def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tuple[Record, ...]:
-    """One record per address of *pod*."""
+    """One record per address of *pod*; what is no IP address cannot be held and is left out."""
     owner = pod.metadata.controller
     return tuple(
         Record(
-            cidr=host_cidr(address),
+            cidr=cidr,
             at=at,
             namespace=pod.metadata.namespace,
             pod=pod.metadata.name,
@@ -206,7 +215,7 @@ def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tu
             reason=reason,
             late=late,
         )
-        for address in pod.status.addresses
+        for cidr in _cidrs(pod)
     )
 
 
@@ -220,13 +229,21 @@ def deleted_with_owner(request: Request, pod: Pod) -> bool:
     return known and request.user_info.username == GARBAGE_COLLECTOR
 
 
-def _late(pod: Pod, facts: Facts, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
-    """The leader reserves such a pod when it fails; its deletion is the net for when none is there."""
-    if now - evicted_at(pod, now) >= timedelta(seconds=settings.ip_reserve_time):
+def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
+    """The hold counts from the eviction: whoever reserves it, and however often, it is over at one time."""
+    ended = evicted_at(pod, now)
+    if now - ended >= timedelta(seconds=settings.ip_reserve_time):
         return "evicted so long ago that the hold is over"
-    if skipped := unselected(pod, facts.namespace_annotations, settings):
-        return skipped
-    return records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
+    records = records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
+    return tuple(replace(record, ended=ended) for record in records)
+
+
+def _evicted(
+    pod: Pod, facts: Facts, settings: IPReservationSettings, now: datetime
+) -> Sequence[Record] | str:
+    """The leader reserves such a pod when it fails; its deletion is the net for when none is there."""
+    skipped = unselected(pod, facts.namespace_annotations, settings)
+    return skipped or records_of_evicted(pod, settings, now)
 
 
 def _wanted(
@@ -239,6 +256,18 @@ def _wanted(
     return settings.label_selector.matches_any(pod.labels)
 
 
+def _cidrs(pod: Pod) -> tuple[str, ...]:
+    return tuple(cidr for address in pod.status.addresses if (cidr := canonical(address)))
+
+
+def _left_out(pod: Pod | None) -> tuple[str, ...]:
+    """A warning for each address of *pod* that no reservation can hold."""
+    addresses = pod.status.addresses if pod else ()
+    return tuple(
+        f"{each!r} is no IP address and is not reserved" for each in addresses if not canonical(each)
+    )
+
+
 def _is_eviction(request: Request) -> bool:
     return request.sub_resource == "eviction"
 
@@ -246,13 +275,13 @@ def _is_eviction(request: Request) -> bool:
 def _name(request: Request) -> str:
     if request.name or request.old_object is None:
         return request.name
-    return msgspec.json.decode(request.old_object, type=Pod).metadata.name
+    return decoded(request.old_object, Pod, "oldObject").metadata.name
 
 
 def _eviction_is_dry_run(request: Request) -> bool:
     if not _is_eviction(request) or request.object is None:
         return False
-    eviction = msgspec.json.decode(request.object, type=_Eviction)
+    eviction = decoded(request.object, _Eviction, "object")
     return bool(eviction.delete_options.dry_run)
 
 

@@ -27,6 +27,7 @@ FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", nam
 UNTOUCHED = {"schedulerName": "nobody"}
 IP = {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}
 FAILED = IP | {"phase": "Failed"}
+NEVER = {"restartPolicy": "Never"}
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +91,13 @@ def disrupted(reason: str, status: str = "True") -> dict[str, Any]:
         pytest.param({}, id="with an address"),
         pytest.param({"status": IP | {"phase": "Running"}}, id="running"),
         pytest.param({"annotations": {"a": "b"}}, id="annotated"),
-        pytest.param({"status": FAILED | disrupted("DeletionByTaintManager")}, id="of a lost node"),
-        pytest.param({"status": FAILED | disrupted("TerminationByKubelet")}, id="ended by its kubelet"),
+        pytest.param({"status": FAILED | {"reason": "NodeAffinity"}}, id="failed though it restarts always"),
+        pytest.param(NEVER | {"status": FAILED | disrupted("DeletionByTaintManager")}, id="of a lost node"),
+        pytest.param(
+            NEVER | {"status": FAILED | disrupted("TerminationByKubelet")}, id="ended by its kubelet"
+        ),
         *(
-            pytest.param({"status": FAILED | {"reason": reason}}, id=f"failed as {reason}")
+            pytest.param(NEVER | {"status": FAILED | {"reason": reason}}, id=f"failed as {reason}")
             for reason in ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
         ),
     ],
@@ -111,9 +115,10 @@ def test_the_api_server_asks_about_a_pod(
         pytest.param({"hostNetwork": True}, id="on the host network"),
         pytest.param({"status": IP | {"phase": "Succeeded"}}, id="that has succeeded"),
         pytest.param({"status": IP | {"phase": "Succeeded", "reason": "Evicted"}}, id="that had succeeded"),
-        pytest.param({"status": FAILED}, id="that has failed"),
-        pytest.param({"status": FAILED | {"reason": "DeadlineExceeded"}}, id="that took too long"),
-        pytest.param({"status": FAILED | disrupted("Any", status="False")}, id="that failed undisrupted"),
+        pytest.param(NEVER | {"status": FAILED}, id="that has failed"),
+        pytest.param({"restartPolicy": "OnFailure", "status": FAILED}, id="that has failed too often"),
+        pytest.param(NEVER | {"status": FAILED | {"reason": "DeadlineExceeded"}}, id="that took too long"),
+        pytest.param(NEVER | {"status": FAILED | disrupted("Any", status="False")}, id="undisrupted"),
         pytest.param(
             {"annotations": {"kubernetes.io/config.mirror": "x"}, "nodeName": "elsewhere"}, id="a mirror"
         ),
