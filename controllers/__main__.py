@@ -15,6 +15,7 @@ from queue import SimpleQueue
 import structlog
 
 from controllers.ip_reservation import feature as ip_reservation
+from controllers.runtime import CannotFollow
 from kube.client import Client
 from kube.errors import KubeError
 from kube.events import Recorder, Regarding
@@ -29,7 +30,7 @@ Lead = Callable[[threading.Event, Callable[[], None]], None]
 
 
 def main() -> int:
-    """The exit code: 0 after SIGTERM, 1 when leadership was lost, 2 when there is nothing to start with."""
+    """The exit code: 0 after SIGTERM, 1 when leadership was lost or given up, 2 when there is nothing to start with."""
     stop = stop_on_signals()
     try:
         client = Client.from_environment()
@@ -42,7 +43,7 @@ def main() -> int:
     with beside(settings, recorder, stop):
         try:
             run(client, settings, recorder, stop)
-        except LeadershipLost as error:
+        except (LeadershipLost, CannotFollow) as error:
             log.error("exiting, to start anew as a follower", error=str(error))
             return 1
     return 0

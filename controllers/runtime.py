@@ -44,6 +44,10 @@ class Terminal(Exception):
     """Trying again would not help until something changes."""
 
 
+class CannotFollow(Exception):
+    """The API server has long said nothing about a kind that the leader decides on: a new process should begin."""
+
+
 class WorkQueue:
     """Each key waits at most once, and is with at most one worker; delays are in seconds of *clock*."""
 
@@ -109,6 +113,12 @@ class WorkQueue:
             if key in self._again:
                 self._again.discard(key)
                 self._add(key)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key waits, was promised or is with a worker."""
+        with self._changed:
+            return not (self._waiting or self._due or self._running)
 
     def shut_down(self) -> None:
         """Let workers end after what they are at; what waits is left."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,13 @@ def configure(directory: Path, server: Server | None, **config: Any) -> tuple[in
 
 
 class Program:
-    """``python -m controllers``, configured in *directory*."""
+    """``python -m controllers``, or what *begin* says, configured in *directory*."""
 
-    def __init__(self, directory: Path, server: Server) -> None:
+    def __init__(self, directory: Path, server: Server, begin: Sequence[str]) -> None:
         self.health, self.metrics = configure(directory, server)
         environ = {name: value for name, value in os.environ.items() if name != "KUBERNETES_SERVICE_HOST"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "controllers"],
+            [sys.executable, *begin],
             cwd=ROOT,
             env=environ | environment(directory),
             stderr=subprocess.PIPE,
@@ -104,15 +104,21 @@ def cluster() -> Iterator[tuple[Api, Server]]:
 
 
 @contextmanager
-def leading(directory: Path, api: Api, server: Server) -> Iterator[Program]:
-    """The program, from when it does the leader's work."""
-    program = Program(directory, server)
+def begun(directory: Path, server: Server, begin: Sequence[str] = ("-m", "controllers")) -> Iterator[Program]:
+    program = Program(directory, server, begin)
     try:
-        until(lambda: any(asked.watches and asked.path.endswith("/pods") for asked in server.asked), 15)
         yield program
     finally:
         program.process.kill()
         program.process.wait()
+
+
+@contextmanager
+def leading(directory: Path, api: Api, server: Server) -> Iterator[Program]:
+    """The program, from when it does the leader's work."""
+    with begun(directory, server) as program:
+        until(lambda: any(asked.watches and asked.path.endswith("/pods") for asked in server.asked), 15)
+        yield program
 
 
 def spec_of(api: Api) -> dict[str, Any]:
@@ -176,6 +182,25 @@ def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path:
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
     last = json.loads(said.splitlines()[-1])
     assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
+    assert "Traceback" not in said
+
+
+IMPATIENT = """
+import sys
+from controllers import __main__
+from controllers.ip_reservation import following
+following.LONGEST_SILENCE = 0.5
+sys.exit(__main__.main())
+"""
+
+
+def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: Path) -> None:
+    with cluster() as (api, server), begun(tmp_path, server, ("-c", IMPATIENT)) as program:
+        code, said = program.end(within=30)
+        assert (code, spec_of(api)["holderIdentity"]) == (1, "")
+    last = json.loads(said.splitlines()[-1])
+    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
+    assert last["error"].startswith("nothing was heard of ")
     assert "Traceback" not in said
 
 

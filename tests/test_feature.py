@@ -11,10 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
-from controllers.ip_reservation import feature
+from controllers.ip_reservation import feature, following
+from controllers.runtime import CannotFollow
 from kube.lease import LeadershipLost
+from kube.reflector import READ_TIMEOUT
 from settings import IPReservationSettings
 from tests.api_server import Api
 from tests.factories import raw_pod, record
@@ -24,6 +27,7 @@ from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refu
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 PODS, NAMESPACES, STATEFUL_SETS = "/api/v1/pods", "/api/v1/namespaces", "/apis/apps/v1/statefulsets"
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipReleasePeriod": "50ms"})
+ENABLED = "ip-reserve in (enabled,enable)"
 DUE = record("10.0.0.1/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
 """Of a pod that went long ago: the first round releases it."""
 
@@ -238,3 +242,110 @@ def test_no_late_reservation_is_written_once_leadership_is_lost() -> None:
         until(lambda: here.checks >= 2)  # the worker of the rounds, and one of the late reservations
         here.end(within=2)
         assert here.writes == []
+
+
+TERMINATING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+
+
+def observed() -> float:
+    return (
+        REGISTRY.get_sample_value("drawbridge_workqueue_adds_total", {"name": "ip_reservation_late"}) or 0.0
+    )
+
+
+@contextmanager
+def waiting_pods(here: World, count: int = 1) -> Iterator[None]:
+    """From when the leader has seen so many pods that must be reserved late."""
+    for number in range(count):
+        here.api.put(PODS, raw_pod(f"redis-{number}", ip=f"10.0.0.{number}", metadata=TERMINATING))
+    before = observed()
+    here.thread.start()
+    until(lambda: observed() >= before + count, 20)
+    yield
+
+
+def test_what_waits_to_be_reserved_late_is_reserved_before_the_leader_stops() -> None:
+    with world(V3) as here, waiting_pods(here, 3):
+        here.end(within=20)
+        assert sorted(each.cidr for each in here.held) == [f"10.0.0.{n}/32" for n in range(3)]
+
+
+def test_what_cannot_be_reserved_does_not_keep_the_leader_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feature, "LAST_WORK", 0.2)
+    with world(V3) as here:
+        here.api.fault = lambda asked: refuses(403, "Forbidden") if asked.method == "POST" else None
+        with waiting_pods(here):
+            here.end(within=20)
+        assert here.held == []
+
+
+def test_nothing_is_worked_off_once_leadership_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(number: int) -> None:
+        raise LeadershipLost("somebody else leads")
+
+    monkeypatch.setattr(feature, "LAST_WORK", 60.0)
+    with world(V3) as here:
+        here.check = lost
+        with waiting_pods(here, feature.LATE_WORKERS + 1):  # each ends a worker, one is left
+            here.end(within=20)
+        assert here.writes == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        pytest.param(f"/apis/{V3}/ipreservations", "ipreservations", id="segments"),
+        pytest.param(NAMESPACES, "namespaces", id="namespaces"),
+        pytest.param(PODS, "pods", id="pods"),
+    ],
+)
+def test_a_kind_that_is_served_no_more_ends_the_leader(
+    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        here.api.fault = lambda asked: refuses(404, "NotFound") if asked.path == path else None
+        here.thread.start()
+        until(lambda: len({asked.path for asked in here.server.watches}) == 2, 20)
+        monkeypatch.setattr(following, "LONGEST_SILENCE", 0.0)
+        until(lambda: here.raised, 20)
+        raised, here.raised = here.raised, None
+        assert isinstance(raised, CannotFollow)
+        assert str(raised).startswith(f"nothing was heard of {kind} for ")
+        assert here.writes == []
+
+
+def test_a_leader_at_work_ends_when_it_cannot_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        monkeypatch.setattr(following, "LONGEST_SILENCE", 0.0)
+        until(lambda: here.raised, 20)
+        raised, here.raised = here.raised, None
+        assert isinstance(raised, CannotFollow)
+
+
+def test_a_quiet_watch_is_opened_anew_several_times_before_it_counts_as_silent() -> None:
+    assert following.LONGEST_SILENCE >= 4 * READ_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("own", "selector"),
+    [
+        pytest.param(
+            "drawbridge", ENABLED + ",kubernetes.io/metadata.name notin (drawbridge)", id="in a cluster"
+        ),
+        pytest.param("", ENABLED, id="elsewhere"),
+    ],
+)
+def test_pods_of_the_namespaces_that_the_webhook_is_registered_for_are_followed(
+    own: str, selector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", own)
+    with world(V3) as here:
+        here.thread.start()
+        until(lambda: len(here.asked_for(NAMESPACES)) >= 2, 20)
+        assert {asked.query["labelSelector"] for asked in here.asked_for(NAMESPACES)} == {selector}

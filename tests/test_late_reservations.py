@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from controllers.ip_reservation.backstop import Departure, decide, is_departure
-from controllers.ip_reservation.late import CATCH_UP, LateReservations
+from controllers.ip_reservation.late import CATCH_UP, LateReservations, held_in
+from controllers.ip_reservation.release import Pods, plan
 from kube.objects import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record
-from tests.fakes import FakeRecorder, FakeReservations, FakeStore
+from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
 
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
@@ -29,6 +31,11 @@ def evicted(minutes_ago: float) -> Pod:
     return pod(status={"phase": "Failed", "conditions": [condition]})
 
 
+def of_a_lost_node() -> Pod:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    return pod(status={"phase": "Failed", "conditions": [condition]})
+
+
 @pytest.mark.parametrize(
     ("departing", "gone", "reason"),
     [
@@ -40,6 +47,7 @@ def evicted(minutes_ago: float) -> Pod:
         pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
         pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
         pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),
+        pytest.param(of_a_lost_node(), True, "seen gone", id="marked failed as its node was lost"),
     ],
 )
 def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
@@ -75,15 +83,17 @@ class World:
 
     def __init__(self, *, owner_is_deleted: bool = False) -> None:
         self.now: datetime = NOW
+        self.clock = FakeClock()
         self.queue = FakeQueue()
         self.reservations = FakeReservations()
         self.cache_lags = False
         self.recorder = FakeRecorder()
+        self.during_reserve: Callable[[], None] = lambda: None
         self.subject = LateReservations(
             self.queue,  # type: ignore[arg-type]
             segments=FakeStore(  # type: ignore[arg-type]
                 lambda: [] if self.cache_lags else self.reservations.objects.values(),
-                uid=lambda segment: (each.uid for each in segment.records),
+                held=held_in,
             ),
             namespaces=FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))]),  # type: ignore[arg-type]
             reservations=self.reservations,  # type: ignore[arg-type]
@@ -92,17 +102,23 @@ class World:
             settings=lambda: SETTINGS,
             recorder=self.recorder,  # type: ignore[arg-type]
             now=lambda: self.now,
+            clock=self.clock,
         )
 
     def reserve(self, records: Any, deadline: float) -> None:
+        self.during_reserve()
         self.reservations.create(f"late-{len(self.reservations.objects)}", records)
 
     def settle(self) -> None:
         """Work off the queue until nothing asks to be looked at again."""
-        while self.queue.keys:
+        for _ in range(1000):
+            if not self.queue.keys:
+                return
             uid = self.queue.keys.pop()
-            while (again := self.subject.reconcile(uid)) is not None:
-                self.now += timedelta(seconds=again)
+            if (again := self.subject.reconcile(uid)) is not None:
+                self.clock.advance(again)
+                self.queue.add(uid)
+        raise AssertionError("it asks to be looked at again and again")
 
 
 class FakeQueue:
@@ -139,10 +155,11 @@ def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server() 
     world.reservations.create("webhook", [record()])
     world.cache_lags = True
 
+    began = world.clock()
     world.subject.observe(pod(), pod(**TERMINATING))
     world.settle()
 
-    assert world.now >= NOW + timedelta(seconds=CATCH_UP)
+    assert world.clock() >= began + CATCH_UP
     assert world.reservations.writes == 1
 
 
@@ -153,7 +170,7 @@ def test_one_list_serves_all_that_waited_for_it() -> None:
     world.reservations.before = lambda verb, name: lists.append(verb) if verb == "list" else None
     for n in range(50):
         world.subject.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
-    world.now += timedelta(seconds=CATCH_UP)
+    world.clock.advance(CATCH_UP)
 
     world.settle()
 
@@ -181,6 +198,131 @@ def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
     world.settle()
 
     assert world.reservations.held == []
+
+
+@pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []}])
+def test_a_pod_is_judged_as_it_was_when_it_began_to_go(end: dict[str, Any]) -> None:
+    world = World()
+    world.subject.observe(pod(), pod(**TERMINATING))
+    world.subject.observe(pod(**TERMINATING), pod(**TERMINATING, status=end))
+    world.subject.observe(pod(**TERMINATING, status=end), None)
+    world.settle()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_the_wait_is_for_the_first_sight_of_a_pod_and_not_for_its_last() -> None:
+    world = World()
+    world.subject.observe(pod(), pod(**TERMINATING))
+    world.clock.advance(CATCH_UP)
+    world.subject.observe(pod(**TERMINATING), None)
+    began = world.clock()
+    world.settle()
+
+    assert (world.clock(), world.reservations.held) == (began, ["10.0.0.1/32"])
+
+
+def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
+    world = World()
+    world.cache_lags = True
+    world.during_reserve = lambda: world.subject.observe(pod(**TERMINATING), None)
+    world.subject.observe(pod(), pod(**TERMINATING))
+    world.settle()
+
+    assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
+
+
+def test_an_eviction_by_the_kubelet_is_waited_for_by_nobody() -> None:
+    world = World()
+    began = world.clock()
+    world.subject.observe(pod(), pod(**EVICTED))
+    world.settle()
+
+    assert (world.clock(), world.reservations.held) == (began, ["10.0.0.1/32"])
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
+def test_the_deletion_of_an_evicted_pod_may_have_passed_admission(gone: bool) -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    world.cache_lags = True
+    began = world.clock()
+    world.subject.observe(pod(**EVICTED), None if gone else pod(**EVICTED | TERMINATING))
+    world.settle()
+
+    assert world.clock() == began + CATCH_UP
+    assert world.reservations.writes == 1
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["back", "ahead"])
+def test_a_clock_that_jumps_makes_no_pod_wait_longer(hours: int) -> None:
+    world = World()
+    world.subject.observe(pod(), pod(**TERMINATING))
+    began = world.clock()
+    world.now += timedelta(hours=hours)
+    world.settle()
+
+    assert world.clock() == began + CATCH_UP
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ended"), [(39, ago(minutes=39)), (-5, NOW)], ids=["past", "by a clock that is ahead"]
+)
+def test_the_hold_of_an_evicted_pod_counts_from_its_eviction(minutes: float, ended: datetime) -> None:
+    world = World()
+    world.subject.observe(None, evicted(minutes))
+    world.settle()
+
+    ((held,),) = (segment.records for segment in world.reservations.list())
+    assert (held.at, held.ended) == (NOW, ended)
+
+
+def test_a_pod_that_its_kubelet_rejects_is_reserved_by_the_address_it_had() -> None:
+    world = World()
+    world.subject.observe(pod(), pod(ip="", **EVICTED))
+    world.settle()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_what_was_released_by_count_does_not_push_out_others_under_a_new_leader() -> None:
+    world = World()
+    world.reservations.create(
+        "webhook", [record("10.0.0.2/32", uid="b", at=ago(minutes=5), ended=ago(minutes=5))]
+    )
+    world.subject.observe(None, evicted(39))
+    world.settle()
+
+    changes = plan(
+        world.reservations.list(),
+        Pods({}, {}),
+        IPReservationSettings.model_validate({"ipReserveMaxCount": 1}),
+        NOW,
+    )
+
+    assert [each.cidr for change in changes for each, _ in change.released] == ["10.0.0.1/32"]
+
+
+def test_a_pod_whose_address_has_changed_since_it_was_recorded_is_reserved_anew() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+
+    world.subject.observe(pod(ip="10.0.0.7"), pod(ip="10.0.0.7", **TERMINATING))
+    world.settle()
+
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.7/32"]
+
+
+def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    both = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+
+    world.subject.observe(pod(status=both), pod(status=both, **TERMINATING))
+    world.settle()
+
+    assert world.reservations.held == ["10.0.0.1/32", "fd00::1/128"]
 
 
 def test_pods_of_other_namespaces_are_of_no_concern() -> None:

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.segment import IPReservation
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.rounds import Rounds
-from kube.errors import Forbidden
+from kube.errors import Forbidden, Unreachable
 from kube.objects import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record, segment
-from tests.fakes import FakeCluster, FakeRecorder, FakeReservations, FakeStore
+from tests.fakes import FakeClock, FakeCluster, FakeRecorder, FakeReservations, FakeStore
+
+
+class Cluster(FakeCluster):
+    """Answers with *fault* while there is one."""
+
+    fault: Exception | None = None
+
+    def pod(self, namespace: str, name: str, *, deadline: float = 0.0) -> Pod:
+        if self.fault:
+            raise self.fault
+        return super().pod(namespace, name)
 
 
 class World:
-    def __init__(self, *segments: IPReservation, pods: list[Pod] | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        *segments: IPReservation,
+        pods: list[Pod] | None = None,
+        reservations: FakeReservations | None = None,
+        **settings: object,
+    ) -> None:
         self.now: datetime = NOW
-        self.reservations = FakeReservations()
+        self.clock = FakeClock()
+        self.reservations = reservations or FakeReservations()
         for each in segments:
             self.reservations.put(each)
         self.cached = list(pods or [])
-        self.cluster = FakeCluster(self.cached)
+        self.cluster = Cluster(self.cached)
         self.recorder = FakeRecorder()
         self.settings = IPReservationSettings.model_validate(
             {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
@@ -37,11 +58,19 @@ class World:
             settings=lambda: self.settings,
             recorder=self.recorder,  # type: ignore[arg-type]
             now=lambda: self.now,
+            clock=self.clock,
         )
 
     def twice(self) -> None:
         assert self.rounds.reconcile("") == self.settings.ip_release_period
         self.rounds.reconcile("")
+
+    def wait(self, **delta: float) -> None:
+        """A round now and, when the time has passed on both clocks, two more."""
+        self.rounds.reconcile("")
+        self.now += timedelta(**delta)
+        self.clock.advance(timedelta(**delta).total_seconds())
+        self.twice()
 
 
 def test_the_hold_counts_from_the_end_of_the_pod_and_survives_a_new_leader() -> None:
@@ -89,30 +118,81 @@ def test_foreign_reservations_are_never_touched() -> None:
 
 
 def test_a_pod_that_lives_on_gets_its_address_back_and_an_event() -> None:
-    world = World(segment(record(at=ago(minutes=3))), pods=[pod()])
+    world = World(segment(record()), pods=[pod()])
 
-    world.twice()
+    world.wait(minutes=2)
 
     assert world.reservations.held == []
     assert world.recorder.reasons == ["IPGivenBack"]
 
 
+def test_a_new_leader_waits_anew_before_it_gives_back() -> None:
+    world = World(segment(record(at=ago(hours=1))), pods=[pod()])
+
+    world.wait(minutes=1)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_an_address_that_is_asked_for_again_and_again_is_not_given_back() -> None:
+    world = World(segment(record()), pods=[pod()])
+    for minutes in range(5):
+        world.reservations.put(segment(record(asked=ago(minutes=-minutes))))
+        world.wait(minutes=1)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:
+    world = World(segment(record()), pods=[pod()])
+    world.twice()
+    world.now += timedelta(hours=1)
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
 def test_a_stale_cache_gives_nothing_back() -> None:
-    world = World(segment(record(at=ago(minutes=3))), pods=[pod()])
+    world = World(segment(record()), pods=[pod()])
     world.cluster.pods.clear()
 
-    world.twice()
+    world.wait(minutes=3)
 
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_a_new_pod_of_the_same_name_is_not_the_one_that_went() -> None:
-    world = World(segment(record(at=ago(minutes=3))), pods=[pod()])
+    world = World(segment(record()), pods=[pod()])
     world.cluster.pods = {("redis", "redis-0"): pod(metadata={"uid": "another"})}
 
-    world.twice()
+    world.wait(minutes=3)
 
     assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_release() -> None:
+    due = record("10.0.0.2/32", pod="redis-1", uid="gone", ended=ago(minutes=39))
+    world = World(segment(record(), due), pods=[pod()])
+    world.cluster.fault = Unreachable("no answer")
+
+    world.wait(minutes=3)
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.cluster.fault = None
+    world.twice()
+    assert world.reservations.held == []
+
+
+def test_a_segment_that_may_still_be_appended_to_is_emptied_once_and_deleted_later() -> None:
+    due = segment(record(ended=ago(hours=1)))
+    world = World(replace(due, metadata=replace(due.metadata, creation_timestamp=ago(minutes=1))))
+
+    world.twice()
+    assert (world.reservations.held, len(world.reservations.objects)) == ([], 1)
+    assert world.reservations.writes == 1
+
+    world.wait(minutes=11)
+    assert world.reservations.objects == {}
 
 
 def test_what_a_replica_appends_meanwhile_is_not_lost() -> None:
@@ -134,14 +214,16 @@ def test_addresses_over_the_count_are_released_with_an_event() -> None:
         record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
     ]
     before = REGISTRY.get_sample_value("ip_reserve_evictions_count") or 0
-    world = World(segment(*held), ipReserveMaxCount=3)
+    in_use = record("10.0.0.9/32", uid="uid-redis-0")
+    world = World(segment(*held, in_use), pods=[pod(ip="10.0.0.9")], ipReserveMaxCount=3)
 
     world.twice()
 
-    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"]
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "10.0.0.9/32"]
     assert world.recorder.reasons == ["IPReleasedEarly"]
     assert REGISTRY.get_sample_value("ip_reserve_evictions_count") == before + 2
     assert REGISTRY.get_sample_value("ip_reserve_count") == 3
+    assert REGISTRY.get_sample_value("drawbridge_reserved_addresses_in_use") == 1
     assert REGISTRY.get_sample_value("ip_reserve_count_max") == 3
 
 
@@ -171,3 +253,82 @@ def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_releas
     world.twice()
 
     assert world.reservations.held == ["10.0.0.1/32"]
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing in it catches."""
+
+
+class Mortal(FakeReservations):
+    """Kills whoever makes the write number *last*, before or after it is done, and notes what it released."""
+
+    def __init__(self, last: int, *, after: bool) -> None:
+        super().__init__()
+        self.left, self.after = last, after
+        self.gone: list[str] = []
+
+    def write(
+        self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
+    ) -> IPReservation:
+        with self._dying():
+            return super().write(segment, records)
+
+    def delete(self, segment: IPReservation) -> None:
+        with self._dying():
+            super().delete(segment)
+
+    @contextmanager
+    def _dying(self) -> Iterator[None]:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Killed
+        before = self.held
+        yield
+        self.gone += [cidr for cidr in before if cidr not in self.held]
+        if self.left == 0:
+            raise Killed
+
+
+def address(number: int, minutes: float | None) -> Record:
+    """Of a pod of its own that ended so many minutes ago, or was not yet seen gone."""
+    ended = None if minutes is None else ago(minutes=minutes)
+    return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("last", range(1, 5))
+def test_a_leader_killed_at_any_write_of_a_round_leaves_it_to_the_next_which_releases_the_rest(
+    last: int, after: bool
+) -> None:
+    segments = [
+        segment(address(1, 50), address(2, 30), name="a"),  # due; beyond the count
+        segment(address(3, 50), name="b"),  # due
+        segment(address(4, 20), address(5, None), name="c"),  # beyond the count; to be noted
+        segment(address(6, 10), name="d"),  # to be kept
+        segment(address(7, 50), address(8, None), name="e"),  # due; to be noted
+    ]
+    reservations = Mortal(last, after=after)
+    killed = World(*segments, reservations=reservations, ipReserveMaxCount=3)
+    with pytest.raises(Killed):
+        killed.twice()
+
+    following = World(reservations=reservations, ipReserveMaxCount=3)
+    following.twice()
+
+    assert reservations.held == [f"10.0.0.{n}/32" for n in (5, 6, 8)]
+    assert sorted(reservations.gone) == [f"10.0.0.{n}/32" for n in (1, 2, 3, 4, 7)]
+
+
+def test_what_a_killed_leader_did_not_note_is_held_for_its_whole_time_by_the_next() -> None:
+    reservations = Mortal(1, after=False)
+    killed = World(segment(address(1, None)), reservations=reservations)
+    with pytest.raises(Killed):
+        killed.twice()
+
+    following = World(reservations=reservations)
+    following.now += timedelta(minutes=5)
+    following.wait(minutes=39)
+    assert (reservations.held, reservations.gone) == (["10.0.0.1/32"], [])
+
+    following.wait(minutes=1)
+    assert (reservations.held, reservations.gone) == ([], ["10.0.0.1/32"])

@@ -69,6 +69,23 @@ def test_a_delayed_key_comes_when_its_time_has_come_and_the_sooner_promise_count
     assert waiting(queue) == []
 
 
+def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    idle = [queue.idle]
+    queue.add_after("a", 1.0)
+    idle.append(queue.idle)
+    clock.advance(1.0)
+    queue.get(timeout=0)
+    idle.append(queue.idle)
+    queue.add("a")
+    queue.done("a")
+    idle.append(queue.idle)
+    queue.get(timeout=0)
+    queue.done("a")
+    assert [*idle, queue.idle] == [True, False, False, False, True]
+
+
 def test_retries_double_their_pause_until_the_key_is_forgotten() -> None:
     queue = queue_at(FakeClock())
     before = sample("retries_total")

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+
+from msgspec.structs import replace
 
 from calico.segment import Record
 from kube.objects import Pod
 from settings import IPReservationSettings
 from webhook.ip_reservation import (
-    KUBELET_EVICTED,
-    evicted_at,
+    disrupted,
     kubelet_evicted,
     records_of,
+    records_of_evicted,
     unselected,
 )
 
@@ -28,15 +30,34 @@ GONE = "seen gone"
 
 @dataclass(frozen=True)
 class Departure:
-    """A pod as it was last seen, going or *gone*, at *seen*."""
+    """A pod as it was first seen going, and whether it is *gone* by now.
+
+    *seen* is when, for the record; *since* the same on the monotonic clock, for waiting.
+    """
 
     pod: Pod
     gone: bool
     seen: datetime
+    since: float = 0.0
 
 
 def is_departure(pod: Pod, *, gone: bool) -> bool:
     return bool(pod.status.addresses) and (gone or pod.terminating or kubelet_evicted(pod))
+
+
+def with_addresses(pod: Pod, before: Pod | None) -> Pod:
+    """*pod* with those that it had *before*: a kubelet that rejects a pod which ran writes a status without any."""
+    if before is None or pod.status.addresses:
+        return pod
+    return replace(
+        pod, status=replace(pod.status, pod_ips=before.status.pod_ips, pod_ip=before.status.pod_ip)
+    )
+
+
+def passes_admission(departure: Departure) -> bool:
+    """Whether the pod may be on its way through admission, and its record on its way to us."""
+    pod = departure.pod
+    return departure.gone or pod.terminating or not kubelet_evicted(pod)
 
 
 def decide(
@@ -48,17 +69,9 @@ def decide(
     pod = departure.pod
     if skipped := unselected(pod, namespace_annotations, settings):
         return skipped
-    if kubelet_evicted(pod) and departure.seen - evicted_at(pod, departure.seen) >= timedelta(
-        seconds=settings.ip_reserve_time
-    ):
-        return "evicted so long ago that the hold is over"
+    if kubelet_evicted(pod):
+        return records_of_evicted(pod, settings, departure.seen)
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
-    if pod.finished and not pod.terminating and not kubelet_evicted(pod):
+    if pod.finished and not pod.terminating and not disrupted(pod):
         return f"phase {pod.status.phase}"
-    return records_of(pod, reason=_reason(departure), at=departure.seen, late=True)
-
-
-def _reason(departure: Departure) -> str:
-    if kubelet_evicted(departure.pod):
-        return KUBELET_EVICTED
-    return GONE if departure.gone else TERMINATING
+    return records_of(pod, reason=GONE if departure.gone else TERMINATING, at=departure.seen, late=True)

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
 
 from calico.errors import NotServed
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import IPReservation, Limits
+from calico.segment import Limits
+from controllers.ip_reservation.following import PODS, Copies, followed
 from controllers.ip_reservation.late import LateReservations
 from controllers.ip_reservation.rounds import Rounds
 from controllers.owners import Owners
 from controllers.runtime import Reconcile, WorkQueue, run_workers
 from kube.backoff import Backoff
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import KubeError
 from kube.events import Recorder
-from kube.objects import Namespace, Pod
-from kube.reflector import Reflector
-from kube.store import Object
+from kube.lease import LeadershipLost
+from kube.objects import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES
-
-PODS = Resource("", "v1", "pods")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-SELECTED = f"{NAMESPACE_LABEL} in ({','.join(NAMESPACE_LABEL_VALUES)})"
 
 PAUSES = Backoff(base=0.1, cap=15.0)
 """What failed, be it a round, a late reservation or the look for Calico, is tried again soon: addresses wait for it."""
 LATE_WORKERS = 8
 """They wait for the ledger together, so that their reservations share its writes."""
 
-T = TypeVar("T", bound=Object)
+LAST_WORK = 5.0
+"""Seconds that late reservations are given when the leader is told to stop."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,45 +46,83 @@ def lead(
     stop: threading.Event,
     check: Callable[[], None],
 ) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more."""
+    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    CannotFollow when decisions would rest on copies that are too old.
+    """
     reservations = Reservations(client, settings().calico_api_version, before_write=check)
     if not _wait_until_served(reservations, stop):
         return
+    with followed(client, reservations.resource(), stop) as copies:
+        if not stop.is_set():
+            _work(Tools(client, settings, recorder, reservations, copies), stop, check)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the workers work with."""
+
+    client: Client
+    settings: Callable[[], IPReservationSettings]
+    recorder: Recorder
+    reservations: Reservations
+    copies: Copies
+
+    def rounds(self) -> Rounds:
+        return Rounds(
+            self.copies.segments,
+            self.copies.pods,
+            self.reservations,
+            read_pod=lambda namespace, name: self.client.get(PODS, name, namespace, type=Pod),
+            settings=self.settings,
+            recorder=self.recorder,
+        )
+
+    def late(self, queue: WorkQueue) -> LateReservations:
+        return LateReservations(
+            queue,
+            segments=self.copies.segments,
+            namespaces=self.copies.namespaces,
+            reservations=self.reservations,
+            ledger=self.ledger(),
+            owner_is_deleted=Owners(self.client).is_deleted,
+            settings=self.settings,
+            recorder=self.recorder,
+        )
+
+    def ledger(self) -> Ledger:
+        return Ledger(
+            self.reservations,
+            os.environ.get("POD_NAME", "controllers"),
+            limits=lambda: Limits(self.settings().segment_max_entries),
+            max_age=lambda: self.settings().segment_max_age,
+        )
+
+
+def _work(tools: Tools, stop: threading.Event, check: Callable[[], None]) -> None:
+    late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
+    round_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
+    late, rounds = tools.late(late_queue), tools.rounds()
     with (
-        _following(Reflector(client, reservations.resource(), IPReservation), stop) as segments,
-        _following(Reflector(client, NAMESPACES, Namespace, label_selector=SELECTED), stop) as namespaces,
-        _following(Reflector(client, PODS, Pod), stop) as pods,
-        ExitStack() as workers,
+        _working(late_queue, late.reconcile, LATE_WORKERS, check),
+        _working(round_queue, rounds.reconcile, 1, check),
     ):
-        if stop.is_set():
-            return
-        segments.add_index("uid", _uids_of_segment)
-        pods.add_index("uid", _uid_of_pod)
-        rounds = Rounds(
-            segments, pods, reservations, read_pod=_pod_reader(client), settings=settings, recorder=recorder
-        )
-        late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
-        late = LateReservations(
-            late_queue,
-            segments=segments,
-            namespaces=namespaces,
-            reservations=reservations,
-            ledger=Ledger(
-                reservations,
-                os.environ.get("POD_NAME", "controllers"),
-                limits=lambda: Limits(settings().segment_max_entries),
-                max_age=lambda: settings().segment_max_age,
-            ),
-            owner_is_deleted=Owners(client).is_deleted,
-            settings=settings,
-            recorder=recorder,
-        )
-        round_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
-        workers.enter_context(_working(late_queue, late.reconcile, LATE_WORKERS, check))
-        workers.enter_context(_working(round_queue, rounds.reconcile, 1, check))
-        pods.on_change(late.observe)
+        tools.copies.pods.on_change(late.observe)
         round_queue.add("round")
-        stop.wait()
+        while not stop.wait(1.0):
+            tools.copies.check()
+        _work_off(late_queue, check)
+
+
+def _work_off(queue: WorkQueue, check: Callable[[], None]) -> None:
+    """Let what waits be done, while we lead: of a pod that is gone by now, the next leader never hears."""
+    deadline = time.monotonic() + LAST_WORK
+    try:
+        while not queue.idle and time.monotonic() < deadline:
+            check()
+            time.sleep(0.05)
+    except LeadershipLost:
+        log.warning("addresses that wait to be reserved late are left")
 
 
 def _wait_until_served(reservations: Reservations, stop: threading.Event) -> bool:
@@ -105,18 +140,6 @@ def _wait_until_served(reservations: Reservations, stop: threading.Event) -> boo
 
 
 @contextmanager
-def _following(reflector: Reflector[T], stop: threading.Event) -> Iterator[Reflector[T]]:
-    """*reflector*, complete."""
-    reflector.start()
-    try:
-        while not reflector.wait_synced(0.5) and not stop.is_set():
-            pass
-        yield reflector
-    finally:
-        reflector.stop()
-
-
-@contextmanager
 def _working(
     queue: WorkQueue, reconcile: Reconcile, workers: int, check: Callable[[], None]
 ) -> Iterator[None]:
@@ -127,15 +150,3 @@ def _working(
         queue.shut_down()
         for thread in threads:
             thread.join()
-
-
-def _pod_reader(client: Client) -> Callable[[str, str], Pod]:
-    return lambda namespace, name: client.get(PODS, name, namespace, type=Pod)
-
-
-def _uids_of_segment(segment: IPReservation) -> Iterable[str]:
-    return {record.uid for record in segment.records} if segment.ours else ()
-
-
-def _uid_of_pod(pod: Pod) -> Iterable[str]:
-    return (pod.metadata.uid,)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import structlog
 from prometheus_client import Counter
@@ -12,7 +15,13 @@ from prometheus_client import Counter
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.backstop import Departure, decide, is_departure
+from controllers.ip_reservation.backstop import (
+    Departure,
+    decide,
+    is_departure,
+    passes_admission,
+    with_addresses,
+)
 from controllers.runtime import WorkQueue
 from kube.events import Recorder, Regarding
 from kube.objects import Namespace, OwnerReference, Pod
@@ -28,9 +37,21 @@ LATE = Counter(
 
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
-DEADLINE = 30.0
+DEADLINE = 8.0
+"""Seconds for one reservation; a leader that is told to stop waits for those that have begun."""
+
+Held = str
+"""An address with the pod for which it is held."""
 
 log = structlog.get_logger(__name__)
+
+
+def held_by(record: Record) -> Held:
+    return f"{record.cidr} {record.uid}"
+
+
+def held_in(segment: IPReservation) -> Iterable[Held]:
+    return map(held_by, segment.records) if segment.ours else ()
 
 
 class LateReservations:
@@ -48,24 +69,34 @@ class LateReservations:
         settings: Callable[[], IPReservationSettings],
         recorder: Recorder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue, self._segments, self._namespaces = queue, segments, namespaces
         self._reservations, self._ledger, self._owner_is_deleted = reservations, ledger, owner_is_deleted
-        self._settings, self._recorder, self._now = settings, recorder, now
+        self._settings, self._recorder, self._now, self._clock = settings, recorder, now, clock
+        self._changing = threading.Lock()
         self._departures: dict[str, Departure] = {}
         self._evicted: set[str] = set()
-        self._listed: tuple[datetime, frozenset[str]] = (datetime.min.replace(tzinfo=UTC), frozenset())
+        self._listed: tuple[float, frozenset[Held]] = (-math.inf, frozenset())
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
         pod, gone = new or old, new is None
         if pod is None or self._namespaces.get(pod.metadata.namespace) is None:
             return
+        with self._changing:
+            if pod.metadata.uid not in self._evicted:
+                self._note(with_addresses(pod, old), gone)
+            elif gone:
+                self._evicted.discard(pod.metadata.uid)
+
+    def _note(self, pod: Pod, gone: bool) -> None:
+        """As it was when it began to go, it is judged: at its end it may have finished, and have no address."""
         uid = pod.metadata.uid
-        if uid in self._evicted:
-            if gone:
-                self._evicted.discard(uid)
-        elif is_departure(pod, gone=gone):
-            self._departures[uid] = Departure(pod, gone, self._now())
+        first = self._departures.get(uid)
+        if first is None and is_departure(pod, gone=gone):
+            first = Departure(pod, gone, self._now(), self._clock())
+        if first is not None:
+            self._departures[uid] = replace(first, gone=gone)
             self._queue.add(uid)
 
     def reconcile(self, uid: str) -> float | None:
@@ -73,42 +104,46 @@ class LateReservations:
         if departure is None:
             return None
         records = decide(departure, self._annotations(departure.pod), self._settings())
-        if not isinstance(records, str) and not self._is_recorded(uid):
-            if self._now() - departure.seen < timedelta(seconds=CATCH_UP):
-                return CATCH_UP
-            self._reserve(departure, records)
-        self._finish(uid, departure)
+        missing = (
+            [] if isinstance(records, str) else [each for each in records if not self._is_recorded(each)]
+        )
+        if missing:
+            waited = self._clock() - departure.since
+            if passes_admission(departure) and waited < CATCH_UP:
+                return CATCH_UP - waited
+            self._reserve(departure, missing)
+        self._finish(uid)
         return None
 
     def _reserve(self, departure: Departure, records: Sequence[Record]) -> None:
-        if departure.pod.metadata.uid in self._uids_listed_since(departure.seen):
-            return
-        if not self._goes_with_owner(departure.pod):
-            self._ledger.reserve(records, time.monotonic() + DEADLINE)
-            self._tell(departure, records[0].reason)
+        held = self._held_since(departure.since)
+        missing = [record for record in records if held_by(record) not in held]
+        if missing and not self._goes_with_owner(departure.pod):
+            self._ledger.reserve(missing, self._clock() + DEADLINE)
+            self._tell(departure, missing[0].reason)
 
-    def _finish(self, uid: str, departure: Departure) -> None:
-        if kubelet_evicted(departure.pod) and not departure.gone:
-            self._evicted.add(uid)
-        if self._departures.get(uid) is departure:
-            del self._departures[uid]
+    def _finish(self, uid: str) -> None:
+        with self._changing:
+            departure = self._departures.pop(uid)
+            if kubelet_evicted(departure.pod) and not departure.gone:
+                self._evicted.add(uid)
 
-    def _is_recorded(self, uid: str) -> bool:
-        return bool(self._segments.by_index("uid", uid))
+    def _is_recorded(self, record: Record) -> bool:
+        return bool(self._segments.by_index("held", held_by(record)))
 
     def _annotations(self, pod: Pod) -> dict[str, str]:
         namespace = self._namespaces.get(pod.metadata.namespace)
         return namespace.metadata.annotations if namespace else {}
 
-    def _uids_listed_since(self, moment: datetime) -> frozenset[str]:
-        """Pods with a record, by the API server's word: one list serves all who began to wait before it."""
-        listed_at, uids = self._listed
+    def _held_since(self, moment: float) -> frozenset[Held]:
+        """By the API server's word: one list serves all who began to wait before it."""
+        listed_at, held = self._listed
         if listed_at <= moment:
-            listed_at = self._now()
+            listed_at = self._clock()
             segments = self._reservations.list()
-            uids = frozenset(record.uid for each in segments if each.ours for record in each.records)
-            self._listed = (listed_at, uids)
-        return uids
+            held = frozenset(key for segment in segments for key in held_in(segment))
+            self._listed = (listed_at, held)
+        return held
 
     def _goes_with_owner(self, pod: Pod) -> bool:
         owner = pod.metadata.controller

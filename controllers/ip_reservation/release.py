@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 
 from msgspec.structs import replace
@@ -17,6 +17,12 @@ from msgspec.structs import replace
 from calico.segment import IPReservation, Record
 from kube.objects import Pod
 from settings import IPReservationSettings
+
+SEALING = 60.0
+"""Seconds beyond segmentMaxAge in which a segment's last write may be under way, and two clocks differ."""
+
+Asking = tuple[str, str, datetime]
+"""One admitted deletion as a record tells it: address, pod uid, and when by the webhook server's clock."""
 
 
 class Life(Enum):
@@ -37,33 +43,59 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """*segment* is to hold *kept* from now on; nothing kept means that it is deleted."""
+    """*segment* is to hold *kept* from now on, or to be deleted."""
 
     segment: IPReservation
     kept: tuple[Record, ...]
     released: tuple[tuple[Record, Cause], ...]
+    delete: bool
+
+
+@dataclass(frozen=True)
+class Pods:
+    """What is known of the records' pods.
+
+    *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each asking for
+    a pod that runs.
+    """
+
+    lives: Mapping[str, Life]
+    waits: Mapping[Asking, float]
+
+    def life_of(self, record: Record) -> Life:
+        return self.lives.get(record.uid, Life.GONE)
 
 
 def plan(
-    segments: Iterable[IPReservation],
-    lives: Mapping[str, Life],
-    settings: IPReservationSettings,
-    now: datetime,
+    segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> list[Change]:
-    """The segments to rewrite; *lives* by pod uid, where absent means gone."""
+    """The segments to rewrite or to delete."""
     noted = [
-        (segment, [note_end(record, lives.get(record.uid, Life.GONE), now) for record in segment.records])
+        (segment, [note_end(record, pods.life_of(record), now) for record in segment.records])
         for segment in segments
     ]
-    causes = _causes([record for _, records in noted for record in records], lives, settings, now)
-    changes = [_change(segment, records, causes) for segment, records in noted]
+    causes = _causes([record for _, records in noted for record in records], pods, settings, now)
+    changes = [
+        _change(segment, records, causes, sealed=is_sealed(segment, settings, now))
+        for segment, records in noted
+    ]
     return [change for change in changes if _is_needed(change)]
+
+
+def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
+    """Whether its writer appends to it no more.
+
+    Only then may it be deleted: Calico's API server guards no deletion by its resourceVersion, so an address
+    that is appended at that moment would go with it.
+    """
+    created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
+    return now - created > timedelta(seconds=settings.segment_max_age + SEALING)
 
 
 def _is_needed(change: Change) -> bool:
     """A write also heals an entry that a hand broke: Calico would give no pod an address."""
     segment = change.segment
-    return change.kept != segment.records or not change.kept or bool(segment.malformed)
+    return change.delete or change.kept != segment.records or bool(segment.malformed)
 
 
 def note_end(record: Record, life: Life, now: datetime) -> Record:
@@ -75,28 +107,28 @@ def note_end(record: Record, life: Life, now: datetime) -> Record:
     return replace(record, ended=min(record.ended, now))
 
 
-def may_be_given_back(record: Record, life: Life, settings: IPReservationSettings, now: datetime) -> bool:
+def asking_of(record: Record) -> Asking:
+    return record.cidr, record.uid, record.last_asked
+
+
+def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
     """Whether the deletion that the address was reserved for must have been refused by somebody else."""
-    waited = now - record.last_asked
-    return life is Life.RUNNING and waited >= timedelta(seconds=settings.give_back_after)
+    waited = pods.waits.get(asking_of(record), 0.0)
+    return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
 
 
 def _causes(
-    records: Sequence[Record], lives: Mapping[str, Life], settings: IPReservationSettings, now: datetime
+    records: Sequence[Record], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> dict[Record, Cause]:
-    causes = {record: cause for record in records if (cause := _own_cause(record, lives, settings, now))}
+    causes = {record: cause for record in records if (cause := _own_cause(record, pods, settings, now))}
     held = [record for record in records if record.ended and record not in causes]
     return causes | dict.fromkeys(_beyond(held, settings.ip_reserve_max_count), Cause.COUNT)
 
 
-def _own_cause(
-    record: Record, lives: Mapping[str, Life], settings: IPReservationSettings, now: datetime
-) -> Cause | None:
+def _own_cause(record: Record, pods: Pods, settings: IPReservationSettings, now: datetime) -> Cause | None:
     if record.ended and now - record.ended >= timedelta(seconds=settings.ip_reserve_time):
         return Cause.AGE
-    if may_be_given_back(record, lives.get(record.uid, Life.GONE), settings, now):
-        return Cause.GIVEN_BACK
-    return None
+    return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 
 
 def _beyond(held: Sequence[Record], count: int) -> list[Record]:
@@ -111,12 +143,12 @@ def _began(record: Record) -> tuple[datetime, datetime]:
     return record.ended or record.at, record.at
 
 
-def _change(segment: IPReservation, records: Sequence[Record], causes: Mapping[Record, Cause]) -> Change:
-    return Change(
-        segment,
-        kept=tuple(record for record in records if record not in causes),
-        released=tuple((record, causes[record]) for record in records if record in causes),
-    )
+def _change(
+    segment: IPReservation, records: Sequence[Record], causes: Mapping[Record, Cause], *, sealed: bool
+) -> Change:
+    kept = tuple(record for record in records if record not in causes)
+    released = tuple((record, causes[record]) for record in records if record in causes)
+    return Change(segment, kept, released, delete=sealed and not kept)
 
 
 def life_of(pod: Pod | None) -> Life:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import structlog
@@ -11,20 +12,31 @@ from prometheus_client import Counter, Gauge
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.release import Cause, Change, Life, life_of, may_be_given_back, plan
+from controllers.ip_reservation.release import (
+    Asking,
+    Cause,
+    Change,
+    Life,
+    Pods,
+    asking_of,
+    life_of,
+    may_be_given_back,
+    plan,
+)
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
 from kube.objects import Pod
 from kube.reflector import Reflector
 from settings import IPReservationSettings
 
-HELD = Gauge("ip_reserve_count", "Addresses held in reservations of ours.")
+HELD = Gauge("ip_reserve_count", "Addresses of gone pods that are held: what ipReserveMaxCount limits.")
 HELD_MAX = Gauge("ip_reserve_count_max", "ipReserveMaxCount: how many addresses of gone pods may be held.")
 # A gauge that only grows: the original's name has no _total, which a counter would get.
 EVICTED = Gauge(
     "ip_reserve_evictions_count", "Addresses released early because more than ipReserveMaxCount were held."
 )
 RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
+IN_USE = Gauge("drawbridge_reserved_addresses_in_use", "Addresses reserved that their pods still have.")
 SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 
@@ -49,9 +61,12 @@ class Rounds:
         settings: Callable[[], IPReservationSettings],
         recorder: Recorder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._segments, self._pods, self._reservations = segments, pods, reservations
-        self._read_pod, self._settings, self._recorder, self._now = read_pod, settings, recorder, now
+        self._read_pod, self._settings, self._recorder = read_pod, settings, recorder
+        self._now, self._clock = now, clock
+        self._first_seen: dict[Asking, float] = {}
 
     def reconcile(self, _key: str) -> float:
         """One round; none while the copy of the pods may be older than their ends."""
@@ -61,38 +76,45 @@ class Rounds:
             return settings.ip_release_period
         everything = self._segments.list()
         ours = [segment for segment in everything if segment.ours]
-        lives = self._lives([record for segment in ours for record in segment.records], settings, now)
-        for change in plan(ours, lives, settings, now):
+        pods = self._known([record for segment in ours for record in segment.records], settings)
+        for change in plan(ours, pods, settings, now):
             self._apply(change)
         self._report(ours, settings)
         self._report_malformed(everything)
         return settings.ip_release_period
 
-    def _lives(
-        self, records: Iterable[Record], settings: IPReservationSettings, now: datetime
-    ) -> dict[str, Life]:
-        lives = {}
-        for record in records:
-            life = life_of(next(iter(self._pods.by_index("uid", record.uid)), None))
-            # Giving back is the one decision that a stale cache could turn into a lost address.
-            lives[record.uid] = (
-                self._life_now(record) if may_be_given_back(record, life, settings, now) else life
-            )
-        return lives
+    def _known(self, records: Sequence[Record], settings: IPReservationSettings) -> Pods:
+        lives = {record.uid: self._life(record) for record in records}
+        pods = Pods(lives, self._waits(records, lives))
+        # Giving back is the one decision that a stale cache could turn into a lost address.
+        doubted = [record for record in records if may_be_given_back(record, pods, settings)]
+        return Pods(lives | {record.uid: self._life_now(record) for record in doubted}, pods.waits)
+
+    def _life(self, record: Record) -> Life:
+        return life_of(next(iter(self._pods.by_index("uid", record.uid)), None))
+
+    def _waits(self, records: Sequence[Record], lives: Mapping[str, Life]) -> dict[Asking, float]:
+        now = self._clock()
+        askings = {asking_of(record) for record in records if lives[record.uid] is Life.RUNNING}
+        self._first_seen = {asking: self._first_seen.get(asking, now) for asking in askings}
+        return {asking: now - since for asking, since in self._first_seen.items()}
 
     def _life_now(self, record: Record) -> Life:
         try:
             pod = self._read_pod(record.namespace, record.pod)
         except NotFound:
             return Life.GONE
+        except KubeError as error:
+            log.warning("a pod was not read", pod=f"{record.namespace}/{record.pod}", error=str(error))
+            return Life.TERMINATING  # for all we know: its address stays reserved
         return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
 
     def _apply(self, change: Change) -> None:
         try:
-            if change.kept:
-                self._reservations.write(change.segment, change.kept, timeout=5.0)
-            else:
+            if change.delete:
                 self._reservations.delete(change.segment)
+            else:
+                self._reservations.write(change.segment, change.kept, timeout=5.0)
         except (Conflict, NotFound):
             return  # somebody wrote meanwhile: the next round sees it
         except KubeError as error:
@@ -123,7 +145,10 @@ class Rounds:
             )
 
     def _report(self, ours: Sequence[IPReservation], settings: IPReservationSettings) -> None:
-        HELD.set(len({record.cidr for segment in ours for record in segment.records}))
+        records = [record for segment in ours for record in segment.records]
+        held = {record.cidr for record in records if record.ended}
+        HELD.set(len(held))
+        IN_USE.set(len({record.cidr for record in records} - held))
         HELD_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
 

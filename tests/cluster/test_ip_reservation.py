@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -15,85 +13,11 @@ from typing import Any
 import pytest
 
 from kube.errors import NotFound
-from lab import binaries, install
+from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.witness import witness
 from tests.cluster.workloads import GROUPS, records
-
-
-@pytest.fixture(params=["v3", "v1"])
-def group(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def lab(group: str, request: pytest.FixtureRequest) -> Lab:
-    """A lab whose Calico serves IPReservation in one group; those of group v1 are Calico's own definitions."""
-    found: Lab = request.getfixturevalue(f"lab_{group}")
-    return found
-
-
-@pytest.fixture
-def redis(lab: Lab) -> Iterator[str]:
-    """A namespace of its own in which addresses are reserved."""
-    name = f"t-{secrets.token_hex(4)}"
-    yield workloads.reserved_namespace(lab.client, name)
-    lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-
-
-def delete_one_by_one(lab: Lab, namespace: str) -> None:
-    for pod in workloads.pods_of(lab, namespace):
-        lab.client.delete(workloads.PODS, pod.metadata.name, namespace)
-
-
-def delete_by_force(lab: Lab, namespace: str) -> None:
-    lab.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
-
-
-def evict_all(lab: Lab, namespace: str) -> None:
-    for pod in workloads.pods_of(lab, namespace):
-        workloads.evict(lab, pod)
-
-
-def drain_all_nodes(lab: Lab, namespace: str) -> None:
-    nodes = {pod.spec.node_name for pod in workloads.pods_of(lab, namespace)}
-    try:
-        for node in nodes:
-            selector = f"--pod-selector=app={namespace}"
-            lab.kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=60s", selector)
-    finally:
-        lab.kubectl("uncordon", *nodes)
-
-
-def delete_namespace(lab: Lab, namespace: str) -> None:
-    lab.client.delete(workloads.NAMESPACES, namespace)
-
-
-@pytest.mark.parametrize(
-    "go",
-    [
-        delete_one_by_one,
-        delete_by_force,
-        workloads.delete_collection,
-        evict_all,
-        drain_all_nodes,
-        delete_namespace,
-    ],
-    ids=lambda each: each.__name__.replace("_", " "),
-)
-def test_each_address_is_reserved_before_its_pod_is_gone(
-    lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
-) -> None:
-    pods = workloads.running_statefulset(lab, redis, 6, name=redis)
-    with witness(lab, GROUPS[group]) as seen:
-        go(lab, redis)
-        lab.wait(lambda: seen.gone(pods) == 6, 60, "the pods to be gone")
-        lab.wait(lambda: not seen.unreserved(pods), 10, "each address to be seen reserved in time")
-
-    held = records(lab, group)
-    assert {held[pod.metadata.uid].cidr for pod in pods} == {f"{pod.status.pod_ip}/32" for pod in pods}
-    assert not any(held[pod.metadata.uid].late for pod in pods)
 
 
 def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:
@@ -158,24 +82,9 @@ def test_nothing_is_written_for(lab: Lab, group: str, redis: str, go: Callable[[
     go(lab, redis)
     if go is not dry_run:
         lab.wait(lambda: not workloads.pods_of(lab, redis), 30, "the pods to be gone")
-    settle(lab, group)
+    workloads.settle(lab, group)
 
     assert [held for held in records(lab, group).values() if held.namespace == redis] == []
-
-
-def settle(lab: Lab, group: str) -> None:
-    """Until the controllers have had their chance: a later pod of theirs has been reserved late."""
-    pod = workloads.running_pod(lab, settling(lab), f"p-{secrets.token_hex(4)}")
-    workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
-    lab.wait(lambda: pod.metadata.uid in records(lab, group), 20, "the controllers to catch up")
-
-
-def settling(lab: Lab) -> str:
-    try:
-        lab.client.get(workloads.NAMESPACES, "settle")
-    except NotFound:
-        workloads.reserved_namespace(lab.client, "settle")
-    return "settle"
 
 
 def test_a_repeated_deletion_changes_nothing(lab: Lab, group: str, redis: str) -> None:
@@ -241,15 +150,18 @@ class TestRelease:
         workloads.delete_collection(lab, redis)
         lab.wait(lambda: of(lab, group, redis), 20, "addresses to be held")
 
-        with configured(lab, ipReserveTime="2s"):
+        with workloads.configured(lab, config={"ipReserveTime": "2s"}):
             lab.kubectl("delete", "statefulset", "redis", "-n", redis)
             lab.wait(lambda: not records(lab, group), 60, "every address to be released")
 
-        lab.wait(lambda: not lab.client.list(GROUPS[group]).items, 20, "the empty segments to be deleted")
+        # Their writers may still append to them, so they are deleted when that is over.
+        segments = lab.client.list(GROUPS[group]).items
+        assert segments
+        assert [each["spec"]["reservedCIDRs"] for each in segments] == [[]] * len(segments)
 
     def test_the_oldest_are_released_when_too_many_are_held(self, lab: Lab, group: str, redis: str) -> None:
         pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(5)]
-        with configured(lab, ipReserveMaxCount=2):
+        with workloads.configured(lab, config={"ipReserveMaxCount": 2}):
             for pod in pods:
                 lab.client.delete(workloads.PODS, pod.metadata.name, redis)
                 lab.wait(lambda: not exists(lab, redis, pod.metadata.name), 20, "the pod to be gone")  # noqa: B023
@@ -268,18 +180,6 @@ def exists(lab: Lab, namespace: str, name: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-@contextmanager
-def configured(lab: Lab, **config: Any) -> Iterator[None]:
-    """Values of the chart's ``config`` block, in force for a while, while all pods run on."""
-    pods = {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")}
-    install.upgrade(lab, workloads.VALUES | {"config": workloads.CONFIG | config})
-    try:
-        yield
-        assert {pod.metadata.uid for pod in workloads.pods_of(lab, "drawbridge")} == pods
-    finally:
-        install.upgrade(lab, workloads.VALUES)
 
 
 def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:
@@ -330,7 +230,7 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
     assigned = ipam(lab, "assign", "8", "--node", pod.spec.node_name)
 
     assert pod.status.pod_ip not in json.dumps(assigned)
-    with configured(lab, ipReserveTime="1s"):
+    with workloads.configured(lab, config={"ipReserveTime": "1s"}):
         lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), 60, "the address to be released")
     # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
     assert pod.status.pod_ip in json.dumps(ipam(lab, "assign", "8", "--node", pod.spec.node_name))
