@@ -19,6 +19,15 @@ class Promise:
     evidence: str
 
 
+@dataclass(frozen=True)
+class Death:
+    """One of our programs was killed: nothing after *revision* was its work; *restarts* came of it."""
+
+    program: str
+    revision: int
+    restarts: int
+
+
 Judge = Callable[[History], Sequence[Promise]]
 """Judges a scene by all that was seen so far: right after the scene, and again at the end of the demo."""
 
@@ -73,6 +82,16 @@ def oldest_released_first(history: History, pods: Sequence[Pod], count: int) -> 
     return _promise(text, wrong or _none_of(ordered), f"still held: {kept}")
 
 
+def died_in_between(history: History, deaths: Sequence[Death], pods: Sequence[Pod]) -> Promise:
+    """A program was killed and started again after the first of *pods* had its IP reserved and before the last went."""
+    faults = [fault for death in deaths if (fault := _untimely(history, death, pods))]
+    proof = "; ".join(
+        f"{death.program} was killed with {_left_at(history, death, pods)} of {len(pods)} pods to go, and restarted"
+        for death in deaths
+    )
+    return _promise("a replica of the webhook dies in the middle", faults or _none_of(deaths), proof)
+
+
 def not_restarted(before: Collection[str], after: Collection[str]) -> Promise:
     """*before* and *after* name the programs' pods with their uids and restarts."""
     changed = sorted(set(before) ^ set(after))
@@ -97,6 +116,20 @@ def _fault(history: History, pod: Pod) -> str:
     if any(hold.record.late for hold in holds):
         return f"{_name(pod)} was reserved late, not by admission"
     return "" if holds else f"{_name(pod)} had no IP"
+
+
+def _untimely(history: History, death: Death, pods: Sequence[Pod]) -> str:
+    if not death.restarts:
+        return f"{death.program} was not restarted"
+    if not any(hold.since < death.revision for pod in pods for hold in history.holds_of(pod)):
+        return f"{death.program} died before any IP was reserved"
+    left = _left_at(history, death, pods)
+    return "" if left else f"{death.program} died when all pods were gone"
+
+
+def _left_at(history: History, death: Death, pods: Sequence[Pod]) -> int:
+    ends = (history.departures.get(pod.metadata.uid) for pod in pods)
+    return sum(end is None or end.revision > death.revision for end in ends)
 
 
 def _shortcoming(history: History, hold: Hold, seconds: float) -> str:

@@ -37,6 +37,12 @@ def programs(client: Client) -> frozenset[str]:
     )
 
 
+def webhooks(client: Client) -> dict[str, int]:
+    """The webhook's replicas that are ready, and how often each was restarted."""
+    pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=webhook").items
+    return {pod["metadata"]["name"]: _restarts(pod) for pod in pods if _is_ready(pod)}
+
+
 def is_in_force(client: Client, rules: Rules) -> bool:
     """Whether the leader's metrics tell of the configuration with *rules*."""
     pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=controllers").items
@@ -45,6 +51,11 @@ def is_in_force(client: Client, rules: Rules) -> bool:
 
 def _restarts(pod: dict[str, Any]) -> int:
     return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _metrics(pod: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty
-from typing import TypeVar
 
 from demo import stage, table
 from demo.screen import Screen
@@ -19,8 +18,6 @@ from lab.errors import LabError
 from lab.history import History, addresses
 from lab.session import Lab
 from lab.watching import Told, WatchLost
-
-T = TypeVar("T")
 
 GLANCE = 0.1
 
@@ -33,12 +30,17 @@ class World:
     told: Told
     history: History = field(default_factory=History)
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Show the command and run it, and give its output; LabError when it fails."""
-        return self._run("kubectl", arguments, stdin)
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> str:
+        """Show the command and run it, and give its output; LabError when it fails.
+
+        *meanwhile* is called again and again while it runs.
+        """
+        return self._run("kubectl", arguments, stdin, meanwhile)
 
     def helm(self, *arguments: str) -> str:
-        return self._run("helm", arguments, None)
+        return self._run("helm", arguments)
 
     def delete(self, pods: Sequence[Pod]) -> None:
         """Delete *pods*, all of one namespace, and see them off."""
@@ -90,18 +92,22 @@ class World:
             self.history.add(told)
             patience = 0.0
 
-    def _run(self, program: str, arguments: tuple[str, ...], stdin: str | None) -> str:
+    def _run(
+        self,
+        program: str,
+        arguments: tuple[str, ...],
+        stdin: str | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> str:
         shown = shlex.join([program, *(each.replace(f"{stage.ROOT}/", "") for each in arguments)])
         self.screen.command(f"echo {shlex.quote(stdin)} | {shown}" if stdin else shown)
         run = {"kubectl": self.lab.kubectl, "helm": self.lab.helm}[program]
-        return self._meanwhile(lambda: run(*arguments, stdin=stdin)).stdout
-
-    def _meanwhile(self, work: Callable[[], T]) -> T:
         with ThreadPoolExecutor(1) as pool:
-            result = pool.submit(work)
-            while not result.done():
+            done = pool.submit(lambda: run(*arguments, stdin=stdin))
+            while not done.done():
                 self.look()
-            return result.result()
+                meanwhile()
+            return done.result().stdout
 
 
 def _left_its_address(history: History, pod: Pod) -> bool:

@@ -15,7 +15,9 @@ from rich.console import Console
 from calico.segment import IPReservation, Record
 from demo import stage
 from demo.promises import (
+    Death,
     Promise,
+    died_in_between,
     held_for_their_time,
     never_reserved,
     not_restarted,
@@ -220,6 +222,52 @@ def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
     ]
     told = history(reserved(5, *reversed(records)), reserved(6, *(records[each] for each in left)))
     assert oldest_released_first(told, pods, 1).kept is kept
+
+
+@pytest.mark.parametrize(
+    ("observations", "death", "evidence"),
+    [
+        pytest.param(
+            [reserved(5, HELD), gone(7)],
+            Death("webhook-a", 6, 1),
+            "webhook-a was killed with 1 of 1 pods to go, and restarted",
+            id="in the middle",
+        ),
+        pytest.param(
+            [reserved(5, HELD)],
+            Death("webhook-a", 6, 1),
+            "webhook-a was killed with 1 of 1 pods to go, and restarted",
+            id="and the pod is still going",
+        ),
+        pytest.param(
+            [reserved(5, HELD), gone(7)],
+            Death("webhook-a", 6, 0),
+            "webhook-a was not restarted",
+            id="not at all",
+        ),
+        pytest.param(
+            [reserved(5, HELD), gone(7)],
+            Death("webhook-a", 4, 1),
+            "webhook-a died before any IP was reserved",
+            id="too early",
+        ),
+        pytest.param(
+            [reserved(5, HELD), gone(7)],
+            Death("webhook-a", 8, 1),
+            "webhook-a died when all pods were gone",
+            id="too late",
+        ),
+    ],
+)
+def test_a_death_counts_only_in_the_middle(
+    observations: list[Observation], death: Death, evidence: str
+) -> None:
+    promise = died_in_between(history(there, *observations), [death], [REDIS])
+    assert (promise.kept, promise.evidence) == ("to go" in evidence, evidence)
+
+
+def test_without_a_death_there_is_nothing_to_judge() -> None:
+    assert not died_in_between(history(there, reserved(5, HELD), gone(7)), [], [REDIS]).kept
 
 
 def test_programs_that_were_restarted_are_named() -> None:

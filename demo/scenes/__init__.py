@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from demo.scenes import age, count, delete, drain, evict, namespace
+from demo.scenes import age, count, death, delete, drain, evict, namespace
 
-SCENES = (delete.SCENE, evict.SCENE, drain.SCENE, namespace.SCENE, age.SCENE, count.SCENE)
+SCENES = (delete.SCENE, evict.SCENE, drain.SCENE, death.SCENE, namespace.SCENE, age.SCENE, count.SCENE)
