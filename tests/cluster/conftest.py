@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from lab import binaries, install
 from lab.begin import running
 from lab.session import Lab
-from tests.cluster.workloads import VALUES
+from tests.cluster.workloads import VALUES, reserved_namespace
 
 HERE = Path(__file__).parent
 
@@ -42,3 +43,23 @@ def bare_lab() -> Iterator[Lab]:
     """A lab without the chart, with both of Calico's API versions."""
     with running(chart=False, calico="both", nodes=1) as up:
         yield up
+
+
+@pytest.fixture(params=["v3", "v1"])
+def group(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def lab(group: str, request: pytest.FixtureRequest) -> Lab:
+    """A lab whose Calico serves IPReservation in one group; those of group v1 are Calico's own definitions."""
+    found: Lab = request.getfixturevalue(f"lab_{group}")
+    return found
+
+
+@pytest.fixture
+def redis(lab: Lab) -> Iterator[str]:
+    """A namespace of its own in which addresses are reserved."""
+    name = f"t-{secrets.token_hex(4)}"
+    yield reserved_namespace(lab.client, name)
+    lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

@@ -19,6 +19,11 @@ class Witness:
     def __init__(self, told: Told) -> None:
         self._told, self.history = told, History()
 
+    def heard(self) -> History:
+        """All that has happened, as far as is known by now."""
+        self._listen()
+        return self.history
+
     def gone(self, pods: Sequence[Pod]) -> int:
         """How many of *pods* are gone by now."""
         self._listen()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import secrets
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from calico.segment import IPReservation, Record
 from kube.client import Client, Resource
-from kube.errors import ApiError
+from kube.errors import ApiError, NotFound
 from kube.objects import Pod
+from lab import install
 from lab.session import Lab
 
 PODS = Resource("", "v1", "pods")
@@ -61,7 +65,9 @@ def running_pod(
     return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), 30, f"pod {namespace}/{name} to run")
 
 
-def running_statefulset(lab: Lab, namespace: str, replicas: int, name: str = "redis") -> list[Pod]:
+def running_statefulset(
+    lab: Lab, namespace: str, replicas: int, name: str = "redis", **spec: Any
+) -> list[Pod]:
     labels = {"app": name}
     lab.client.create(
         STATEFULSETS,
@@ -74,7 +80,7 @@ def running_statefulset(lab: Lab, namespace: str, replicas: int, name: str = "re
                 "serviceName": name,
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
-                "template": pod_template(labels),
+                "template": pod_template(labels, **spec),
             },
         },
         namespace,
@@ -107,8 +113,32 @@ def delete_collection(lab: Lab, namespace: str) -> None:
 
 def records(lab: Lab, group: str) -> dict[str, Record]:
     """What is held, by the uid of its pod."""
+    return {record.uid: record for record in all_records(lab, group)}
+
+
+def all_records(lab: Lab, group: str) -> list[Record]:
+    """What is held: several for a pod that has several addresses."""
     segments = lab.client.list(GROUPS[group], type=IPReservation).items
-    return {record.uid: record for each in segments if each.ours for record in each.records}
+    return [record for each in segments if each.ours for record in each.records]
+
+
+def settle(lab: Lab, group: str) -> None:
+    """Until the controllers have had their chance: a later pod of theirs has been reserved late."""
+    pod = running_pod(lab, _settling(lab), f"p-{secrets.token_hex(4)}")
+    patch_status(lab, pod, phase="Failed", reason="Evicted")
+    lab.wait(lambda: pod.metadata.uid in records(lab, group), 20, "the controllers to catch up")
+
+
+@contextmanager
+def configured(lab: Lab, **values: Any) -> Iterator[None]:
+    """Values of the chart over those of the shared labs, in force for a while, while all pods run on."""
+    pods = {pod.metadata.uid for pod in pods_of(lab, "drawbridge")}
+    install.upgrade(lab, install.merged(VALUES, values))
+    try:
+        yield
+        assert {pod.metadata.uid for pod in pods_of(lab, "drawbridge")} == pods
+    finally:
+        install.upgrade(lab, VALUES)
 
 
 def metrics(lab: Lab, component: str) -> list[str]:
@@ -126,14 +156,24 @@ def sample(scrape: str, name: str) -> float:
     return sum(float(value) for _, value in lines)
 
 
-def patch_status(lab: Lab, pod: Pod, **status: Any) -> None:
+def patch_status(lab: Lab, pod: Pod, **status: Any) -> Pod:
     meta = pod.metadata
-    lab.client.patch(PODS, meta.name, {"status": status}, meta.namespace, subresource="status")
+    return lab.client.patch(
+        PODS, meta.name, {"status": status}, meta.namespace, subresource="status", type=Pod
+    )
 
 
 def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:
     found = lab.kubectl("get", "events", "-n", namespace, "-o", "json").stdout
     return [event for event in json.loads(found)["items"] if event["reason"] == reason]
+
+
+def _settling(lab: Lab) -> str:
+    try:
+        lab.client.get(NAMESPACES, "settle")
+    except NotFound:
+        reserved_namespace(lab.client, "settle")
+    return "settle"
 
 
 def _scrape(address: str) -> str:

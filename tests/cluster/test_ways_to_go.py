@@ -1,0 +1,283 @@
+"""Whatever way a pod goes, through the real API server and controllers, its addresses are reserved before.
+
+Each scene has pods with an IPv4 address, with an IPv6 address, and with one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kube.client import Resource
+from kube.errors import TooManyRequests
+from kube.objects import Pod
+from lab.history import addresses
+from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
+from lab.session import Lab
+from tests.cluster import workloads
+from tests.cluster.families import FAMILIES, in_each_family
+from tests.cluster.witness import Witness, witness
+from tests.cluster.workloads import GROUPS, PODS
+
+REPLICAS = 6
+CPU = "5"
+"""What each pod of a scene requests of the 32 of its node."""
+DELETED, UNREADY = 100, 101
+"""Numbers of the nodes that are lost."""
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+JOBS = Resource("batch", "v1", "jobs")
+
+
+def scene(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
+    container = {"name": "redis", "image": "redis", "resources": {"requests": {"cpu": CPU}}}
+    pods = workloads.running_statefulset(lab, namespace, replicas, name=namespace, containers=[container])
+    return in_each_family(lab, pods)
+
+
+def await_gone_and_reserved_in_time(lab: Lab, seen: Witness, pods: Sequence[Pod]) -> None:
+    lab.wait(lambda: seen.gone(pods) == len(pods), 90, "the pods to be gone")
+    lab.wait(lambda: not seen.unreserved(pods), 20, "each address to be seen reserved in time")
+
+
+def assert_held(lab: Lab, group: str, pods: Sequence[Pod], *, late: bool = False) -> None:
+    held = [each for each in workloads.all_records(lab, group) if each.uid in uids(pods)]
+    expected = {(pod.metadata.uid, cidr, late) for pod in pods for cidr in addresses(pod)}
+    assert {(each.uid, each.cidr, each.late) for each in held} == expected
+
+
+def uids(pods: Sequence[Pod]) -> set[str]:
+    return {pod.metadata.uid for pod in pods}
+
+
+def delete_one_by_one(lab: Lab, namespace: str) -> None:
+    for pod in workloads.pods_of(lab, namespace):
+        lab.client.delete(PODS, pod.metadata.name, namespace)
+
+
+def delete_by_force(lab: Lab, namespace: str) -> None:
+    lab.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
+
+
+def delete_namespace(lab: Lab, namespace: str) -> None:
+    lab.client.delete(workloads.NAMESPACES, namespace)
+
+
+def evict_all(lab: Lab, namespace: str) -> None:
+    for pod in workloads.pods_of(lab, namespace):
+        workloads.evict(lab, pod)
+
+
+def drain_all_nodes(lab: Lab, namespace: str) -> None:
+    nodes = nodes_of(lab, namespace)
+    try:
+        selector = f"--pod-selector=app={namespace}"
+        lab.kubectl("drain", *nodes, "--ignore-daemonsets", "--force", "--timeout=60s", selector)
+    finally:
+        lab.kubectl("uncordon", *nodes)
+
+
+def update_in_turn(lab: Lab, namespace: str) -> None:
+    lab.kubectl("rollout", "restart", f"statefulset/{namespace}", "-n", namespace)
+
+
+def scale_in(lab: Lab, namespace: str) -> None:
+    lab.kubectl("scale", f"statefulset/{namespace}", "-n", namespace, "--replicas=0")
+
+
+def preempt_all(lab: Lab, namespace: str) -> None:
+    """On each node there comes a pod of higher priority that needs all of it."""
+    container = {"name": "urgent", "image": "urgent", "resources": {"requests": {"cpu": "32"}}}
+    spec = {"priorityClassName": "system-cluster-critical", "containers": [container]}
+    for node in nodes_of(lab, namespace):
+        pinned = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        workloads.create_pod(lab, namespace, f"on-{node}", {"app": "urgent"}, **spec, **pinned)
+
+
+def nodes_of(lab: Lab, namespace: str) -> set[str]:
+    return {pod.spec.node_name for pod in workloads.pods_of(lab, namespace)}
+
+
+WAYS: tuple[Callable[[Lab, str], None], ...] = (
+    delete_one_by_one,
+    delete_by_force,
+    workloads.delete_collection,
+    delete_namespace,
+    evict_all,
+    drain_all_nodes,
+    update_in_turn,
+    scale_in,
+    preempt_all,
+)
+IN_BOTH_GROUPS = (workloads.delete_collection, delete_namespace, drain_all_nodes)
+
+
+@pytest.mark.parametrize(
+    ("go", "group"),
+    [
+        pytest.param(go, group, id=f"{go.__name__.replace('_', ' ')}-{group}")
+        for go in WAYS
+        for group in (GROUPS if go in IN_BOTH_GROUPS else ["v3"])
+    ],
+)
+def test_each_address_is_reserved_before_its_pod_is_gone(
+    lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
+) -> None:
+    pods = scene(lab, redis)
+    with witness(lab, GROUPS[group]) as seen:
+        go(lab, redis)
+        await_gone_and_reserved_in_time(lab, seen, pods)
+
+    assert_held(lab, group, pods)
+
+
+@pytest.mark.parametrize("group", ["v3"])
+def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
+    lab: Lab, group: str, redis: str
+) -> None:
+    pods = scene(lab, redis, replicas=len(FAMILIES))
+    budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": redis}}}
+    body = {"apiVersion": BUDGETS.api_version, "kind": "PodDisruptionBudget", "spec": budget}
+    lab.client.create(BUDGETS, body | {"metadata": {"name": "all"}}, redis)
+    with witness(lab, GROUPS[group]) as seen:
+        with workloads.configured(lab, ipReservation={"giveBackAfter": "2s"}):
+            for pod in pods:
+                with pytest.raises(TooManyRequests, match="disruption budget"):
+                    workloads.evict(lab, pod)
+            lab.wait(lambda: all(given_back(seen, pod) for pod in pods), 60, "each address to be given back")
+            lab.wait(lambda: told_given_back(lab, redis) == uids(pods), 20, "an event for each pod")
+
+        assert seen.gone(pods) == 0
+        lab.client.delete(BUDGETS, "all", redis)
+        evict_all(lab, redis)
+        await_gone_and_reserved_in_time(lab, seen, pods)
+
+    assert_held(lab, group, pods)
+
+
+def given_back(seen: Witness, pod: Pod) -> bool:
+    """Whether each of its addresses was reserved, and no longer is."""
+    holds = seen.heard().holds_of(pod)
+    over = {hold.record.cidr for hold in holds if hold.until is not None}
+    return over == addresses(pod) and all(hold.until is not None for hold in holds)
+
+
+def told_given_back(lab: Lab, namespace: str) -> set[str]:
+    return {event["involvedObject"]["uid"] for event in workloads.events(lab, namespace, "IPGivenBack")}
+
+
+@pytest.mark.parametrize("group", ["v3"])
+def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str, redis: str) -> None:
+    template = workloads.pod_template({"brokerId": "1"}, restartPolicy="Never")
+    job = {"completions": 2, "parallelism": 2, "template": template}
+    body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "once"}, "spec": job}
+    lab.client.create(JOBS, body, redis)
+    lab.kubectl("wait", "job/once", "-n", redis, "--for=condition=Complete", "--timeout=60s")
+    by_hand, with_its_job = workloads.pods_of(lab, redis)
+    assert all(addresses(pod) for pod in (by_hand, with_its_job))
+
+    lab.client.delete(PODS, by_hand.metadata.name, redis)
+    lab.kubectl("patch", "job/once", "-n", redis, "-p", '{"spec":{"ttlSecondsAfterFinished":0}}')
+    lab.wait(lambda: not workloads.pods_of(lab, redis), 60, "the pods to be gone")
+    workloads.settle(lab, group)
+
+    assert not uids([by_hand, with_its_job]) & set(workloads.records(lab, group))
+
+
+@pytest.mark.parametrize("group", ["v3"])
+def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_object_is_gone(
+    lab: Lab, group: str, redis: str
+) -> None:
+    pods = scene(lab, redis)
+    with witness(lab, GROUPS[group]) as seen:
+        for pod in pods:
+            workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
+        # Its StatefulSet deletes a failed pod at once, to make another.
+        await_gone_and_reserved_in_time(lab, seen, pods)
+
+    assert_held(lab, group, pods, late=True)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Two nodes that were lost when the tests of this file began: their pods take up to a minute to go."""
+
+    seen: Witness
+    deleted: Sequence[Pod]
+    """Pods of a node that was deleted: the garbage collector of pods waits 40 s and looks every 20 s."""
+    unready: Sequence[Pod]
+    """Pods of a node that is not ready: its controller looks every 25 s."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost(lab_v3: Lab) -> Iterator[Lost]:
+    lab, namespace = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-lost")
+    with witness(lab, GROUPS["v3"]) as seen:
+        deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
+        lab.client.delete(NODES, node_name(DELETED))
+        lab.client.patch(NODES, node_name(UNREADY), {"status": readiness("False")}, subresource="status")
+        yield Lost(seen, deleted, unready)
+    lab.kubectl("delete", "namespace", namespace, "--wait=false")
+    lab.kubectl("delete", "node", node_name(UNREADY))
+
+
+def node_name(number: int) -> str:
+    return f"kwok-{number}"
+
+
+def readiness(status: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": status, "reason": "KubeletSaidSo"}]}
+
+
+def on_a_node(lab: Lab, namespace: str, number: int) -> list[Pod]:
+    """Pods on a new node that neither the scheduler nor kwok touches: nothing there ends by itself."""
+    node = kwok_node(number)
+    del node["metadata"]["annotations"]
+    node["spec"]["unschedulable"] = True
+    node["status"] |= readiness("True")
+    lab.client.create(NODES, node)
+    pods = [run_by_hand(lab, namespace, number, nth) for nth in range(len(FAMILIES))]
+    return in_each_family(lab, pods)
+
+
+def run_by_hand(lab: Lab, namespace: str, number: int, nth: int) -> Pod:
+    name, address = f"{node_name(number)}-{nth}", str(POD_ADDRESSES[number * PODS_PER_NODE + nth])
+    at_once = [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 0,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+    workloads.create_pod(lab, namespace, name, nodeName=node_name(number), tolerations=at_once)
+    pod = workloads.get_pod(lab, namespace, name)
+    return workloads.patch_status(lab, pod, phase="Running", podIP=address, podIPs=[{"ip": address}])
+
+
+def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_its_taint(
+    lab_v3: Lab, lost: Lost
+) -> None:
+    lab, pods = lab_v3, lost.unready
+
+    def terminating() -> bool:
+        found = [each for each in workloads.pods_of(lab, "t-lost") if each.metadata.uid in uids(pods)]
+        return all(each.terminating for each in found) and len(found) == len(pods)
+
+    lab.wait(terminating, 90, "the pods of the node to be deleted")
+    assert_held(lab, "v3", pods)
+    # They stay like this until somebody says that the node is off.
+    lab.kubectl(
+        "taint", "node", node_name(UNREADY), "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    )
+    await_gone_and_reserved_in_time(lab, lost.seen, pods)
+    assert_held(lab, "v3", pods)
+
+
+def test_pods_of_a_deleted_node_are_reserved_before_they_are_collected(lab_v3: Lab, lost: Lost) -> None:
+    await_gone_and_reserved_in_time(lab_v3, lost.seen, lost.deleted)
+
+    assert_held(lab_v3, "v3", lost.deleted)
