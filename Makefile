@@ -6,12 +6,12 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # These tests wait more than they compute: even two cores have work for six at a time.
-UNIT := -m "not cluster" --numprocesses 6 --dist worksteal
+UNIT := -m "not cluster and not chaos" --numprocesses 6 --dist worksteal
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test unit cluster check format up down clean
+.PHONY: help demo test unit cluster chaos check format bench up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ cluster: $(STAMP) ## Run the tests on the real control plane
 	@$(RUN) -m lab.binaries >/dev/null
 	@$(RUN) -m pytest -q -m cluster
 
+chaos: $(STAMP) ## Run the storms of deletions in which things break
+	@$(RUN) -m lab.binaries >/dev/null
+	@$(RUN) -m pytest -q -m chaos
+
 check: $(STAMP) ## Check format, lint and types
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
@@ -46,6 +50,10 @@ check: $(STAMP) ## Check format, lint and types
 format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
+
+bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]
+	@$(RUN) -m lab.binaries >/dev/null
+	@$(RUN) -m bench $(SUITE)
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
 	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))

@@ -1,0 +1,70 @@
+"""What is counted by others becomes figures: growth of counters, and quantiles of a histogram's buckets."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+Samples = Mapping[str, float]
+"""The value of each sample of a scrape, by its name and labels as they are written."""
+
+_SAMPLE = re.compile(rb"^([^#\s{]+(?:\{.*\})?) (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def samples(scrape: bytes, *names: str) -> dict[str, float]:
+    """Those of the metrics *names* in a text of Prometheus' format."""
+    wanted = tuple(f"{name}{{".encode() for name in names) + tuple(f"{name} ".encode() for name in names)
+    lines = b"\n".join(line for line in scrape.splitlines() if line.startswith(wanted))
+    return {key.decode(): float(value) for key, value in _SAMPLE.findall(lines)}
+
+
+def growth(before: Samples, after: Samples) -> dict[str, float]:
+    """By how much each sample grew; what was not there before began at 0."""
+    return {key: value - before.get(key, 0.0) for key, value in after.items()}
+
+
+def total(given: Samples, metric: str, /, **labels: str) -> float:
+    """The sum of the *metric* over all samples that have *labels*."""
+    return sum(
+        value for key, value in given.items() if _is(key, metric) and labels.items() <= _labels(key).items()
+    )
+
+
+def buckets(given: Samples, metric: str, /, **labels: str) -> dict[float, float]:
+    """How many observations of the histogram *metric* were not above each bound, over all that have *labels*."""
+    found: Counter[float] = Counter()
+    for key, value in given.items():
+        of_key = _labels(key)
+        if _is(key, f"{metric}_bucket") and labels.items() <= of_key.items():
+            found[float(of_key["le"])] += value  # type: ignore[assignment]  # counts are floats here
+    return dict(found)
+
+
+def quantile(cumulative: Mapping[float, float], share: float) -> float:
+    """The value that *share* of the observations do not exceed, as Prometheus' histogram_quantile estimates it.
+
+    Within a bucket observations are taken to be spread evenly, and those beyond the last finite bound to lie at it.
+    NaN when nothing was observed.
+    """
+    bounds = sorted(cumulative)
+    if not bounds or not cumulative[bounds[-1]]:
+        return float("nan")
+    rank = share * cumulative[bounds[-1]]
+    lower, below = 0.0, 0.0
+    for bound in bounds:
+        if cumulative[bound] >= rank:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (rank - below) / (cumulative[bound] - below)
+        lower, below = bound, cumulative[bound]
+    return lower
+
+
+def _is(key: str, name: str) -> bool:
+    return key == name or key.startswith(f"{name}{{")
+
+
+def _labels(key: str) -> dict[str, str]:
+    return dict(_LABEL.findall(key.partition("{")[2]))

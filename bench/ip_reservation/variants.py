@@ -1,0 +1,124 @@
+"""Three clusters to compare, one at a time in one lab: no webhook, one that does nothing, and ours."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.arithmetic import growth, samples, total
+from bench.ip_reservation.deployments import (
+    BENCH,
+    CONTROLLERS,
+    PATIENCE,
+    PODS,
+    SERVERS,
+    Place,
+    await_scaled,
+    deploy,
+    scale,
+)
+from kube.client import Client, Resource
+from kube.errors import ApiError, NotFound
+from lab.install import NAMESPACE, RELEASE
+from lab.session import Lab
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+CALLS = "apiserver_admission_webhook_request_total"
+
+REPLICAS = 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """*runs* are the Deployments that are up in it, *registration* is what the API server calls, if anything."""
+
+    name: str
+    runs: tuple[Place, ...] = ()
+    registration: Mapping[str, Any] | None = None
+
+    @property
+    def webhook(self) -> str:
+        return str(self.registration["webhooks"][0]["name"]) if self.registration else ""
+
+
+class Stage:
+    """Sets the variants up in turn; evictions of nobody in *namespace* tell who is called."""
+
+    def __init__(self, lab: Lab, namespace: str) -> None:
+        self._lab, self._client, self._namespace = lab, lab.client, namespace
+        ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
+        noop_server = deploy(self._client, "noop", "bench.noop:app")
+        self.variants = (
+            Variant("no webhook"),
+            Variant("no-op", ((BENCH, "noop"),), noop_registration(ours, noop_server)),
+            Variant("ours", ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS)), ours),
+        )
+
+    def enter(self, variant: Variant) -> None:
+        """Back when just its programs run, and just its webhook is called."""
+        self._register(None)
+        for each in self.variants:
+            for place in each.runs:
+                scale(self._client, place, REPLICAS if place in variant.runs else 0)
+        for each in self.variants:
+            for place in each.runs:
+                await_scaled(self._lab, place, REPLICAS if place in variant.runs else 0)
+        if (NAMESPACE, CONTROLLERS) in variant.runs:
+            self._lab.wait(lambda: leader(self._client), PATIENCE, "one of the controllers to lead")
+        self._register(variant.registration)
+        self._lab.wait(lambda: self._is_called(variant.webhook), PATIENCE, f"{variant.name} to be in force")
+
+    def _register(self, registration: Mapping[str, Any] | None) -> None:
+        for name in [each.registration["metadata"]["name"] for each in self.variants if each.registration]:
+            try:
+                self._client.delete(WEBHOOKS, name)
+            except NotFound:
+                continue
+        if registration:
+            self._client.create(WEBHOOKS, registration)
+
+    def _is_called(self, webhook: str) -> bool:
+        before = _calls(self._client)
+        _evict_nobody(self._client, self._namespace)
+        more = growth(before, _calls(self._client))
+        called = {each.webhook for each in self.variants if total(more, CALLS, name=each.webhook, code="200")}
+        return called == ({webhook} if webhook else set())
+
+
+def leader(client: Client) -> str:
+    """The pod that leads, or nothing."""
+    try:
+        holder = client.get(LEASES, RELEASE, NAMESPACE)["spec"].get("holderIdentity", "")
+    except NotFound:
+        return ""
+    names = [pod["metadata"]["name"] for pod in client.list(PODS, NAMESPACE).items]
+    return next((name for name in names if name == holder.rpartition("_")[0]), "")
+
+
+def noop_registration(ours: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
+    """Our own registration, to the no-op server and without its match conditions."""
+    [webhook] = ours["webhooks"]
+    service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
+    called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
+    noop = webhook | {"name": "noop.bench.drawbridge.io", "clientConfig": called, "matchConditions": []}
+    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": [noop]}
+
+
+def _evict_nobody(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+    try:
+        client.request("POST", PODS.path(namespace, "nobody", "eviction"), body=eviction)
+    except ApiError:
+        return  # there is no such pod: what counts is who was asked about it
+
+
+def _calls(client: Client) -> dict[str, float]:
+    return samples(client.request("GET", "/metrics", type=bytes), CALLS)
+
+
+def _recreatable(found: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: found["metadata"][key] for key in ("name", "labels")}
+    return {key: found[key] for key in ("apiVersion", "kind", "webhooks")} | {"metadata": kept}

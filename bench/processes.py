@@ -1,0 +1,69 @@
+"""What the processes of a lab have used up to now, as the kernel counts it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kube.client import Client, Resource
+from lab import processes
+from lab.session import Lab
+
+PODS = Resource("", "v1", "pods")
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU *seconds* since the start, and resident memory in *bytes*."""
+
+    seconds: float
+    bytes: int
+
+
+def of_pods(client: Client, namespace: str) -> dict[str, Usage]:
+    """By name, each pod of *namespace* that runs as processes of this machine."""
+    uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in client.list(PODS, namespace).items}
+    pids: dict[str, list[int]] = {name: [] for name in uids.values()}
+    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
+        if name := uids.get(_variable(pid, b"POD_UID")):
+            pids[name].append(pid)
+    return {name: of(found) for name, found in pids.items()}
+
+
+def of_component(lab: Lab, name: str) -> Usage:
+    """One of the control plane's programs, by its name."""
+    return of(pid for pid in processes.marked(lab.directory) if _program(pid) == name)
+
+
+def of(pids: Iterable[int]) -> Usage:
+    """All of them together; one that is gone counts nothing."""
+    each = [_usage(pid) for pid in pids]
+    return Usage(sum(usage.seconds for usage in each), sum(usage.bytes for usage in each))
+
+
+def _usage(pid: int) -> Usage:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return Usage(0.0, 0)
+    return Usage((int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE)
+
+
+def _variable(pid: int, name: bytes) -> str:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((each.partition(b"=")[2].decode() for each in variables if each.startswith(name + b"=")), "")
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode().rpartition("/")[2]
+    except OSError:
+        return ""

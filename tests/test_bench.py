@@ -1,0 +1,370 @@
+"""Benchmarks say what was counted: quantiles, ratios and verdicts, and the table and file that show them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench import __main__ as command
+from bench import report
+from bench.alone import app as alone
+from bench.arithmetic import buckets, growth, quantile, samples, total
+from bench.ip_reservation.deployments import deployment_spec
+from bench.ip_reservation.figures import figures
+from bench.ip_reservation.load import deletion
+from bench.ip_reservation.runs import Run, roles
+from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
+from bench.ip_reservation.storm import Storm
+from bench.ip_reservation.variants import Variant, noop_registration
+from bench.noop import app as noop
+from bench.processes import Usage, of
+from bench.report import Figure, figure
+from lab.errors import LabError
+from webhook.ip_reservation import PATH
+
+KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
+SCRAPE = b"""\
+# HELP calls Calls, by code.
+# TYPE calls counter
+calls{code="200",name="a"} 3
+calls{code="500",name="a"} 1
+calls{code="200",name="b"} 5
+calls_of_others{name="a"} 9
+took_bucket{name="a",le="0.1"} 1
+took_bucket{name="a",le="1.0"} 3
+took_bucket{name="a",le="+Inf"} 4
+plain 1.5e+03
+"""
+
+
+def test_a_scrape_gives_the_samples_of_the_named_metrics_only() -> None:
+    found = samples(SCRAPE, "calls", "plain")
+
+    assert found == {
+        'calls{code="200",name="a"}': 3.0,
+        'calls{code="500",name="a"}': 1.0,
+        'calls{code="200",name="b"}': 5.0,
+        "plain": 1500.0,
+    }
+
+
+def test_a_total_is_of_all_samples_with_the_given_labels() -> None:
+    found = samples(SCRAPE, "calls", "calls_of_others")
+
+    assert total(found, "calls", name="a") == 4
+    assert total(found, "calls", name="a", code="200") == 3
+    assert total(found, "calls") == 9
+
+
+def test_what_was_not_there_before_has_grown_from_nothing() -> None:
+    assert growth({"a": 1.0}, {"a": 3.0, "b": 2.0}) == {"a": 2.0, "b": 2.0}
+
+
+def test_the_buckets_of_several_series_are_added() -> None:
+    more = SCRAPE.replace(b'took_bucket{name="a"', b'took_bucket{name="b"')
+    found = samples(SCRAPE + more, "took_bucket")
+
+    assert buckets(found, "took", name="a") == {0.1: 1.0, 1.0: 3.0, math.inf: 4.0}
+    assert buckets(found, "took") == {0.1: 2.0, 1.0: 6.0, math.inf: 8.0}
+
+
+@pytest.mark.parametrize(
+    ("share", "value"),
+    [
+        pytest.param(0.25, 0.1, id="at a bound"),
+        pytest.param(0.5, 0.55, id="between two bounds"),
+        pytest.param(0.1, 0.04, id="in the first bucket, from nothing"),
+        pytest.param(0.99, 1.0, id="beyond the last finite bound"),
+    ],
+)
+def test_a_quantile_lies_within_its_bucket_as_if_that_were_evenly_filled(share: float, value: float) -> None:
+    assert quantile({0.1: 1.0, 1.0: 3.0, math.inf: 4.0}, share) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("cumulative", [{}, {0.1: 0.0, math.inf: 0.0}], ids=["no buckets", "empty buckets"])
+def test_nothing_observed_has_no_quantile(cumulative: dict[float, float]) -> None:
+    assert math.isnan(quantile(cumulative, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("given", "ratio", "target", "met"),
+    [
+        pytest.param({}, None, None, None, id="nothing to compare with"),
+        pytest.param({"baseline": 4.0}, 0.5, None, None, id="a ratio without a target"),
+        pytest.param({"baseline": 4.0, "at_most": 0.5}, 0.5, "<= 0.5", True, id="a ratio just low enough"),
+        pytest.param({"baseline": 4.0, "at_most": 0.4}, 0.5, "<= 0.4", False, id="a ratio too high"),
+        pytest.param({"baseline": 4.0, "at_least": 0.8}, 0.5, ">= 0.8", False, id="a ratio too low"),
+        pytest.param({"at_most": 2.0}, None, "<= 2", True, id="a value without a baseline"),
+        pytest.param({"at_most": 0}, None, "<= 0", False, id="a value that must be nothing"),
+        pytest.param({"baseline": 0.0, "at_most": 1.0}, math.inf, "<= 1", False, id="against nothing"),
+    ],
+)
+def test_a_figure_is_judged_by_its_ratio_where_there_is_one(
+    given: dict[str, float], ratio: float | None, target: str | None, met: bool | None
+) -> None:
+    made = figure("it", 2.0, "s", **given)
+
+    assert (made.ratio, made.target, made.met) == (ratio, target, met)
+
+
+def test_the_file_is_a_list_of_objects_with_all_keys(tmp_path: Path) -> None:
+    path = report.write(
+        "it", [figure("wall", 2.0, "s"), figure("x", 1.0, "", baseline=2.0, at_most=1.0)], tmp_path
+    )
+
+    first, second = json.loads(path.read_text())
+    assert path.name == "it.json"
+    assert [*first] == [*second] == KEYS
+    assert first == dict(zip(KEYS, ["wall", 2.0, "s", None, None, None, None], strict=True))
+    assert second == dict(zip(KEYS, ["x", 1.0, "", 2.0, 0.5, "<= 1", True], strict=True))
+
+
+def test_what_is_no_number_is_null_in_the_file(tmp_path: Path) -> None:
+    path = report.write("it", [figure("p99", math.nan, "ms", baseline=0.0)], tmp_path)
+
+    [found] = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert (found["value"], found["ratio"]) == (None, None)
+
+
+def test_the_table_shows_each_verdict() -> None:
+    shown = Console(width=120, file=io.StringIO())
+    shown.print(report.table("it", [figure("good", 1.0, "", at_most=2), figure("bad", 1.0, "", at_least=2)]))
+
+    lines = [line.split() for line in shown.file.getvalue().splitlines()]
+    assert ["good", "1", "<=", "2", "met"] in lines
+    assert ["bad", "1", ">=", "2", "missed"] in lines
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (0.0, "0"),
+        (0.1234, "0.123"),
+        (12.34, "12.3"),
+        (1234.5, "1,234"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_number_is_short(value: float | None, text: str) -> None:
+    assert report.number(value) == text
+
+
+def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
+    """Ten deletions, of which the servers of *variant* used a tenth of the time."""
+    name = f'{{name="{variant.webhook}"'
+    grown = {
+        f'apiserver_admission_webhook_request_total{name},code="200"}}': counted.get("calls", 0.0),
+        'apiserver_request_total{resource="ipreservations",verb="PATCH"}': counted.get("writes", 0.0),
+        'apiserver_request_total{resource="ipreservations",verb="WATCH"}': 100.0,
+        'apiserver_request_total{resource="pods",verb="DELETE"}': 100.0,
+        f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="0.1"}}': 10.0,
+        f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="+Inf"}}': 10.0,
+    }
+    servers = "webhook server" if variant.name == "ours" else variant.name
+    used = {f"{servers} {number}": Usage(seconds / 20, 50 << 20) for number in (1, 2)}
+    control_plane = {"kube-apiserver": Usage(seconds, 1 << 30), "etcd": Usage(seconds / 10, 1 << 20)}
+    others = {"leader": Usage(0.1, 60 << 20)} if variant.name == "ours" else {}
+    storm = Storm(seconds, int(counted.get("refused", 0)))
+    return Run(variant, 10, storm, grown, {**used, **control_plane, **others})
+
+
+def registered(name: str) -> Variant:
+    return Variant(name, (), {"webhooks": [{"name": f"{name}.example"}]})
+
+
+@pytest.fixture(scope="module")
+def of_runs() -> dict[str, Figure]:
+    """Of three rounds of three variants, one of them an outlier."""
+    runs = [a_run(Variant("no webhook"), seconds) for seconds in (2.0, 1.0, 9.0)]
+    runs += [a_run(registered("no-op"), seconds, calls=39) for seconds in (4.0, 5.0, 9.0)]
+    runs += [a_run(registered("ours"), seconds, calls=10, writes=2, refused=1) for seconds in (3.0, 4.0, 9.0)]
+    return {each.name.removeprefix("10 deletions: "): each for each in figures(runs)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "baseline", "met"),
+    [
+        ("wall, no webhook", 2.0, None, None),
+        ("wall, no-op against none", 5.0, 2.0, None),
+        ("wall, ours against no-op", 4.0, 5.0, True),
+        ("wall, ours against none", 4.0, 2.0, False),
+        ("requests refused", 3, None, False),
+        ("IPReservation writes per pod", 0.2, None, False),
+        ("webhook calls per pod", 1.0, None, True),
+        ("webhook calls per pod, no-op", 3.9, None, None),
+        ("admission p50", 50.0, 50.0, None),
+        ("admission p99", 99.0, 99.0, None),
+        ("CPU of the servers per 1,000 pods", 40.0, 50.0, None),
+        ("CPU of kube-apiserver per 1,000 pods", 400.0, 500.0, None),
+        ("CPU of leader per 1,000 pods", 10.0, None, None),
+        ("memory of leader", 60.0, None, None),
+        ("memory of webhook server 2", 50.0, None, None),
+    ],
+)
+def test_the_figures_of_a_storm_are_those_of_its_runs(
+    of_runs: dict[str, Figure], name: str, value: float, baseline: float | None, met: bool | None
+) -> None:
+    found = of_runs[name]
+
+    assert found.value == pytest.approx(value)
+    assert found.baseline == (None if baseline is None else pytest.approx(baseline))
+    assert found.met is met
+
+
+def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
+    measured = {
+        BARE: [Measured(1000.0, 0.5)],
+        RESERVING: [Measured(rate, 1.0) for rate in (500.0, 700.0, 790.0)],
+        SKIPPING: [Measured(900.0, 0.5)],
+    }
+
+    verdicts = {each.name: (each.ratio, each.met) for each in compared(measured)}
+
+    assert verdicts[f"server alone: requests, {RESERVING}"] == (0.7, False)
+    assert verdicts[f"server alone: requests, {SKIPPING}"] == (0.9, True)
+    assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
+
+
+def test_programs_are_told_apart_by_what_they_do() -> None:
+    names = [
+        "drawbridge-webhook-1-b",
+        "drawbridge-webhook-1-a",
+        "drawbridge-controllers-x",
+        "drawbridge-controllers-y",
+    ]
+    usages = {name: Usage(number, 0) for number, name in enumerate(names)}
+
+    found = roles(usages, "drawbridge-controllers-y")
+
+    assert {role: usage.seconds for role, usage in found.items()} == {
+        "webhook server 1": 1,
+        "webhook server 2": 0,
+        "standby": 2,
+        "leader": 3,
+    }
+
+
+def test_a_process_has_used_time_and_memory_and_one_that_is_gone_has_not() -> None:
+    assert of([os.getpid()]).bytes > 10 << 20
+    assert of([os.getpid()]).seconds > 0
+    assert of([2**30]) == Usage(0.0, 0)
+
+
+def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
+    container = {
+        "name": "webhook",
+        "command": ["gunicorn", "-c", "gunicorn.conf.py", "wsgi:app"],
+        "resources": {"limits": {"memory": "512Mi"}},
+    }
+    ours = {
+        "template": {
+            "spec": {"containers": [container], "nodeSelector": {"a": "b"}, "serviceAccountName": "x"}
+        }
+    }
+
+    spec = deployment_spec(ours, "noop", "bench.noop:app")["template"]["spec"]
+
+    assert spec["containers"] == [container | {"command": [*container["command"][:-1], "bench.noop:app"]}]
+    assert (spec["nodeSelector"], spec["serviceAccountName"]) == ({"a": "b"}, "default")
+
+
+def test_the_no_op_is_registered_as_ours_but_without_conditions() -> None:
+    webhook = {"name": "ours", "clientConfig": {}, "matchConditions": [{"name": "x"}], "rules": ["r"]}
+
+    [noop_webhook] = noop_registration({"webhooks": [webhook]}, b"CA")["webhooks"]
+
+    assert noop_webhook["rules"] == ["r"]
+    assert noop_webhook["matchConditions"] == []
+    assert noop_webhook["name"] != "ours"
+    assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
+
+
+def answer(application: Any, path: str, body: bytes) -> dict[str, Any]:
+    with application.test_client() as client:
+        response = client.post(f"{path}?timeout=10s", data=body, content_type="application/json")
+    assert response.status_code == 200
+    return dict(response.get_json()["response"])
+
+
+def test_the_no_op_allows_whatever_it_is_asked() -> None:
+    assert answer(noop, "/", b'{"request": {"uid": "u-1"}}') == {"uid": "u-1", "allowed": True}
+
+
+def test_the_server_alone_reserves_what_it_is_asked_for() -> None:
+    answers = [answer(alone, PATH, deletion(number)) for number in (1, 258)]
+
+    assert all(each["allowed"] for each in answers)
+    assert [each["auditAnnotations"]["reserved"] for each in answers] == ["10.0.0.1/32", "10.0.1.2/32"]
+
+
+@pytest.fixture
+def suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, Any], None]:
+    """Takes the place of the suites, one by one, and of the directory they are written to."""
+    monkeypatch.setattr(command, "SUITES", {})
+    monkeypatch.setattr(report.write, "__defaults__", (tmp_path,))
+
+    def add(name: str, run: Any) -> None:
+        suite = ModuleType(name)
+        suite.run = run  # type: ignore[attr-defined]
+        command.SUITES[name] = suite
+
+    return add
+
+
+def missing(progress: Callable[[str], None], *, quick: bool) -> list[Figure]:
+    progress("at work")
+    return [figure("it", 1.0, "s", at_least=2.0)]
+
+
+def failing(progress: Callable[[str], None], *, quick: bool) -> list[Figure]:
+    raise LabError("no such machine")
+
+
+def test_a_missed_target_is_shown_and_is_no_failure(
+    suites: Callable[[str, Any], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suites("one", missing)
+
+    assert command.main([]) == 0
+    assert "1 of 1 targets missed" in capsys.readouterr().out
+    assert json.loads((tmp_path / "one.json").read_text())[0]["met"] is False
+
+
+def test_without_a_name_all_suites_run_and_with_one_that_one(
+    suites: Callable[[str, Any], None], tmp_path: Path
+) -> None:
+    suites("one", missing)
+    suites("two", missing)
+
+    assert command.main(["two", "--quick"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["two.json"]
+    assert command.main([]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "two.json"}
+
+
+def test_a_suite_that_cannot_run_is_a_failure(
+    suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    suites("one", failing)
+
+    assert command.main(["one"]) == 1
+    assert capsys.readouterr().err.endswith("bench: no such machine\n")
+
+
+def test_an_unknown_suite_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        command.main(["ip"])
+
+    assert refused.value.code == 2
+    assert "ip_reservation" in capsys.readouterr().err
