@@ -90,7 +90,7 @@ class IPReservation(Value, frozen=True):
 class Limits:
     """How large a segment may grow: entries, and bytes of its records (an object's annotations may have 256 KiB)."""
 
-    entries: int = 256
+    entries: int = 64
     size: int = 128 * 1024
 
 

@@ -73,6 +73,8 @@ def _port_options(ports: Ports) -> dict[str, int]:
 def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
     """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
     unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
+    # Each is alone: one that ends because it could not renew its lease would be missed for good.
+    alone = [("leader-elect", "false", False)]
     return {
         "kube-apiserver": [
             ("service-cluster-ip-range", slot.service_range, False),
@@ -80,12 +82,13 @@ def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
         ],
         "kube-controller-manager": [
             *unthrottled,
+            *alone,
             # Each controller under its own name, as kubeadm and every provider have it.
             ("use-service-account-credentials", "true", False),
             # Endpoints of loopback addresses are refused, over and over; the lab's balancer goes by selectors.
             ("controllers", "*,-endpoints-controller,-endpointslice-controller", False),
         ],
-        "kube-scheduler": unthrottled,
+        "kube-scheduler": [*unthrottled, *alone],
         "kwok-controller": [
             ("manage-all-nodes", "false", True),
             ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake", False),

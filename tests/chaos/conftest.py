@@ -1,0 +1,45 @@
+"""Storms of deletions while something breaks; the lab that most of them share is brought up once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.begin import running
+from lab.session import Lab
+from tests.chaos.judge import Judge, judging
+from tests.chaos.rules import VALUES
+from tests.cluster import workloads
+from tests.cluster.workloads import GROUPS
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.chaos)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Calico's group v1, which refuses neither a malformed entry nor one that stands twice."""
+    with running(calico="crd.projectcalico.org/v1", values=VALUES, kwok_nodes=6) as up:
+        yield up
+
+
+@pytest.fixture
+def judge(lab: Lab) -> Iterator[Judge]:
+    with judging(lab, GROUPS["v1"]) as watching:
+        yield watching
+
+
+@pytest.fixture
+def redis(lab: Lab) -> Iterator[str]:
+    """A namespace of its own in which addresses are reserved."""
+    name = f"c-{secrets.token_hex(4)}"
+    yield workloads.reserved_namespace(lab.client, name)
+    lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

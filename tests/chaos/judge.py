@@ -1,0 +1,136 @@
+"""An independent judge: what was promised about a storm's pods, held against what two watches saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from queue import Empty
+
+from calico.segment import RECORDS, IPReservation, canonical
+from kube.client import Client, Resource
+from kube.objects import Pod
+from lab.history import History, Hold, addresses
+from lab.session import Lab
+from lab.watching import Told, WatchLost, watching
+from tests.chaos.rules import HOLD, LIMITS
+
+
+class Judge:
+    """Follows all pods and all IPReservations; each look takes in what has been told by then."""
+
+    def __init__(self, lab: Lab, told: Told) -> None:
+        self._lab, self._told, self._history = lab, told, History()
+        self.misshapen: list[str] = []
+        """What was wrong with any segment at any time."""
+
+    @property
+    def history(self) -> History:
+        self._listen()
+        return self._history
+
+    def await_running(self, namespace: str, count: int) -> list[Pod]:
+        self._lab.wait(
+            lambda: len(self.history.running(namespace)) == count, 120, f"{count} pods of {namespace} to run"
+        )
+        return self.history.running(namespace)
+
+    def await_gone(self, pods: Sequence[Pod]) -> None:
+        def all_gone() -> bool:
+            return {pod.metadata.uid for pod in pods} <= self.history.departures.keys()
+
+        self._lab.wait(all_gone, 120, f"{len(pods)} pods to be gone")
+
+    def await_end(self, pods: Sequence[Pod]) -> None:
+        """Of *pods* first, of all reservations then: none is forgotten."""
+        self.await_gone(pods)
+        # The one watch may have told of the departures before the other tells of the reservations.
+        self._lab.wait(lambda: not lost(self.history, pods), 30, f"no address to be lost of {len(pods)} pods")
+        self._lab.wait(lambda: not self.history.standing(), 120, "every address to be released")
+
+    def complaints(self, pods: Sequence[Pod]) -> list[str]:
+        """What was not as promised about *pods*, all of which are gone and released by now."""
+        history = self.history
+        return [*lost(history, pods), *late(history, pods), *early(history, pods), *self.misshapen]
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                told = self._told.get_nowait()
+            except Empty:
+                return
+            if isinstance(told, WatchLost):
+                raise told
+            self._history.add(told)
+            if isinstance(told.object, IPReservation) and told.object.ours:
+                self.misshapen += misshapen(told.object)
+
+
+def lost(history: History, pods: Sequence[Pod]) -> list[str]:
+    """The pods whose objects went while an address of theirs was not reserved."""
+    return [
+        f"{_name(pod)} went and was not reserved" for pod in pods if not _left_its_addresses(history, pod)
+    ]
+
+
+def late(history: History, pods: Sequence[Pod]) -> list[str]:
+    return [f"{_what(hold)} was reserved late" for hold in _holds(history, pods) if hold.record.late]
+
+
+def early(history: History, pods: Sequence[Pod]) -> list[str]:
+    """The addresses whose hold began before their pod had ended, or was over too soon after that.
+
+    Revisions tell what came first. The length is by the one clock of this machine, read by the leader when
+    it notes the end, and by us after the release.
+    """
+    ends = {pod.metadata.uid: history.departures[pod.metadata.uid].revision for pod in pods}
+    return [
+        f"{_what(hold)} was released early"
+        for hold in _holds(history, pods)
+        if not (hold.noted and hold.noted > ends[hold.record.uid] and _lasted(hold))
+    ]
+
+
+def misshapen(segment: IPReservation) -> list[str]:
+    """What no segment of ours may ever be."""
+    entries, name = segment.spec.reserved_cidrs, segment.metadata.name
+    held = [each for each in entries if canonical(each) == each]
+    found = {
+        f"segment {name} has an entry twice": len(set(entries)) < len(entries),
+        f"segment {name} has {len(held)} addresses": len(held) > LIMITS.entries,
+        f"segment {name} is too large": len(segment.metadata.annotations.get(RECORDS, "")) > LIMITS.size,
+        f"segment {name} has a malformed entry": held != entries,
+    }
+    return [what for what, is_so in found.items() if is_so]
+
+
+def _left_its_addresses(history: History, pod: Pod) -> bool:
+    end = history.departures[pod.metadata.uid].revision
+    return addresses(pod) <= {hold.record.cidr for hold in history.holds if hold.covers(end)}
+
+
+def _holds(history: History, pods: Sequence[Pod]) -> list[Hold]:
+    uids = {pod.metadata.uid for pod in pods}
+    return [hold for hold in history.holds if hold.record.uid in uids]
+
+
+def _lasted(hold: Hold) -> bool:
+    assert hold.record.ended is not None
+    assert hold.released is not None
+    return hold.released - hold.record.ended >= HOLD
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _what(hold: Hold) -> str:
+    return f"{hold.record.cidr} of {hold.record.namespace}/{hold.record.pod}"
+
+
+@contextmanager
+def judging(lab: Lab, reservations: Resource, client: Client | None = None) -> Iterator[Judge]:
+    """Watch from now until the end of the block, by way of *client* if it is not the lab's own."""
+    with watching(
+        client or lab.client, {Resource("", "v1", "pods"): Pod, reservations: IPReservation}
+    ) as told:
+        yield Judge(lab, told)

@@ -1,0 +1,24 @@
+"""How Drawbridge is configured while it is being stormed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from calico.segment import Limits
+
+HOLD = timedelta(seconds=5)
+"""So short that the leader releases in the midst of each storm what the webhook servers are adding to."""
+LIMITS = Limits(entries=32)
+"""So few that each storm fills many segments."""
+VALUES: dict[str, Any] = {
+    "replicaCount": 2,
+    "config": {
+        "ipReserveTime": f"{HOLD.seconds}s",
+        "ipReleasePeriod": "1s",
+        "ipReserveMaxCount": 10_000,
+    },
+    "ipReservation": {"segmentMaxEntries": LIMITS.entries},
+    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
+    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+}

@@ -1,0 +1,139 @@
+"""Somebody's hands are in Drawbridge's IPReservations in the midst of a storm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from calico.segment import MANAGED_BY, MANAGER, RECORDS
+from kube.errors import Conflict, NotFound
+from kube.objects import Pod
+from lab.history import addresses
+from lab.session import Lab
+from tests.chaos.judge import Judge, lost
+from tests.chaos.storm import crowd, storming
+from tests.cluster.workloads import GROUPS
+
+IPRESERVATIONS = GROUPS["v1"]
+JUNK = "no-address"
+DAY = timedelta(days=1)
+
+Segment = dict[str, Any]
+Hand = Callable[[Lab, Segment], set[str] | None]
+"""Does something to a segment; the addresses that are now the hand's, not ours, to keep. None: not to this one."""
+
+
+def remove_an_entry(lab: Lab, segment: Segment) -> set[str]:
+    taken = segment["spec"]["reservedCIDRs"].pop()
+    put_back(lab, segment)
+    return {taken}
+
+
+def delete_it(lab: Lab, segment: Segment) -> set[str]:
+    meta = segment["metadata"]
+    lab.client.delete(IPRESERVATIONS, meta["name"], resource_version=meta["resourceVersion"])
+    return set(segment["spec"]["reservedCIDRs"])
+
+
+def add_junk(lab: Lab, segment: Segment) -> set[str]:
+    segment["spec"]["reservedCIDRs"].append(JUNK)
+    put_back(lab, segment)
+    return set()
+
+
+def garble_the_records(lab: Lab, segment: Segment) -> set[str]:
+    segment["metadata"]["annotations"][RECORDS] = '[{"cidr": 7'
+    put_back(lab, segment)
+    return set(segment["spec"]["reservedCIDRs"])
+
+
+def set_the_clock_back_by_a_day(lab: Lab, segment: Segment) -> set[str] | None:
+    """All that was written before lies in the future then, the ends of pods above all."""
+    records = json.loads(segment["metadata"]["annotations"][RECORDS])
+    if not any("ended" in record for record in records):
+        return None
+    for record in records:
+        written = record.keys() & {"at", "asked", "ended"}
+        record |= dict.fromkeys(written, (datetime.now(UTC) + DAY).isoformat())
+    segment["metadata"]["annotations"][RECORDS] = json.dumps(records)
+    put_back(lab, segment)
+    return set()
+
+
+def put_back(lab: Lab, segment: Segment) -> None:
+    lab.client.replace(IPRESERVATIONS, segment["metadata"]["name"], segment)
+
+
+@pytest.mark.parametrize("hand", [remove_an_entry, delete_it], ids=lambda each: each.__name__)
+def test_what_a_hand_takes_away_costs_no_other_address(
+    lab: Lab, judge: Judge, redis: str, hand: Hand
+) -> None:
+    pods = crowd(lab, judge, redis, 80)
+
+    taken = meddle_with_a_storm(lab, pods, hand)
+
+    judge.await_gone(pods)
+    others = [pod for pod in pods if not addresses(pod) & taken]
+    judge.await_end(others)
+    assert judge.complaints(others) == []
+
+
+def test_a_malformed_entry_is_taken_out_again(lab: Lab, judge: Judge, redis: str) -> None:
+    pods = crowd(lab, judge, redis, 80)
+
+    meddle_with_a_storm(lab, pods, add_junk)
+
+    judge.await_end(pods)
+    assert {each.split(" has ")[1] for each in judge.misshapen} == {"a malformed entry"}
+    judge.misshapen.clear()
+    assert judge.complaints(pods) == []
+    assert not any(JUNK in each["spec"].get("reservedCIDRs", ()) for each in segments(lab))
+
+
+def test_addresses_whose_records_were_garbled_are_kept_and_not_for_ever(
+    lab: Lab, judge: Judge, redis: str
+) -> None:
+    pods = crowd(lab, judge, redis, 80)
+
+    garbled = meddle_with_a_storm(lab, pods, garble_the_records)
+
+    judge.await_end(pods)
+    assert lost(judge.history, pods) == []
+    assert judge.complaints([pod for pod in pods if not addresses(pod) & garbled]) == []
+
+
+def test_a_clock_that_jumps_back_keeps_no_address_for_ever_and_releases_none_early(
+    lab: Lab, judge: Judge, redis: str
+) -> None:
+    pods = crowd(lab, judge, redis, 80)
+
+    meddle_with_a_storm(lab, pods, set_the_clock_back_by_a_day)
+
+    judge.await_end(pods)
+    assert judge.complaints(pods) == []
+
+
+def meddle_with_a_storm(lab: Lab, pods: Sequence[Pod], hand: Hand) -> set[str]:
+    """What the hand has taken out of a segment that is being filled."""
+    with storming(lab, pods) as storm:
+        storm.let(50)
+        storm.await_answers(25)
+        return lab.wait(lambda: [*tried(lab, hand)], 30, f"{hand.__name__} to succeed")[0]
+
+
+def tried(lab: Lab, hand: Hand) -> list[set[str]]:
+    """What it came to, or nothing when somebody else wrote meanwhile, or there is no segment for it yet."""
+    with suppress(Conflict, NotFound):
+        for segment in segments(lab):
+            if segment["spec"].get("reservedCIDRs") and (taken := hand(lab, segment)) is not None:
+                return [taken]
+    return []
+
+
+def segments(lab: Lab) -> list[Segment]:
+    return lab.client.list(IPRESERVATIONS, label_selector=f"{MANAGED_BY}={MANAGER}").items
