@@ -61,7 +61,10 @@ class Transport:
         self._connection = connection
 
     def close(self) -> None:
-        self._connection.pool.clear()
+        """Close what stands idle now; otherwise that is left to the garbage collector's order of things."""
+        pools = self._connection.pool.pools
+        for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
+            pools[key].close()
 
     def request(
         self, method: str, path: str, *, body: object, content_type: str, type: type[T], timeout: float

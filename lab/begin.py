@@ -46,6 +46,7 @@ def running(
             stays = True
         yield lab
     finally:
+        lab.close()
         daemon.let_go(wait=not stays)
 
 

@@ -66,11 +66,12 @@ def second_api_server(lab: Lab) -> Iterator[Client]:
     with (lab.logs / "second-kube-apiserver.log").open("wb") as log:
         # Without the lab's mark, so that the first one is still the one that is found.
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=processes.die_with_parent)
+    client = Client.from_kubeconfig(kubeconfig)
     try:
-        client = Client.from_kubeconfig(kubeconfig)
         until(partial(is_ready, client), 60, "a second API server to be ready")
         yield client
     finally:
+        client.close()
         process.kill()
         process.wait()
 

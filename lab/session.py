@@ -49,6 +49,11 @@ class Lab:
         """The cluster's administrator."""
         return Client.from_kubeconfig(self.kubeconfig)
 
+    def close(self) -> None:
+        """Give up the connections of its client, if it was used."""
+        if "client" in self.__dict__:
+            self.client.close()
+
     def kubectl(
         self, *arguments: str, check: bool = True, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -60,7 +65,7 @@ class Lab:
         return self._run("helm", arguments, check, stdin)
 
     def kwokctl(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """For faults: ``kwokctl("stop", "component", "kube-apiserver")`` and the like."""
+        """For what kwokctl knows of the cluster, such as ``kwokctl("get", "components")``."""
         return self._run("kwokctl", ("--name", "lab", *arguments), check, None)
 
     def wait(self, condition: Callable[[], T | None], seconds: float, what: str) -> T:

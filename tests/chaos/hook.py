@@ -6,7 +6,6 @@ import base64
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,7 +78,7 @@ class Hook:
 
     def __init__(self, answers: Answering) -> None:
         self._answers = answers
-        self.asked = threading.Event()
+        self.asked, self._ending = threading.Event(), threading.Event()
         self.given: list[Answer] = []
 
     def respond(self, review: Review) -> Review:
@@ -88,9 +87,13 @@ class Hook:
         ours = request["userInfo"]["username"].startswith(DRAWBRIDGE)
         answer = self._answers(review) if ours else PASS
         self.given.append(answer)
-        time.sleep(answer.seconds)
+        self._ending.wait(answer.seconds)
         response = {"uid": request["uid"], "allowed": not answer.code, "status": _status(answer)}
         return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
+
+    def end(self) -> None:
+        """Delay no answer any more."""
+        self._ending.set()
 
 
 def _status(answer: Answer) -> Review:
@@ -121,8 +124,6 @@ def _is_asked(lab: Lab, hook: Hook) -> bool:
 @contextmanager
 def _serving(hook: Hook) -> Iterator[tuple[int, bytes]]:
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             body = json.dumps(hook.respond(review)).encode()
@@ -136,12 +137,14 @@ def _serving(hook: Hook) -> Iterator[tuple[int, bytes]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False  # each is waited for: what it has opened is closed then
     ca = _encrypt(server)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield server.server_address[1], ca
     finally:
+        hook.end()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -45,6 +45,11 @@ def when_the_api_server_starts(error: KubeError) -> bool:
     return early or when_a_replica_dies(error)
 
 
+def when_etcd_stands_still(error: KubeError) -> bool:
+    """The API server's own answer when its own reads and writes take too long, whatever any webhook does."""
+    return as_client_go(error) or (isinstance(error, ApiError) and "etcdserver: " in error.message)
+
+
 class Storm:
     """One request for each pod, a deletion and an eviction in turn; none goes before it is let."""
 

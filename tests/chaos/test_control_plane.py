@@ -7,7 +7,7 @@ import time
 from lab import faults
 from lab.session import Lab
 from tests.chaos.judge import Judge, judging
-from tests.chaos.storm import crowd, storming, when_the_api_server_starts
+from tests.chaos.storm import crowd, storming, when_etcd_stands_still, when_the_api_server_starts
 from tests.cluster.workloads import GROUPS
 
 FROZEN = 10.0
@@ -33,7 +33,7 @@ def test_the_api_server_crashes_and_comes_back(lab: Lab, redis: str) -> None:
 def test_etcd_stands_still_for_ten_seconds(lab: Lab, judge: Judge, redis: str) -> None:
     pods = crowd(lab, judge, redis, 120)
 
-    with storming(lab, pods) as storm:
+    with storming(lab, pods, repeats=when_etcd_stands_still) as storm:
         storm.let(80)
         storm.await_answers(30)
         with faults.frozen(lab, "etcd"):
