@@ -14,7 +14,7 @@ from bench.report import Figure, figure
 from lab.session import Lab
 from webhook.ip_reservation import PATH
 
-CONCURRENCY = 32
+CONCURRENCY = 64
 PORT = 9443
 BARE, RESERVING, SKIPPING = "bare Flask", "a deletion that is reserved", "a deletion that is skipped"
 
