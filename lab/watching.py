@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -94,6 +94,18 @@ def _decoded(line: bytes) -> _Event:
     except msgspec.MsgspecError as error:
         # As the product's reflector has it: a line that was cut off is read again by the next watch.
         raise Unreachable(f"an event cannot be read: {error}") from error
+
+
+def told_by_now(told: Told) -> Iterator[Observation]:
+    """What stands in the queue at this moment; WatchLost when something may be missing."""
+    while True:
+        try:
+            each = told.get_nowait()
+        except Empty:
+            return
+        if isinstance(each, WatchLost):
+            raise each
+        yield each
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from queue import Empty
 
 from calico.segment import RECORDS, IPReservation, canonical
 from kube.client import Client, Resource
 from kube.objects import Pod
 from lab.history import History, Hold, addresses
 from lab.session import Lab
-from lab.watching import Told, WatchLost, watching
+from lab.watching import Told, told_by_now, watching
 from tests.chaos.rules import HOLD, LIMITS
 
 
@@ -53,13 +52,7 @@ class Judge:
         return [*lost(history, pods), *late(history, pods), *early(history, pods), *self.misshapen]
 
     def _listen(self) -> None:
-        while True:
-            try:
-                told = self._told.get_nowait()
-            except Empty:
-                return
-            if isinstance(told, WatchLost):
-                raise told
+        for told in told_by_now(self._told):
             self._history.add(told)
             if isinstance(told.object, IPReservation) and told.object.ours:
                 self.misshapen += misshapen(told.object)

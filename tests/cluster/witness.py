@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from queue import Empty
 
 from calico.segment import IPReservation
 from kube.client import Resource
 from kube.objects import Pod
 from lab.history import History, addresses
 from lab.session import Lab
-from lab.watching import Told, WatchLost, watching
+from lab.watching import Told, told_by_now, watching
 from tests.cluster.workloads import PODS
 
 
@@ -40,14 +39,8 @@ class Witness:
         return addresses(pod) <= held
 
     def _listen(self) -> None:
-        while True:
-            try:
-                told = self._told.get_nowait()
-            except Empty:
-                return
-            if isinstance(told, WatchLost):
-                raise told
-            self.history.add(told)
+        for observation in told_by_now(self._told):
+            self.history.add(observation)
 
 
 @contextmanager
