@@ -360,7 +360,6 @@ NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
     silent,
     without_tls,
     stalled_in_the_handshake,
-    silent_after_the_handshake,
     stalled_in_the_head,
     stalled_in_the_body,
     announcing_too_much,
@@ -371,8 +370,11 @@ NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
 def test_hundreds_of_bad_clients_at_once_are_dropped_and_delay_nobody(
     server: Server, bystander: Bystander
 ) -> None:
+    # These may stay: they look like the connections that an API server opens ahead of its need.
+    idle = [silent_after_the_handshake(server) for _ in range(MANY)]
     bad = [nuisance(server) for _ in range(MANY) for nuisance in NUISANCES]
     assert bystander.is_served()
+    assert not is_closed(idle[0], within=0.1)
     assert all(is_closed(sock, within=20) for sock in bad if sock.fileno() >= 0)
 
 
