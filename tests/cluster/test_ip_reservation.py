@@ -207,11 +207,14 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
 
 
 def write_configuration(lab: Lab, text: str) -> None:
-    patch = json.dumps({"data": {"config.yaml": text}})
-    # In the name of helm, whose upgrades would otherwise meet a field that is somebody else's.
-    lab.kubectl(
-        "patch", "configmap", "drawbridge-config", "-n", "drawbridge", "--field-manager=helm", "-p", patch
+    """As Helm applies it: its next upgrade would meet a field that is somebody else's."""
+    live = json.loads(
+        lab.kubectl("get", "configmap", "drawbridge-config", "-n", "drawbridge", "-o", "json").stdout
     )
+    metadata = {key: live["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+    wanted = {key: live[key] for key in ("apiVersion", "kind")} | {"metadata": metadata}
+    document = json.dumps(wanted | {"data": {"config.yaml": text}})
+    lab.kubectl("apply", "--server-side", "--field-manager=helm", "-f", "-", stdin=document)
 
 
 def reload_states(lab: Lab) -> set[float]:
