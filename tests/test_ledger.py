@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from calico.errors import NotReserved, NotServed
-from calico.ledger import Ledger
+from calico.ledger import GATHER, LOOK, MANY, Ledger
 from calico.segment import Limits, Record
 from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
 from tests.factories import record
@@ -59,6 +59,66 @@ def test_callers_that_come_during_a_write_share_the_next_one() -> None:
 
     assert len(store.held) == 64
     assert store.writes == 2
+
+
+def test_after_a_shared_write_the_next_one_waits_for_company_and_a_lone_caller_never_does() -> None:
+    entered, go_on, clock, pauses = threading.Event(), threading.Event(), FakeClock(), list[float]()
+
+    def hold_the_second(verb: str, name: str) -> None:
+        if len(pauses_of_lone_callers) == 2:
+            entered.set()
+            assert go_on.wait(10)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.advance(seconds)
+
+    pauses_of_lone_callers: list[float] = []
+    subject = ledger(FakeReservations(hold_the_second), clock=clock, pause=pause)
+    for number in (1, 2):
+        subject.reserve([numbered(number)], clock() + 30)
+        pauses_of_lone_callers.append(sum(pauses))
+    assert pauses_of_lone_callers == [0, 0]
+
+    with ThreadPoolExecutor(3) as pool:
+        callers = [pool.submit(subject.reserve, [numbered(3)], clock() + 30)]
+        assert entered.wait(10)
+        callers += [pool.submit(subject.reserve, [numbered(n)], clock() + 30) for n in (4, 5)]
+        while subject._tickets.qsize() < 2:
+            threading.Event().wait(0.001)
+        go_on.set()
+        for each in callers:
+            each.result(timeout=10)
+    assert sum(pauses) == 0
+    subject.reserve([numbered(6)], clock() + 30)
+    waited = sum(pauses)
+    assert GATHER <= waited < GATHER + 2 * LOOK
+    subject.reserve([numbered(7)], clock() + 30)
+    assert sum(pauses) == waited
+
+
+def test_enough_company_is_not_waited_for_any_longer() -> None:
+    clock = FakeClock()
+    company = [
+        threading.Thread(target=lambda n=n: subject.reserve([numbered(n)], clock() + 30)) for n in range(MANY)
+    ]
+
+    def bring_company(_seconds: float) -> None:
+        for each in company:
+            if each.ident is None:
+                each.start()
+        while subject._tickets.qsize() < MANY:
+            threading.Event().wait(0.001)
+
+    store = FakeReservations()
+    subject = ledger(store, clock=clock, pause=bring_company)
+    subject._rested = clock() + GATHER
+    subject.reserve([numbered(MANY)], clock() + 30)
+    for each in company:
+        each.join(10)
+
+    assert len(store.held) == MANY + 1
+    assert store.writes == 1
 
 
 def test_what_somebody_else_changed_meanwhile_is_read_again_and_kept() -> None:
