@@ -195,6 +195,14 @@ def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
         assert 0.25 < time.monotonic() - began < 0.6
 
 
+def test_a_server_that_falls_silent_late_is_waited_for_no_longer_than_one_that_always_was() -> None:
+    with serving(lambda asked: trickles(b"{ ", pause=0.45, then=hangs)) as server:
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            server.client().get(PODS, "a", "shop", timeout=1.0)
+        assert time.monotonic() - began < 1.35
+
+
 def test_nobody_listening_is_unreachable() -> None:
     with serving(lambda asked: answers({})) as server:
         client = server.client()
