@@ -200,7 +200,7 @@ def test_a_server_that_falls_silent_late_is_waited_for_no_longer_than_one_that_a
         began = time.monotonic()
         with pytest.raises(Unreachable):
             server.client().get(PODS, "a", "shop", timeout=1.0)
-        assert time.monotonic() - began < 1.35
+        assert time.monotonic() - began < 1.6
 
 
 def test_nobody_listening_is_unreachable() -> None:
