@@ -1,0 +1,122 @@
+"""The emulator on a port of the loopback: a thread for each connection, which stays open between calls."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from lab.cloud.emulator import Emulator, Reply
+from lab.cloud.knobs import Knobs
+from lab.cloud.request import Request
+from lab.cloud.steering import steer
+from lab.cloud.world import World
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A running emulator; *world* is what it has, *knobs* may be changed at any time."""
+
+    endpoint: str
+    world: World
+    knobs: Knobs
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: Server
+
+    def _any(self) -> None:
+        request = self._request()
+        reply = steer(self.server.emulator.world, request) or self.server.emulator.reply(request)
+        self.server.ending.wait(reply.delay)
+        if reply.lost or self.server.ending.is_set():
+            self._break()
+        else:
+            self._send(reply)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815
+
+    def _request(self) -> Request:
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        length = headers.get("content-length", "")
+        body = self.rfile.read(int(length) if length.isdecimal() else 0)
+        return Request(self.command, path, query, headers, body)
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def _break(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = False
+    request_queue_size = 256
+
+    def __init__(self, emulator: Emulator, port: int) -> None:
+        super().__init__((HOST, port), Handler)
+        self.emulator = emulator
+        self.ending = threading.Event()
+        self._open: set[socket.socket] = set()
+        self._opening = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._opening:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._opening:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is none; anything else is a bug, and is shown."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+    def end(self) -> None:
+        """Serve no more: connections are cut, and their threads are waited for."""
+        self.ending.set()
+        self.shutdown()
+        with self._opening:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self.server_close()
+
+
+@contextmanager
+def serving(
+    knobs: Knobs | None = None, *, port: int = 0, clock: Callable[[], float] = time.time
+) -> Iterator[Cloud]:
+    """*clock* is for tasks, limits and lags; signatures are measured by the time of day."""
+    world = World(knobs or Knobs(), clock)
+    server = Server(Emulator(world, time.time), port)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield Cloud(f"{HOST}:{server.server_port}", world, world.knobs)
+    finally:
+        server.end()
+        thread.join()

@@ -1,0 +1,85 @@
+"""What the cloud has: addresses, instances, tasks, and the calls that were made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+Status = Literal["CREATING", "BINDING", "BIND", "BIND_ENI", "UNBINDING", "UNBIND", "OFFLINING"]
+Kind = Literal["allocate", "bind", "unbind", "release", "bandwidth"]
+Result = Literal["RUNNING", "SUCCESS", "FAILED"]
+Tags = Mapping[str, str]
+
+HOLDING = {"BINDING", "BIND", "BIND_ENI", "UNBINDING"}
+"""States in which an address is on its instance, or on its way there or away."""
+BOUND = {"BIND", "BIND_ENI"}
+WAN_IP = "WanIP"
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    ip: str
+    region: str
+    created: float
+    type: str = "EIP"
+    status: Status = "UNBIND"
+    name: str = ""
+    tags: Tags = {}
+    instance_id: str = ""
+    """Of its binding; of the last one when the address is not bound."""
+    network_interface_id: str = ""
+    private_ip: str = ""
+    bandwidth: int = 1
+    charge_type: str = "TRAFFIC_POSTPAID_BY_HOUR"
+    isp: str = "BGP"
+    zone: str = ""
+    egress: str = ""
+    bandwidth_package: str = ""
+    blocked: bool = False
+    arrears: bool = False
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    private_ip: str = ""
+    public_ip: str | None = None
+    """An ordinary one, which shows as an address of type WanIP."""
+    region: str = ""
+    """Empty: of every region."""
+    name: str = ""
+    state: str = "RUNNING"
+    stop_charging: bool = False
+    vpc_id: str = "vpc-emulated"
+    zone: str = ""
+
+
+class Task(msgspec.Struct, kw_only=True):
+    id: int
+    kind: Kind
+    addresses: Sequence[str]
+    due: float
+    result: Result = "RUNNING"
+    fails: bool = False
+    wan_ip_after: bool = False
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Credentials for a while."""
+
+    secret_key: str
+    token: str
+    expires: float
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    action: str
+    region: str
+    outcome: str
+    """``OK``, or the code of the error."""
+    delivered: bool
+    """Whether the outcome was told to the caller."""
+    params: Any
+    request_id: str

@@ -1,0 +1,174 @@
+"""All that the cloud has, moved on by its clock alone; nothing here knows of HTTP."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from lab.cloud.calls import counted, new_log
+from lab.cloud.history import History
+from lab.cloud.knobs import Knobs
+from lab.cloud.lifecycle import begun, ended
+from lab.cloud.names import Names
+from lab.cloud.tasks import Tasks
+from lab.cloud.tokens import Replays
+from lab.cloud.values import BOUND, WAN_IP, Address, Call, Instance, Kind, Session, Task
+
+REGION = "ap-singapore"
+"""Where the ordinary address of an instance of no particular region shows."""
+
+
+class World:
+    """*clock* tells UNIX seconds."""
+
+    def __init__(self, knobs: Knobs, clock: Callable[[], float] = time.time) -> None:
+        self.knobs = knobs
+        self.clock = clock
+        self.dice = Random(knobs.seed)  # noqa: S311 - dice, not secrets
+        self.names = Names(self.dice)
+        self.lock = threading.RLock()
+        self.book: History[Address] = History()
+        self.fleet: dict[str, Instance] = {}
+        self.ended_instances: set[str] = set()
+        self.made_tags: dict[tuple[str, str], float] = {}
+        """When each was created."""
+        self.tasks = Tasks()
+        self.applied: Counter[tuple[str, str]] = Counter()
+        """Addresses applied for, by region and UTC day."""
+        self.replays = Replays()
+        self.sessions: dict[str, Session] = {}
+        self.log = new_log()
+
+    @contextmanager
+    def moved_on(self) -> Iterator[float]:
+        """Alone with a world in which all has happened that was due; the time of it."""
+        with self.lock:
+            now = self.clock()
+            for task in self.tasks.take_due(now):
+                self._end(task)
+            yield now
+
+    def begin(self, kind: Kind, addresses: Iterable[Address], seconds: float, **how: Any) -> Task:
+        """Start a task on these addresses, and put them into the state in which they are meanwhile."""
+        now = self.clock()
+        changed = [begun(kind, address) for address in addresses]
+        for address in changed:
+            self.book.put(address.id, address, now)
+        return self.tasks.start(kind, [address.id for address in changed], now + seconds, **how)
+
+    def _end(self, task: Task) -> None:
+        well = not task.fails
+        for before in filter(None, map(self.book.get, task.addresses)):
+            well = well and (task.kind != "bind" or self._may_be_bound(before))
+            self._put(before.id, ended(task.kind, before, well), task.due)
+            if well:
+                self._settle_wan_ip(task, self.fleet.get(before.instance_id))
+        task.result = "SUCCESS" if well else "FAILED"
+
+    def _may_be_bound(self, address: Address) -> bool:
+        instance = address.instance_id
+        if instance in self.ended_instances:
+            return False
+        return not instance or not any(self._is_bound_to(other, instance) for other in self.book.all())
+
+    def _is_bound_to(self, address: Address, instance_id: str) -> bool:
+        return address.instance_id == instance_id and address.status in BOUND and address.type != WAN_IP
+
+    def _settle_wan_ip(self, task: Task, instance: Instance | None) -> None:
+        if task.kind == "bind" and instance and instance.public_ip:
+            self._show(replace(instance, public_ip=None), task.due)
+        elif task.kind == "unbind" and task.wan_ip_after and instance:
+            self._show(replace(instance, public_ip=self.names.new_ip()), task.due)
+
+    def _put(self, address_id: str, address: Address | None, at: float) -> None:
+        if address is None:
+            self.book.end(address_id, at)
+        else:
+            self.book.put(address_id, address, at)
+
+    def _show(self, instance: Instance, at: float) -> None:
+        """The instance as it is from now on, and its ordinary public address, if it has one."""
+        self.fleet[instance.id] = instance
+        for address in list(self.book.all()):
+            if address.type == WAN_IP and address.instance_id == instance.id:
+                self.book.end(address.id, at)
+        if instance.public_ip:
+            wan_ip = Address(
+                id=self.names.new_id("wanip"),
+                ip=instance.public_ip,
+                region=instance.region or REGION,
+                created=at,
+                type=WAN_IP,
+                status="BIND",
+                instance_id=instance.id,
+                private_ip=instance.private_ip,
+            )
+            self.book.put(wan_ip.id, wan_ip, at)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        """Also one that nobody added, when the knobs say that such instances exist."""
+        found = self.fleet.get(instance_id)
+        if found is None and self.knobs.instances_exist and instance_id not in self.ended_instances:
+            return Instance(id=instance_id)
+        return found
+
+    def add_instance(
+        self, instance_id: str, private_ip: str = "", public_ip: str | None = None, **how: Any
+    ) -> Instance:
+        """One more, or the same one changed; *how* are the other fields of an Instance."""
+        instance = Instance(id=instance_id, private_ip=private_ip, public_ip=public_ip, **how)
+        with self.moved_on() as now:
+            self.ended_instances.discard(instance_id)
+            self._show(instance, now)
+        return instance
+
+    def end_instance(self, instance_id: str) -> None:
+        """As its termination does: its ordinary address goes with it, its elastic one is unbound."""
+        with self.moved_on() as now:
+            self._show(Instance(id=instance_id), now)
+            del self.fleet[instance_id]
+            self.ended_instances.add(instance_id)
+            for address in list(self.book.all()):
+                if self._is_bound_to(address, instance_id) and self.knobs.instance_end_unbinds:
+                    self.book.put(address.id, replace(address, status="UNBIND"), now)
+
+    def alter(self, address_id: str, **changes: Any) -> None:
+        """What somebody else does to an address: unbind it, have it blocked. Raises KeyError without it."""
+        with self.moved_on() as now:
+            address = self.book.get(address_id)
+            if address is None:
+                raise KeyError(address_id)
+            self.book.put(address_id, replace(address, **changes), now)
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """All that there are now, ordinary ones of instances too, by their ids."""
+        with self.moved_on():
+            return {address.id: address for address in self.book.all()}
+
+    @property
+    def instances(self) -> dict[str, Instance]:
+        with self.lock:
+            return dict(self.fleet)
+
+    @property
+    def tags(self) -> set[tuple[str, str]]:
+        """All pairs that exist, on an address or not."""
+        with self.lock:
+            return set(self.made_tags)
+
+    @property
+    def calls(self) -> list[Call]:
+        with self.lock:
+            return list(self.log)
+
+    def count(self) -> dict[str, dict[str, int]]:
+        """Calls by action and outcome, as ``{"AllocateAddresses": {"OK": 3}}``."""
+        return counted(self.calls)

@@ -1,0 +1,444 @@
+"""The emulated cloud's addresses go from state to state as documented, seen through the vendor's client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.cloud import Cloud, Knobs, serving
+from tests.sdk import HandClock, Sdk, sdk, without_proxies
+
+INSTANCE = "ins-11112222"
+OTHER = "ins-33334444"
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def cloud(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    knobs = Knobs(rate_limits=False, quota_total=500, quota_daily=1000)
+    with serving(knobs, clock=clock) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def call(cloud: Cloud) -> Iterator[Sdk]:
+    with sdk(cloud.endpoint) as call:
+        yield call
+
+
+class Hands:
+    """What tests do again and again, each step waited for."""
+
+    def __init__(self, call: Sdk, clock: HandClock) -> None:
+        self.call, self.clock = call, clock
+
+    def allocated(self, **order: Any) -> str:
+        address = self.call("AllocateAddresses", **order)["AddressSet"][0]
+        self.clock.pass_(10)
+        return address
+
+    def bound(self, instance: str = INSTANCE) -> str:
+        address = self.allocated()
+        self.call("AssociateAddress", AddressId=address, InstanceId=instance)
+        self.clock.pass_(10)
+        return address
+
+    def described(self, address: str) -> dict[str, Any]:
+        return self.call("DescribeAddresses", AddressIds=[address])["AddressSet"][0]
+
+    def status(self, address: str) -> str:
+        return self.described(address)["AddressStatus"]
+
+    def found(self, **filters: str) -> list[str]:
+        wanted = [
+            {"Name": name.replace("__", ":").replace("_", "-"), "Values": [value]}
+            for name, value in filters.items()
+        ]
+        rows = self.call("DescribeAddresses", Filters=wanted)["AddressSet"]
+        return [row["AddressId"] for row in rows]
+
+
+@pytest.fixture
+def hands(call: Sdk, clock: HandClock) -> Hands:
+    return Hands(call, clock)
+
+
+def test_an_address_goes_through_all_states_each_in_its_time(
+    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+) -> None:
+    seen = []
+    address = call("AllocateAddresses")["AddressSet"][0]
+    steps = [
+        ("AssociateAddress", {"AddressId": address, "InstanceId": INSTANCE}),
+        ("DisassociateAddress", {"AddressId": address}),
+        ("ReleaseAddresses", {"AddressIds": [address]}),
+    ]
+    for action, params in steps:
+        seen.append(hands.status(address))
+        clock.pass_(2)
+        seen.append(hands.status(address))
+        call(action, **params)
+    seen.append(hands.status(address))
+    clock.pass_(1)
+
+    assert seen == ["CREATING", "UNBIND", "BINDING", "BIND", "UNBINDING", "UNBIND", "OFFLINING"]
+    assert call("DescribeAddresses", AddressIds=[address])["AddressSet"] == []
+    assert cloud.world.addresses == {}
+
+
+def test_a_task_is_running_until_its_time_then_it_says_how_it_went(
+    call: Sdk, clock: HandClock, cloud: Cloud
+) -> None:
+    given = call("AllocateAddresses")
+    task = int(given["TaskId"])
+
+    assert isinstance(given["TaskId"], str)
+    clock.pass_(0.9)
+    assert call("DescribeTaskResult", TaskId=task)["Result"] == "RUNNING"
+    clock.pass_(0.2)
+    assert call("DescribeTaskResult", TaskId=task)["Result"] == "SUCCESS"
+    cloud.knobs.task_id_may_be_string = True
+    assert call.vpc.call_json("DescribeTaskResult", {"TaskId": given["TaskId"]})["Response"]["TaskId"] == task
+
+
+def test_a_binding_that_fails_ends_unbound_and_its_task_failed(
+    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+) -> None:
+    cloud.knobs.bind_fails = 1.0
+    address = hands.allocated()
+    task = int(call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)["TaskId"])
+
+    assert hands.status(address) == "BINDING"
+    clock.pass_(2)
+    assert hands.status(address) == "UNBIND"
+    assert hands.described(address)["InstanceId"] is None
+    assert call("DescribeTaskResult", TaskId=task)["Result"] == "FAILED"
+
+
+def test_an_interface_is_bound_as_such_and_only_one_address_to_each_ip(call: Sdk, hands: Hands) -> None:
+    first, second = hands.allocated(), hands.allocated()
+    place = {"NetworkInterfaceId": "eni-11112222", "PrivateIpAddress": "10.0.0.9"}
+    call("AssociateAddress", AddressId=first, **place)
+    hands.clock.pass_(2)
+
+    shown = hands.described(first)
+    assert (shown["AddressStatus"], shown["InstanceType"]) == ("BIND_ENI", "ENI")
+    code = "InvalidPrivateIpAddress.AlreadyBindEip"
+    assert call.refused("AssociateAddress", AddressId=second, **place) == code
+
+
+@pytest.mark.parametrize(
+    ("action", "params"),
+    [
+        pytest.param("AssociateAddress", {"InstanceId": INSTANCE}, id="bind"),
+        pytest.param("DisassociateAddress", {}, id="unbind"),
+    ],
+)
+def test_no_second_task_works_on_an_address(call: Sdk, action: str, params: dict[str, Any]) -> None:
+    address = call("AllocateAddresses")["AddressSet"][0]
+
+    assert call.refused(action, AddressId=address, **params) == "OperationDenied.MutexTaskRunning"
+    assert call.refused("ReleaseAddresses", AddressIds=[address]) == "OperationDenied.MutexTaskRunning"
+
+
+def test_what_the_state_does_not_allow_is_refused(call: Sdk, hands: Hands) -> None:
+    free, bound = hands.allocated(), hands.bound()
+
+    assert call.refused("DisassociateAddress", AddressId=free) == "InvalidAddressIdStatus.NotPermit"
+    again = call.refused("AssociateAddress", AddressId=bound, InstanceId=OTHER)
+    assert again == "UnsupportedOperation.AddressStatusNotPermit"
+    assert call.refused("ReleaseAddresses", AddressIds=[bound]) == "InvalidAddressState"
+
+
+def test_one_address_that_cannot_be_released_keeps_the_whole_batch(call: Sdk, hands: Hands) -> None:
+    free, bound = hands.allocated(), hands.bound()
+
+    assert call.refused("ReleaseAddresses", AddressIds=[free, bound]) == "InvalidAddressState"
+    assert hands.status(free) == "UNBIND"
+
+
+def test_a_batch_has_as_many_addresses_as_the_knob_says(call: Sdk, hands: Hands, cloud: Cloud) -> None:
+    cloud.knobs.release_batch = 1
+    ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
+    hands.clock.pass_(1)
+
+    assert call.refused("ReleaseAddresses", AddressIds=ids) == "InvalidParameterValue.LimitExceeded"
+    call("ReleaseAddresses", AddressIds=ids[:1])
+
+
+def test_what_is_not_there_is_not_found_and_what_is_no_id_is_malformed(call: Sdk, hands: Hands) -> None:
+    address = hands.allocated()
+
+    assert call.refused("ReleaseAddresses", AddressIds=["eip-zzzzzzzz"]) == "InvalidAddressId.NotFound"
+    malformed = call.refused("DisassociateAddress", AddressId="address")
+    assert malformed == "InvalidParameterValue.AddressIdMalformed"
+    malformed = call.refused("AssociateAddress", AddressId=address, InstanceId="node-1")
+    assert malformed == "InvalidParameterValue.InstanceIdMalformed"
+    assert call("DescribeAddresses", AddressIds=["eip-zzzzzzzz"])["AddressSet"] == []
+
+
+def test_an_unknown_instance_exists_only_by_the_knob(call: Sdk, hands: Hands, cloud: Cloud) -> None:
+    cloud.knobs.instances_exist = False
+    address = hands.allocated()
+    request = {"AddressId": address, "InstanceId": INSTANCE}
+
+    assert call.refused("AssociateAddress", **request) == "InvalidInstanceId.NotFound"
+    cloud.world.add_instance(INSTANCE, "10.0.0.1")
+    call("AssociateAddress", **request)
+    hands.clock.pass_(2)
+    assert hands.described(address)["PrivateAddressIp"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        pytest.param(
+            {"state": "STOPPED", "stop_charging": True},
+            "UnsupportedOperation.InstanceStatusNotPermit",
+            id="stopped and not paid",
+        ),
+        pytest.param(
+            {"state": "TERMINATING"}, "UnsupportedOperation.InstanceStateNotSupported", id="on its way out"
+        ),
+        pytest.param(
+            {"public_ip": "43.1.2.3"}, "InvalidParameterValue.InstanceHasWanIP", id="with an ordinary address"
+        ),
+        pytest.param({"region": "ap-tokyo"}, "InvalidInstanceId.NotFound", id="in another region"),
+    ],
+)
+def test_an_instance_that_takes_no_address(
+    call: Sdk, hands: Hands, cloud: Cloud, how: dict[str, Any], code: str
+) -> None:
+    cloud.world.add_instance(INSTANCE, **how)
+
+    assert call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE) == code
+
+
+def test_an_instance_has_one_address(call: Sdk, hands: Hands) -> None:
+    hands.bound()
+
+    code = call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
+    assert code == "InvalidInstanceId.AlreadyBindEip"
+
+
+def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_knob(
+    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+) -> None:
+    first, second = hands.allocated(), hands.allocated()
+    call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
+    code = call.refused("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
+    assert code == "InvalidInstanceId.AlreadyBindEip"
+
+    cloud.knobs.already_bound_while_binding = False
+    task = int(call("AssociateAddress", AddressId=second, InstanceId=INSTANCE)["TaskId"])
+    clock.pass_(2)
+    assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
+    assert call("DescribeTaskResult", TaskId=task)["Result"] == "FAILED"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_the_instance_shows_while_binding_by_the_knob(
+    call: Sdk, hands: Hands, cloud: Cloud, shown: bool
+) -> None:
+    cloud.knobs.instance_shown_while_binding = shown
+    address = hands.allocated()
+    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
+
+    assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
+    assert hands.found(instance_id=INSTANCE) == ([address] if shown else [])
+    hands.clock.pass_(2)
+    assert hands.found(instance_id=INSTANCE) == [address]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_the_last_instance_shows_after_unbinding_by_the_knob(
+    call: Sdk, hands: Hands, cloud: Cloud, shown: bool
+) -> None:
+    cloud.knobs.instance_shown_after_unbinding = shown
+    address = hands.bound()
+    call("DisassociateAddress", AddressId=address)
+    hands.clock.pass_(2)
+
+    assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
+    call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        pytest.param({"blocked": True}, "InvalidAddressId.Blocked", id="blocked"),
+        pytest.param({"arrears": True}, "OperationDenied.AddressInArrears", id="not paid for"),
+    ],
+)
+def test_an_address_that_is_not_in_order_cannot_be_bound(
+    call: Sdk, hands: Hands, cloud: Cloud, changes: dict[str, Any], code: str
+) -> None:
+    address = hands.allocated()
+    cloud.world.alter(address, **changes)
+
+    assert call.refused("AssociateAddress", AddressId=address, InstanceId=INSTANCE) == code
+
+
+def test_an_ordinary_address_shows_only_to_those_who_ask_for_its_type(
+    call: Sdk, hands: Hands, cloud: Cloud
+) -> None:
+    cloud.world.add_instance(INSTANCE, "10.0.0.1", "43.1.2.3")
+
+    assert hands.found(instance_id=INSTANCE) == []
+    (row,) = call(
+        "DescribeAddresses",
+        Filters=[
+            {"Name": "address-type", "Values": ["WanIP", "EIP"]},
+            {"Name": "instance-id", "Values": [INSTANCE]},
+        ],
+    )["AddressSet"]
+    assert (row["AddressType"], row["AddressIp"], row["InstanceId"]) == ("WanIP", "43.1.2.3", INSTANCE)
+    assert call("DescribeAddresses", AddressIds=[row["AddressId"]])["AddressSet"] == []
+
+
+def test_an_ordinary_address_is_given_back_by_a_binding_when_the_knob_says_so(
+    hands: Hands, cloud: Cloud
+) -> None:
+    cloud.knobs.wan_ip_refuses_binding = False
+    cloud.world.add_instance(INSTANCE, "10.0.0.1", "43.1.2.3")
+    address = hands.bound()
+
+    assert hands.found(address_type="WanIP") == []
+    assert hands.found(instance_id=INSTANCE) == [address]
+
+
+def test_unbinding_may_give_an_ordinary_address_again(call: Sdk, hands: Hands, cloud: Cloud) -> None:
+    cloud.world.add_instance(INSTANCE, "10.0.0.1")
+    call("DisassociateAddress", AddressId=hands.bound(), ReallocateNormalPublicIp=True)
+    hands.clock.pass_(2)
+
+    assert len(hands.found(address_type="WanIP")) == 1
+
+
+@pytest.mark.parametrize(("unbinds", "status"), [(True, "UNBIND"), (False, "BIND")])
+def test_when_an_instance_ends_its_address_is_unbound_by_the_knob(
+    hands: Hands, cloud: Cloud, unbinds: bool, status: str
+) -> None:
+    cloud.knobs.instance_end_unbinds = unbinds
+    address = hands.bound()
+    cloud.world.end_instance(INSTANCE)
+
+    assert hands.status(address) == status
+    again = hands.call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
+    assert again == "InvalidInstanceId.NotFound"
+
+
+def test_an_instance_that_ends_while_its_address_is_binding_makes_that_fail(
+    call: Sdk, hands: Hands, cloud: Cloud
+) -> None:
+    address = hands.allocated()
+    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
+    cloud.world.end_instance(INSTANCE)
+    hands.clock.pass_(2)
+
+    assert hands.status(address) == "UNBIND"
+
+
+def test_a_page_is_20_rows_also_for_ids_and_never_more_than_100(call: Sdk, hands: Hands) -> None:
+    ids = call("AllocateAddresses", AddressCount=120)["AddressSet"]
+    given = call("DescribeAddresses", AddressIds=ids)
+
+    assert (len(given["AddressSet"]), given["TotalCount"]) == (20, 120)
+    pages = [call("DescribeAddresses", Limit=100, Offset=offset)["AddressSet"] for offset in (0, 100, 200)]
+    assert [len(page) for page in pages] == [100, 20, 0]
+    assert {row["AddressId"] for page in pages for row in page} == set(ids)
+    assert call.refused("DescribeAddresses", Limit=101) == "InvalidParameterValue.Range"
+    assert call.refused("DescribeAddresses", Offset=-1) == "InvalidParameterValue.Range"
+
+
+def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -> None:
+    bound, other, free = hands.bound(), hands.bound(OTHER), hands.allocated(AddressName="spare")
+
+    assert hands.found(address_name="spare") == [free]
+    assert hands.found(address_status="BIND", instance_id=OTHER) == [other]
+    both = call(
+        "DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE, OTHER, "ins-55556666"]}]
+    )
+    assert [row["AddressId"] for row in both["AddressSet"]] == [bound, other]
+    named = call("DescribeAddresses", Filters=[{"Name": "address-name", "Values": ["other", "spare"]}])
+    assert named["AddressSet"] == []  # only the first value counts
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        pytest.param(
+            {"Filters": [{"Name": "colour", "Values": ["red"]}]},
+            "InvalidParameter.FilterInvalidKey",
+            id="unknown filter",
+        ),
+        pytest.param(
+            {"AddressIds": ["eip-11112222"], "Filters": [{"Name": "address-id", "Values": ["eip-11112222"]}]},
+            "InvalidParameter.Coexist",
+            id="ids twice",
+        ),
+        pytest.param(
+            {"Filters": [{"Name": "address-ip", "Values": [str(number) for number in range(101)]}]},
+            "InvalidParameterValue.LimitExceeded",
+            id="101 values",
+        ),
+        pytest.param({"AddressIds": ["address"]}, "InvalidParameterValue.AddressIdMalformed", id="no id"),
+        pytest.param(
+            {"Filters": [{"Name": "address-ip", "Values": ["a"]}] * 11},
+            "LimitExceeded.NumberOfFilters",
+            id="11 filters",
+        ),
+    ],
+)
+def test_a_search_that_is_not_as_documented_is_refused(call: Sdk, params: dict[str, Any], code: str) -> None:
+    assert call.refused("DescribeAddresses", **params) == code
+
+
+def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, cloud: Cloud) -> None:
+    cloud.knobs.filter_lag_seconds = 5
+    address = hands.allocated()
+    hands.call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
+    hands.clock.pass_(3)
+
+    assert hands.status(address) == "BIND"
+    assert hands.found(instance_id=INSTANCE) == []
+    hands.clock.pass_(2)
+    assert hands.found(instance_id=INSTANCE) == [address]
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_rows_of_an_old_index_are_read_anew_or_as_of_then_by_the_knob(
+    hands: Hands, cloud: Cloud, stale: bool
+) -> None:
+    cloud.knobs.filter_lag_seconds, cloud.knobs.stale_rows = 5, stale
+    address = hands.bound()
+    hands.clock.pass_(5)
+    cloud.world.alter(address, status="UNBIND")
+    rows = hands.call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE]}])
+
+    assert [row["AddressStatus"] for row in rows["AddressSet"]] == (["BIND"] if stale else ["UNBIND"])
+
+
+def test_addresses_are_of_their_region(call: Sdk, hands: Hands, cloud: Cloud) -> None:
+    address = hands.allocated()
+
+    with sdk(cloud.endpoint, region="ap-tokyo") as there:
+        assert there("DescribeAddresses")["TotalCount"] == 0
+        assert there.refused("ReleaseAddresses", AddressIds=[address]) == "InvalidAddressId.NotFound"
+
+
+def test_bandwidth_is_changed_within_what_the_charge_allows(call: Sdk, hands: Hands) -> None:
+    address = hands.allocated(InternetMaxBandwidthOut=10)
+    call("ModifyAddressesBandwidth", AddressIds=[address], InternetMaxBandwidthOut=100)
+    hands.clock.pass_(1)
+
+    assert hands.described(address)["Bandwidth"] == 100
+    wide = call.refused("ModifyAddressesBandwidth", AddressIds=[address], InternetMaxBandwidthOut=101)
+    assert wide == "InvalidParameterValue.BandwidthOutOfRange"

@@ -1,0 +1,225 @@
+"""What may be ordered, how much of it, and what a ClientToken does when an order comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.cloud import Cloud, Knobs, serving
+from tests.sdk import HandClock, Sdk, sdk, without_proxies
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def cloud(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    with serving(Knobs(rate_limits=False), clock=clock) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def call(cloud: Cloud) -> Iterator[Sdk]:
+    with sdk(cloud.endpoint) as call:
+        yield call
+
+
+def quotas(call: Sdk) -> dict[str, tuple[int, int]]:
+    rows = call("DescribeAddressQuota")["QuotaSet"]
+    return {row["QuotaId"]: (row["QuotaCurrent"], row["QuotaLimit"]) for row in rows}
+
+
+def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call: Sdk, cloud: Cloud) -> None:
+    first = call("AllocateAddresses", ClientToken="a", AddressName="n")
+    again = call("AllocateAddresses", ClientToken="a", AddressName="n")
+
+    assert (again["AddressSet"], again["TaskId"]) == (first["AddressSet"], first["TaskId"])
+    assert again["RequestId"] != first["RequestId"]
+    assert list(cloud.world.addresses) == first["AddressSet"]
+
+
+def test_a_token_with_another_order_is_refused(call: Sdk, cloud: Cloud) -> None:
+    call("AllocateAddresses", ClientToken="a")
+
+    code = call.refused("AllocateAddresses", ClientToken="a", AddressName="other")
+    assert code == "UnsupportedOperation.IdempotentParameterMismatch"
+    assert len(cloud.world.addresses) == 1
+
+
+def test_a_token_is_forgotten_after_its_life(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+    cloud.knobs.client_token_seconds = 60
+    call("AllocateAddresses", ClientToken="a")
+    clock.pass_(61)
+    call("AllocateAddresses", ClientToken="a")
+
+    assert len(cloud.world.addresses) == 2
+
+
+def test_a_token_of_an_order_that_was_refused_is_free(call: Sdk, cloud: Cloud) -> None:
+    cloud.knobs.quota_total = 0
+    assert call.refused("AllocateAddresses", ClientToken="a").startswith("AddressQuotaLimitExceeded")
+    cloud.knobs.quota_total = 1
+    call("AllocateAddresses", ClientToken="a")
+
+    assert len(cloud.world.addresses) == 1
+
+
+def test_a_token_is_busy_while_its_order_is_at_work_by_the_knob(
+    call: Sdk, cloud: Cloud, clock: HandClock
+) -> None:
+    cloud.knobs.token_busy_while_creating = True
+    first = call("AllocateAddresses", ClientToken="a")
+
+    busy = call.refused("AllocateAddresses", ClientToken="a")
+    assert busy == "UnsupportedOperation.IdempotentProcessing"
+    clock.pass_(1)
+    assert call("AllocateAddresses", ClientToken="a")["AddressSet"] == first["AddressSet"]
+
+
+@pytest.mark.parametrize("token", ["x" * 65, "schlüssel"])
+def test_a_token_is_short_and_ascii(call: Sdk, token: str) -> None:
+    assert call.refused("AllocateAddresses", ClientToken=token) == "InvalidParameterValue.Malformed"
+
+
+def test_the_total_quota_is_of_what_there_is(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+    cloud.knobs.quota_total = 2
+    ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
+
+    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded"
+    assert quotas(call)["TOTAL_EIP_QUOTA"] == (2, 2)
+    clock.pass_(1)
+    call("ReleaseAddresses", AddressIds=ids[:1])
+    clock.pass_(1)
+    call("AllocateAddresses")
+    with sdk(cloud.endpoint, region="ap-tokyo") as elsewhere:
+        elsewhere("AllocateAddresses")
+
+
+def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
+    call: Sdk, cloud: Cloud, clock: HandClock
+) -> None:
+    cloud.knobs.quota_daily = 1
+    (address,) = call("AllocateAddresses")["AddressSet"]
+    clock.pass_(1)
+    call("ReleaseAddresses", AddressIds=[address])
+    clock.pass_(1)
+
+    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded.DailyAllocate"
+    assert quotas(call)["DAILY_EIP_APPLY"] == (1, 1)
+    clock.pass_(86400)
+    call("AllocateAddresses")
+
+
+def test_the_documented_quotas_are_20_and_twice_as_many_a_day(call: Sdk) -> None:
+    table = quotas(call)
+
+    assert (table["TOTAL_EIP_QUOTA"], table["DAILY_EIP_APPLY"]) == ((0, 20), (0, 40))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_anycast_addresses_count_in_the_quota_by_the_knob(call: Sdk, cloud: Cloud, counts: bool) -> None:
+    cloud.knobs.quota_total, cloud.knobs.quota_daily, cloud.knobs.anycast_in_quota = 1, 9, counts
+    call("AllocateAddresses", AddressType="AnycastEIP")
+
+    if counts:
+        assert call.refused("AllocateAddresses", AddressType="AnycastEIP") == "AddressQuotaLimitExceeded"
+    else:
+        call("AllocateAddresses", AddressType="AnycastEIP")
+    assert quotas(call)["TOTAL_EIP_QUOTA"] == (int(counts), 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "knobs", "code"),
+    [
+        pytest.param({"AddressType": "Pink"}, {}, "InvalidParameterValue", id="no such type"),
+        pytest.param({"AnycastZone": "MARS"}, {}, "InvalidParameterValue", id="no such zone"),
+        pytest.param({"AddressCount": 0}, {}, "InvalidParameterValue.Range", id="none at all"),
+        pytest.param(
+            {"AddressType": "AnycastEIP"},
+            {"anycast_allowed": False},
+            "UnauthorizedOperation.AnycastEip",
+            id="not allowed anycast",
+        ),
+        pytest.param(
+            {"InternetMaxBandwidthOut": 101}, {}, "InvalidParameterValue.BandwidthOutOfRange", id="too wide"
+        ),
+        pytest.param(
+            {"InternetMaxBandwidthOut": 1},
+            {"account_type": "LEGACY"},
+            "UnsupportedOperation.UnsupportedLegacyAccount",
+            id="bandwidth of a legacy account",
+        ),
+        pytest.param(
+            {"InternetChargeType": "BANDWIDTH_PREPAID_BY_MONTH"},
+            {},
+            "UnsupportedOperation.OfflineChargeType",
+            id="prepaid",
+        ),
+        pytest.param(
+            {"Tags": [{"Key": "a", "Value": "b"}]},
+            {},
+            "InvalidParameterValue.TagNotExisted",
+            id="unknown tag",
+        ),
+    ],
+)
+def test_an_order_that_cannot_be_met_allocates_nothing(
+    call: Sdk, cloud: Cloud, order: dict[str, Any], knobs: dict[str, Any], code: str
+) -> None:
+    for name, value in knobs.items():
+        setattr(cloud.knobs, name, value)
+
+    assert call.refused("AllocateAddresses", **order) == code
+    assert cloud.world.addresses == {}
+    assert quotas(call)["DAILY_EIP_APPLY"][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "code"),
+    [
+        pytest.param("AnycastEIP", "ap-singapore", None, id="anycast overseas"),
+        pytest.param(
+            "AnycastEIP", "ap-guangzhou", "UnsupportedOperation.UnsupportedRegion", id="anycast mainland"
+        ),
+        pytest.param("HighQualityEIP", "ap-hongkong", None, id="high quality in Hong Kong"),
+        pytest.param(
+            "HighQualityEIP", "ap-tokyo", "UnsupportedOperation.UnsupportedRegion", id="high quality in Tokyo"
+        ),
+        pytest.param("EIP", "ap-guangzhou", None, id="plain anywhere"),
+    ],
+)
+def test_a_type_is_to_be_had_in_its_regions_only(
+    cloud: Cloud, kind: str, region: str, code: str | None
+) -> None:
+    with sdk(cloud.endpoint, region=region) as call:
+        if code:
+            assert call.refused("AllocateAddresses", AddressType=kind) == code
+            cloud.knobs.region_rules = False
+        call("AllocateAddresses", AddressType=kind)
+
+
+def test_what_was_ordered_is_what_is_described(call: Sdk) -> None:
+    call("CreateTag", TagKey="team", TagValue="edge")
+    call(
+        "AllocateAddresses",
+        AddressType="AnycastEIP",
+        AddressName="node-1",
+        InternetMaxBandwidthOut=200,
+        Tags=[{"Key": "team", "Value": "edge"}],
+    )
+    (row,) = call("DescribeAddresses")["AddressSet"]
+
+    assert (row["AddressType"], row["AddressName"], row["Bandwidth"]) == ("AnycastEIP", "node-1", 200)
+    assert row["TagSet"] == [{"Key": "team", "Value": "edge"}]
+    assert row["CreatedTime"] == "2027-01-15T08:00:00Z"
+
+
+def test_the_account_says_of_what_kind_it_is(call: Sdk, cloud: Cloud) -> None:
+    assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "STANDARD"
+    cloud.knobs.account_type = "LEGACY"
+    assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "LEGACY"

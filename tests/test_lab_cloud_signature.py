@@ -1,0 +1,271 @@
+"""The emulated cloud lets in whom the real one would, and says no in its words."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
+
+from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from lab.cloud.envelope import Fault
+from lab.cloud.request import Request
+from lab.cloud.signature import Claim, canonical, claim, sign, string_to_sign, verify
+from tests.sdk import sdk, without_proxies
+
+NOW = 1551113065
+BODY = b'{"Limit": 1, "Filters": [{"Values": ["\\u672a\\u547d\\u540d"], "Name": "instance-name"}]}'
+PUBLISHED = Request(
+    "POST",
+    "/",
+    "",
+    {
+        "content-type": "application/json; charset=utf-8",
+        "host": "cvm.tencentcloudapi.com",
+        "x-tc-action": "DescribeInstances",
+        "x-tc-timestamp": str(NOW),
+    },
+    BODY,
+)
+
+
+def published(*headers: str) -> Claim:
+    return Claim("AKIDz8krbsJ5yKBZQpn74WFkmLPx3EXAMPLE", "2019-02-25", "cvm", headers, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "signature"),
+    [
+        pytest.param(
+            "Gu5t9xGARNpq86cd98joQYCN3EXAMPLE",
+            ("content-type", "host"),
+            "72e494ea809ad7a8c8f7a4507b9bddcbaa8e581f516e8da2f66e2c5a96525168",
+            id="two headers",
+        ),
+        pytest.param(
+            "*" * 32,
+            ("content-type", "host", "x-tc-action"),
+            "10b1a37a7301a02ca19a647ad722d5e43b4b3cff309d421d85b46093f6ab6c4f",
+            id="the action too, in lower case",
+        ),
+    ],
+)
+def test_both_published_examples_are_signed_as_published(
+    key: str, headers: tuple[str, ...], signature: str
+) -> None:
+    said = published(*headers)
+
+    assert sign(key, said, string_to_sign(PUBLISHED, said)) == signature
+
+
+def test_the_canonical_request_of_the_published_example_has_its_published_hash() -> None:
+    text = canonical(PUBLISHED, ("content-type", "host", "x-tc-action"))
+
+    assert hashlib.sha256(text.encode()).hexdigest() == (
+        "7019a55be8395899b900fb5564e4200d984910f34794a27cb3fb7d10ff6a1e84"
+    )
+
+
+def signed(key: str = "key", at: int = NOW, date: str = "2019-02-25") -> Request:
+    request = replace(PUBLISHED, headers={**PUBLISHED.headers, "x-tc-timestamp": str(at)})
+    said = replace(published("content-type", "host"), date=date)
+    signature = sign(key, said, string_to_sign(request, said))
+    header = (
+        f"TC3-HMAC-SHA256 Credential={said.secret_id}/{date}/cvm/tc3_request, "
+        f"SignedHeaders=content-type;host, Signature={signature}"
+    )
+    return replace(request, headers={**request.headers, "authorization": header})
+
+
+def with_header(request: Request, **headers: str) -> Request:
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    return replace(request, headers={**request.headers, **more})
+
+
+def without(request: Request, name: str) -> Request:
+    return replace(
+        request, headers={header: value for header, value in request.headers.items() if header != name}
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        pytest.param(signed(), None, id="well signed"),
+        pytest.param(signed(at=NOW - 300), None, id="five minutes old"),
+        pytest.param(signed(at=NOW - 301), "AuthFailure.SignatureExpire", id="older than five minutes"),
+        pytest.param(signed(at=NOW + 301), "AuthFailure.SignatureExpire", id="from the future"),
+        pytest.param(signed(key="other"), "AuthFailure.SignatureFailure", id="another key"),
+        pytest.param(replace(signed(), body=b"{}"), "AuthFailure.SignatureFailure", id="another body"),
+        pytest.param(replace(signed(), path="/a"), "AuthFailure.SignatureFailure", id="another path"),
+        pytest.param(replace(signed(), query="a=b"), "AuthFailure.SignatureFailure", id="another query"),
+        pytest.param(
+            with_header(signed(), host="vpc.tencentcloudapi.com"),
+            "AuthFailure.SignatureFailure",
+            id="another host",
+        ),
+        pytest.param(
+            with_header(signed(), x_tc_action="TerminateInstances"), None, id="the action is not signed"
+        ),
+        pytest.param(signed(date="2019-02-24"), "AuthFailure.SignatureFailure", id="the day before"),
+        pytest.param(without(signed(), "authorization"), "MissingParameter", id="not signed at all"),
+        pytest.param(without(signed(), "x-tc-timestamp"), "MissingParameter", id="no timestamp"),
+        pytest.param(with_header(signed(), x_tc_timestamp="now"), "InvalidParameter", id="no number"),
+        pytest.param(
+            with_header(signed(), authorization="Basic abc"),
+            "AuthFailure.InvalidAuthorization",
+            id="another scheme",
+        ),
+        pytest.param(
+            with_header(signed(), authorization="SKIP"),
+            "AuthFailure.InvalidAuthorization",
+            id="skipped where it must not be",
+        ),
+    ],
+)
+def test_a_request_is_let_in_when_its_signature_is_right_and_fresh(
+    request_: Request, code: str | None
+) -> None:
+    def check() -> None:
+        verify(request_, claim(request_), lambda *_: "key", NOW)
+
+    if code is None:
+        check()
+        return
+    with pytest.raises(Fault) as caught:
+        check()
+    assert caught.value.code == code
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    with serving(Knobs(tag_lag_seconds=0)) as cloud:
+        yield cloud
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        pytest.param({}, None, id="the emulator's own account"),
+        pytest.param({"method": "GET"}, None, id="GET"),
+        pytest.param({"unsigned_payload": True}, None, id="payload not signed"),
+        pytest.param({"secret_key": "wrong"}, "AuthFailure.SignatureFailure", id="wrong key"),
+        pytest.param({"secret_id": "AKIDnobody"}, "AuthFailure.SecretIdNotFound", id="unknown id"),
+        pytest.param({"secret_id": "nobody"}, "AuthFailure.InvalidSecretId", id="no id at all"),
+        pytest.param({"region": "ap-atlantis"}, "UnsupportedRegion", id="unknown region"),
+        pytest.param({"region": ""}, "MissingParameter", id="no region"),
+    ],
+)
+def test_the_vendors_client_is_let_in_or_refused(cloud: Cloud, how: dict[str, Any], code: str | None) -> None:
+    with sdk(cloud.endpoint, **how) as call:
+        if code is None:
+            assert call("DescribeAddresses", Limit=5)["TotalCount"] == 0
+        else:
+            assert call.refused("DescribeAddresses", Limit=5) == code
+
+
+@pytest.mark.parametrize("skew", [-301, 301])
+def test_a_clock_that_is_minutes_off_makes_every_signature_expire(cloud: Cloud, skew: float) -> None:
+    cloud.knobs.clock_skew_seconds = skew
+
+    with sdk(cloud.endpoint) as call:
+        assert call.refused("DescribeAddresses") == "AuthFailure.SignatureExpire"
+
+
+def test_an_action_that_the_policy_denies_is_not_carried_out(cloud: Cloud) -> None:
+    cloud.knobs.denied = ["AllocateAddresses"]
+
+    with sdk(cloud.endpoint) as call:
+        assert call.refused("AllocateAddresses") == "AuthFailure.UnauthorizedOperation"
+        assert call("DescribeAddresses")["TotalCount"] == 0
+
+
+def test_signatures_are_not_looked_at_when_the_knob_says_so(cloud: Cloud) -> None:
+    cloud.knobs.verify_signatures = False
+
+    with sdk(cloud.endpoint, "AKIDnobody", "wrong") as call:
+        assert call("DescribeAddresses")["TotalCount"] == 0
+
+
+@pytest.mark.parametrize(
+    ("client", "action", "params", "code"),
+    [
+        pytest.param("vpc", "CreateUnicorn", {}, "InvalidAction", id="unknown action"),
+        pytest.param("cvm", "AllocateAddresses", {}, "InvalidAction", id="another product's action"),
+        pytest.param("vpc", "AllocateAddresses", {"Colour": "red"}, "UnknownParameter", id="unknown"),
+        pytest.param(
+            "vpc",
+            "DescribeAddresses",
+            {"Filters": [{"Name": "tag-key", "Values": ["a"], "Colour": 1}]},
+            "UnknownParameter",
+            id="unknown, further in",
+        ),
+        pytest.param("vpc", "AssociateAddress", {}, "MissingParameter", id="missing"),
+        pytest.param("vpc", "ReleaseAddresses", {"AddressIds": "eip-1"}, "InvalidParameter", id="wrong type"),
+        pytest.param("vpc", "DescribeAddresses", {"Limit": "20"}, "InvalidParameter", id="number as text"),
+        pytest.param("vpc", "DescribeTaskResult", {}, "MissingParameter", id="one of two missing"),
+        pytest.param(
+            "vpc", "DescribeTaskResult", {"TaskId": "61531428"}, "InvalidParameter", id="task as text"
+        ),
+        pytest.param("tag", "CreateTag", {"TagKey": "a"}, "MissingParameter", id="tag without value"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_done(
+    cloud: Cloud, client: str, action: str, params: dict[str, Any], code: str
+) -> None:
+    with sdk(cloud.endpoint) as call, pytest.raises(TencentCloudSDKException) as caught:
+        getattr(call, client).call_json(action, params)
+
+    assert caught.value.code == code
+    assert caught.value.requestId
+    assert cloud.world.calls[-1].outcome == code
+
+
+def test_another_version_of_the_product_is_not_there(cloud: Cloud) -> None:
+    with sdk(cloud.endpoint) as call:
+        call.vpc._apiVersion = "2016-01-01"
+        assert call.refused("DescribeAddresses") == "NoSuchVersion"
+
+
+def test_temporary_credentials_are_good_with_their_token_and_until_they_end(cloud: Cloud) -> None:
+    params = {
+        "ProviderId": "tke",
+        "WebIdentityToken": "jwt",
+        "RoleArn": "qcs::cam::uin/1:roleName/a",
+        "RoleSessionName": "a",
+    }
+    with sdk(cloud.endpoint) as call:
+        call.tag._service = "sts"
+        given = call.tag.call_json("AssumeRoleWithWebIdentity", params, options={"SkipSign": True})
+    credentials = given["Response"]["Credentials"]
+    pair = (credentials["TmpSecretId"], credentials["TmpSecretKey"])
+
+    with sdk(cloud.endpoint, *pair, "another") as call:
+        assert call.refused("DescribeAddresses") == "AuthFailure.TokenFailure"
+    with sdk(cloud.endpoint, *pair, credentials["Token"]) as call:
+        assert call("DescribeAddresses")["TotalCount"] == 0
+        cloud.world.clock = lambda: time.time() + 7201
+        assert call.refused("DescribeAddresses") == "AuthFailure.TokenFailure"
+
+
+def test_only_the_exchange_of_a_web_identity_goes_without_signature(cloud: Cloud) -> None:
+    with sdk(cloud.endpoint) as call, pytest.raises(TencentCloudSDKException) as caught:
+        call.vpc.call_json("DescribeAddresses", {}, options={"SkipSign": True})
+
+    assert caught.value.code == "AuthFailure.InvalidAuthorization"
+
+
+def test_one_account_of_several_is_who_its_key_says(cloud: Cloud) -> None:
+    cloud.knobs.accounts = {"AKIDone": "1", "AKIDtwo": "2"}
+
+    with sdk(cloud.endpoint, "AKIDtwo", "2") as call:
+        assert call("DescribeAddresses")["TotalCount"] == 0
+    with sdk(cloud.endpoint, "AKIDone", "2") as call:
+        assert call.refused("DescribeAddresses") == "AuthFailure.SignatureFailure"
+    with sdk(cloud.endpoint, SECRET_ID, SECRET_KEY) as call:
+        assert call.refused("DescribeAddresses") == "AuthFailure.SecretIdNotFound"

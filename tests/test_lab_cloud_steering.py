@@ -1,0 +1,174 @@
+"""An emulator in another process is steered and looked at over HTTP, and is told off for nonsense."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cloud import Cloud, Knobs, serving
+from lab.cloud.history import History
+from lab.cloud.knobs import read, turn
+from lab.errors import LabError
+from tests.sdk import sdk, without_proxies
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    with serving(Knobs(allocate_seconds=0)) as cloud:
+        yield cloud
+
+
+def ask(endpoint: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(endpoint, timeout=10)
+    connection.request(method, path, None if body is None else json.dumps(body))
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, json.loads(content) if answer.getheader("Content-Type") != "text/plain" else content
+
+
+def test_knobs_are_turned_while_the_cloud_runs(cloud: Cloud) -> None:
+    status, knobs = ask(cloud.endpoint, "PATCH", "/_emulator/knobs", {"throttled": 1, "quota_total": 3})
+
+    assert (status, knobs["throttled"], knobs["quota_total"]) == (200, 1, 3)
+    assert cloud.knobs.quota_total == 3
+    assert ask(cloud.endpoint, "GET", "/_emulator/knobs")[1] == knobs
+    with sdk(cloud.endpoint) as call:
+        assert call.refused("DescribeAddresses") == "RequestLimitExceeded"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"quota_total": 9, "colour": "red"}, "colour", id="unknown"),
+        pytest.param({"quota_total": 9, "throttled": 1.5}, "throttled", id="more than all"),
+        pytest.param({"quota_total": 9, "accounts": ["a"]}, "accounts", id="wrong type"),
+        pytest.param(["quota_total"], "object", id="no object"),
+    ],
+)
+def test_knobs_that_cannot_be_set_are_named_and_nothing_is_set(
+    cloud: Cloud, changes: object, said: str
+) -> None:
+    status, answer = ask(cloud.endpoint, "PATCH", "/_emulator/knobs", changes)
+
+    assert status == 400
+    assert said in answer["error"]
+    assert cloud.knobs.quota_total == 20
+
+
+def test_the_state_is_shown_whole(cloud: Cloud) -> None:
+    with sdk(cloud.endpoint) as call:
+        call("CreateTag", TagKey="a", TagValue="b")
+        call("AllocateAddresses", Tags=[{"Key": "a", "Value": "b"}])
+    ask(cloud.endpoint, "POST", "/_emulator/instances", {"id": "ins-1", "private_ip": "10.0.0.1"})
+    _, state = ask(cloud.endpoint, "GET", "/_emulator/state")
+
+    assert [(each["status"], each["tags"]) for each in state["addresses"]] == [("UNBIND", {"a": "b"})]
+    assert state["tags"] == [{"key": "a", "value": "b"}]
+    assert state["instances"][0]["private_ip"] == "10.0.0.1"
+    assert state["calls"] == {"CreateTag": {"OK": 1}, "AllocateAddresses": {"OK": 1}}
+    assert state["running"] == []
+
+
+def test_instances_come_and_go_and_addresses_are_changed_from_outside(cloud: Cloud) -> None:
+    with sdk(cloud.endpoint) as call:
+        (address,) = call("AllocateAddresses")["AddressSet"]
+    ask(cloud.endpoint, "POST", "/_emulator/instances", {"id": "ins-1", "public_ip": "43.1.2.3"})
+    ask(cloud.endpoint, "PATCH", "/_emulator/addresses", {"id": address, "changes": {"blocked": True}})
+
+    assert cloud.world.addresses[address].blocked
+    assert len(cloud.world.addresses) == 2
+    ask(cloud.endpoint, "DELETE", "/_emulator/instances", {"id": "ins-1"})
+    assert list(cloud.world.addresses) == [address]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        pytest.param("GET", "/_emulator/unicorns", None, 404, id="no such path"),
+        pytest.param("POST", "/_emulator/instances", {"private_ip": "10.0.0.1"}, 400, id="no id"),
+        pytest.param("PATCH", "/_emulator/addresses", {"id": "eip-1", "changes": {}}, 404, id="no address"),
+    ],
+)
+def test_what_cannot_be_done_is_said(cloud: Cloud, method: str, path: str, body: object, status: int) -> None:
+    answered, content = ask(cloud.endpoint, method, path, body)
+
+    assert answered == status
+    assert content["error"]
+
+
+def test_an_address_is_not_changed_in_a_field_that_it_has_not(cloud: Cloud) -> None:
+    with sdk(cloud.endpoint) as call:
+        (address,) = call("AllocateAddresses")["AddressSet"]
+    wanted = {"id": address, "changes": {"colour": "red"}}
+    status, answer = ask(cloud.endpoint, "PATCH", "/_emulator/addresses", wanted)
+
+    assert status == 400
+    assert "colour" in answer["error"]
+
+
+def test_an_instance_gets_credentials_of_its_role_from_the_metadata_paths(cloud: Cloud) -> None:
+    path = "/latest/meta-data/cam/security-credentials/"
+    _, role = ask(cloud.endpoint, "GET", path)
+    _, given = ask(cloud.endpoint, "GET", path + role.decode())
+
+    assert given["Code"] == "Success"
+    with sdk(cloud.endpoint, given["TmpSecretId"], given["TmpSecretKey"], given["Token"]) as call:
+        assert call("DescribeAddresses")["TotalCount"] == 0
+
+
+def test_a_file_of_knobs_is_read_strictly() -> None:
+    assert read(b'{"quota_total": 5}').quota_total == 5
+    with pytest.raises(LabError, match="colour"):
+        read(b'{"colour": 1}')
+    with pytest.raises(LabError, match="lost"):
+        turn(Knobs(), {"lost": -1})
+
+
+def test_what_has_long_ended_is_forgotten() -> None:
+    history: History[str] = History()
+    history.put("a", "1", 0)
+    history.put("a", "2", 10)
+    history.end("a", 20)
+
+    assert [history.get("a", when) for when in (-1, 5, 15, 25)] == [None, "1", "2", None]
+    history.put("b", "1", 700)
+    history.end("b", 701)
+    assert history.names() == ["b"]
+
+
+def test_the_program_serves_with_its_file_of_knobs_until_it_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_proxies(monkeypatch)
+    file = tmp_path / "knobs.json"
+    file.write_text('{"account_type": "LEGACY"}')
+    words = [sys.executable, "-m", "lab.cloud", "--knobs", str(file)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        endpoint = program.stdout.readline().strip().rpartition("/")[2]
+        with sdk(endpoint) as call:
+            assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "LEGACY"
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(20) == 0
+
+
+def test_the_program_says_what_is_wrong_with_its_knobs(tmp_path: Path) -> None:
+    file = tmp_path / "knobs.json"
+    file.write_text('{"colour": "red"}')
+    words = [sys.executable, "-m", "lab.cloud", "--knobs", str(file)]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 1
+    assert "colour" in ended.stderr
