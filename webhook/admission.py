@@ -1,10 +1,13 @@
 """What an AdmissionReview says and how one is answered, as values: bytes in, bytes out."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
+
+from webhook.patch import patch
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -75,6 +78,8 @@ class Decision:
     retry_after: int = 0
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
+    patch: tuple[Mapping[str, Any], ...] = ()
+    """RFC 6902 operations on the object under review."""
 
 
 class Feature(Protocol):
@@ -95,6 +100,13 @@ class Feature(Protocol):
 
 def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = None) -> Decision:
     return Decision(True, warnings=warnings, audit=audit or {})
+
+
+def change(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, warnings: tuple[str, ...] = ()
+) -> Decision:
+    """Allow *before* as *after*; the fields that neither knows of stay as they are."""
+    return Decision(True, warnings=warnings, patch=patch(before, after))
 
 
 def deny(
@@ -180,6 +192,9 @@ def render(request: Request, decision: Decision) -> bytes:
         response["warnings"] = [_short(warning) for warning in decision.warnings]
     if decision.audit:
         response["auditAnnotations"] = decision.audit
+    if decision.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = b64encode(_encoder.encode(decision.patch)).decode()
     return _encoder.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 

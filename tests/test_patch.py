@@ -1,0 +1,49 @@
+"""Any change of an object survives its way through a JSON patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.patch import patch
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("ab/~0", max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.text("ab/~0", max_size=3), VALUES, max_size=4)
+
+
+@given(OBJECTS, OBJECTS)
+def test_every_patch_applies(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert jsonpatch.apply_patch(before, patch(before, after)) == after
+
+
+@given(OBJECTS)
+def test_nothing_changed_is_no_operation(before: dict[str, Any]) -> None:
+    assert patch(before, before) == ()
+
+
+def test_an_edited_list_is_tested_first() -> None:
+    before = {"spec": {"taints": [{"key": "a"}], "other": [1]}}
+    after = {"spec": {"taints": [{"key": "a"}, {"key": "b"}], "other": [1]}}
+
+    assert patch(before, after) == (
+        {"op": "test", "path": "/spec/taints", "value": [{"key": "a"}]},
+        {"op": "add", "path": "/spec/taints/1", "value": {"key": "b"}},
+    )
+
+
+def test_a_list_that_changed_meanwhile_is_not_edited() -> None:
+    operations = patch({"taints": ["a"]}, {"taints": ["a", "b"]})
+
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch({"taints": ["c"]}, operations)
