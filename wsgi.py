@@ -6,11 +6,11 @@ from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Limits
 from kube.client import Client
-from settings import IPReservationSettings, Settings, SettingsFile, config_path
+from settings import AnycastIPSettings, IPReservationSettings, Settings, SettingsFile, config_path
 from telemetry import logs
+from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
 from webhook.cluster import Cluster
-from webhook.ip_reservation import Gate
 from webhook.worker import stopping
 
 
@@ -25,18 +25,22 @@ def ip_reservation_settings() -> IPReservationSettings:
     return settings.current.ip_reservation
 
 
-def ip_reservation(client: Client) -> Gate:
+def anycast_ip_settings() -> AnycastIPSettings:
+    return settings.current.anycast_ip
+
+
+def ip_reservation_gate(client: Client) -> ip_reservation.Gate:
     ledger = Ledger(
         Reservations(client, ip_reservation_settings().calico_api_version),
         os.environ.get("POD_NAME", "webhook"),
         limits=lambda: Limits(ip_reservation_settings().segment_max_entries),
         max_age=lambda: ip_reservation_settings().segment_max_age,
     )
-    return Gate(Cluster(client), ledger, ip_reservation_settings)
+    return ip_reservation.Gate(Cluster(client), ledger, ip_reservation_settings)
 
 
 app = create_app(
-    [ip_reservation(Client.from_environment())],
+    [ip_reservation_gate(Client.from_environment()), anycast_ip.Gate(anycast_ip_settings)],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,
 )

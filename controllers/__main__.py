@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 import structlog
 
+from controllers.anycast_ip import feature as anycast_ip
 from controllers.ip_reservation import feature as ip_reservation
 from controllers.runtime import CannotFollow
 from kube.client import Client
@@ -74,9 +75,25 @@ def run(client: Client, settings: SettingsFile, recorder: Recorder, stop: thread
 
 def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> list[Lead]:
     """The enabled ones; to enable another takes a restart, which the chart sees to."""
-    if not settings.current.ip_reservation.enabled:
-        return []
-    return [partial(ip_reservation.lead, client, lambda: settings.current.ip_reservation, recorder)]
+    now = settings.current
+    features: list[Lead] = []
+    if now.ip_reservation.enabled:
+        features.append(
+            partial(ip_reservation.lead, client, lambda: settings.current.ip_reservation, recorder)
+        )
+    if now.anycast_ip.enabled:
+        namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
+        features.append(
+            partial(
+                anycast_ip.lead,
+                client,
+                lambda: settings.current.anycast_ip,
+                lambda: settings.current.cloud,
+                namespace,
+                recorder,
+            )
+        )
+    return features
 
 
 def lead_all(features: list[Lead], check: Callable[[], None], stop: threading.Event) -> None:

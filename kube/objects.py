@@ -86,6 +86,30 @@ class Namespace(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class Taint(Value, frozen=True):
+    """Whole, so that the list can be written back."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(Value, frozen=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: tuple[Taint, ...] = ()
+
+
+class Node(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+
+
+class ConfigMap(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
 def key_of(metadata: ObjectMeta) -> str:
     """``namespace/name``, or ``name`` for what stands in no namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

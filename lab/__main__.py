@@ -14,6 +14,7 @@ import yaml
 
 from kube.errors import KubeError
 from lab import begin, ending, install, owner, places, session
+from lab.cloud import of_lab
 from lab.errors import LabError
 from lab.waiting import until
 
@@ -37,6 +38,7 @@ def up(options: argparse.Namespace) -> None:
     values = read_values(options.values)
     if not _is_up(options.name):
         calico = None if options.calico == "none" else options.calico
+        knobs: dict[str, Any] | None = {} if of_lab.is_wanted(values) and not options.bare else None
         with begin.running(
             options.name,
             values=values,
@@ -44,6 +46,7 @@ def up(options: argparse.Namespace) -> None:
             calico=calico,
             nodes=options.nodes,
             kwok_nodes=options.kwok_nodes,
+            cloud=knobs,
             tied=False,
             progress=_progress(),
         ):
@@ -51,7 +54,10 @@ def up(options: argparse.Namespace) -> None:
                 f"lab '{options.name}' is up; end it with: python -m lab down --name {options.name}",
                 file=sys.stderr,
             )
-    print(f"export KUBECONFIG={shlex.quote(str(session.Lab(options.name).kubeconfig))}")
+    lab = session.Lab(options.name)
+    if cloud := of_lab.find(lab.logs):
+        print(f"its cloud is at http://{cloud.endpoint}", file=sys.stderr)
+    print(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}")
 
 
 def down(options: argparse.Namespace) -> None:
@@ -119,8 +125,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_up(parser: argparse.ArgumentParser) -> None:
-    parser.description = """Bring a lab up: control plane, nodes, and the chart. Progress goes to stderr; the
-        last line on stdout is the export of KUBECONFIG. A lab of that name that is up is left as it is."""
+    parser.description = """Bring a lab up: control plane, nodes, an emulated cloud, and the chart. Progress goes
+        to stderr; the last line on stdout is the export of KUBECONFIG. A lab of that name that is up is left as
+        it is. With cloud.endpoint in the values, that cloud is used, and none is started."""
     parser.add_argument(
         "--name",
         default=DEFAULT_NAME,
@@ -133,7 +140,7 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         default="projectcalico.org/v3",
         help="API version that serves IPReservation (default: %(default)s)",
     )
-    parser.add_argument("--bare", action="store_true", help="only the cluster, without the chart")
+    parser.add_argument("--bare", action="store_true", help="only the cluster, without cloud and chart")
     parser.add_argument(
         "--nodes", type=int, default=3, help="nodes that run pods as processes (default: %(default)s)"
     )

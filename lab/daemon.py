@@ -24,7 +24,7 @@ from lab import binaries, cluster, places, processes, slots
 from lab.errors import LabError
 from lab.nodes import create_kwok_nodes
 from lab.owner import KEEP, ROOT
-from lab.slots import Slot
+from lab.slots import Slot, free_ports
 from lab.waiting import until
 
 
@@ -76,6 +76,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--name", required=True)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--kwok-nodes", type=int, default=3)
+    parser.add_argument("--knobs", type=Path, help="of the lab's cloud; none when not given")
     return parser.parse_args(arguments)
 
 
@@ -109,10 +110,18 @@ def _bring_up(
     cluster.await_serving(client, check)
     create_kwok_nodes(client, options.kwok_nodes)
     _say({"progress": f"starting {options.nodes} nodes and the Service balancer"})
-    for name, command in _companions(directory, kubeconfig, slot, options.nodes).items():
+    companions = {**_cloud(slot, options.knobs), **_companions(directory, kubeconfig, slot, options.nodes)}
+    for name, command in companions.items():
         children.append(_start(directory, name, command))
-    for name, child in zip(("services", "kubelet"), children, strict=True):
+    for name, child in zip(companions, children, strict=True):
         _await_ready(directory, name, child, check)
+
+
+def _cloud(slot: Slot, knobs: Path | None) -> Mapping[str, list[str]]:
+    if knobs is None:
+        return {}
+    (port,) = free_ports(slot.ports, 1)
+    return {"cloud": ["lab.cloud", "--port", str(port), "--knobs", str(knobs)]}
 
 
 def _companions(directory: Path, kubeconfig: Path, slot: Slot, nodes: int) -> Mapping[str, list[str]]:

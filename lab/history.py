@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from calico.segment import IPReservation, Record, host_cidr
-from kube.objects import Pod
+from kube.objects import Node, Pod
 
 
 @dataclass(frozen=True)
 class Observation:
     """One object as a watch told it, at *seen* by our own clock."""
 
-    object: Pod | IPReservation
+    object: Pod | IPReservation | Node
     gone: bool
     seen: datetime
 
@@ -68,7 +68,7 @@ class History:
     def add(self, observation: Observation) -> None:
         if isinstance(observation.object, Pod):
             self._add_pod(observation.object, observation)
-        else:
+        elif isinstance(observation.object, IPReservation):
             self._add_segment(observation.object, observation)
 
     def running(self, namespace: str) -> list[Pod]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,8 +13,9 @@ import yaml
 
 from certs import issue
 from kube.client import Client, Resource
-from kube.errors import AlreadyExists, ApiError
-from lab import trouble
+from kube.errors import AlreadyExists
+from lab import admission, trouble
+from lab.cloud import of_lab
 from lab.errors import LabError
 from lab.session import Lab
 from lab.waiting import until
@@ -54,7 +53,7 @@ def install_chart(lab: Lab, values: Mapping[str, Any]) -> None:
     """``helm install`` with *values* over the lab's own; back when admission and controllers are at work."""
     client = lab.client
     _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    installed = merged(lab_values(_create_certificate(client)), values)
+    installed = merged(lab_values(lab, _create_certificate(client)), values)
     _values_file(lab).write_text(yaml.safe_dump(installed))
     _helm(lab, "install", installed)
 
@@ -65,9 +64,11 @@ def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
     _helm(lab, "upgrade", merged(installed, values))
 
 
-def lab_values(ca_bundle: bytes) -> dict[str, Any]:
-    """Where the lab differs from a cluster of machines: its nodes, its addresses and its certificate."""
+def lab_values(lab: Lab, ca_bundle: bytes) -> dict[str, Any]:
+    """Where the lab differs from a cluster of machines: its nodes, its addresses, its certificate and its cloud."""
+    cloud = of_lab.find(lab.logs)
     return {
+        **(of_lab.values(cloud.endpoint) if cloud else {}),
         "bindHost": "$(POD_IP)",
         "nodeSelector": {"drawbridge.io/lab": "node"},
         "tolerations": [{"key": "drawbridge.io/lab", "operator": "Exists", "effect": "NoSchedule"}],
@@ -87,14 +88,6 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if _are_mappings(base[key], over[key])
     }
     return {**base, **over, **both}
-
-
-def webhook_was_answered(metrics: str) -> bool:
-    """Whether the API server's own metrics tell of an answer by one of Drawbridge's validating webhooks."""
-    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\d+)", metrics, re.MULTILINE)
-    return any(
-        'code="200"' in labels and 'drawbridge.io"' in labels and int(count) for labels, count in found
-    )
 
 
 def _are_mappings(*values: object) -> bool:
@@ -130,40 +123,9 @@ def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
         pods = lab.client.list(PODS, NAMESPACE).items
         raise LabError(f"{error}\n{trouble.describe(pods, lab.directory)}") from error
     if values.get("ipReservation", {}).get("enabled", True):
-        _await_admission(lab.client)
-
-
-def _await_admission(client: Client) -> None:
-    """Wait until the API server itself has called the webhook by its Service and had an answer.
-
-    The question is an eviction of a pod that does not exist: admission comes before the look-up of the pod.
-    """
-    # A name of its own each time: the last one's namespace may still be terminating.
-    name = f"drawbridge-lab-probe-{secrets.token_hex(4)}"
-    metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
-    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-
-    def called() -> bool:
-        _evict_nobody(client, name)
-        return webhook_was_answered(_api_server_metrics(client))
-
-    try:
-        until(called, 30, "the API server to call Drawbridge's webhook", every=0.2)
-    finally:
-        client.delete(NAMESPACES, name)
-
-
-def _evict_nobody(client: Client, namespace: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
-    path = PODS.path(namespace, "nobody", "eviction")
-    try:
-        client.request("POST", path, body=eviction)
-    except ApiError:
-        return  # not found, or refused while the webhook is not in reach: the metrics tell which
-
-
-def _api_server_metrics(client: Client) -> str:
-    return client.request("GET", "/metrics", type=bytes).decode()
+        admission.await_evictions(lab.client)
+    if values.get("anycastIP", {}).get("enabled", False):
+        admission.await_gate(lab.client)
 
 
 def _create(client: Client, resource: Resource, body: Mapping[str, Any]) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from ipaddress import ip_network
+from types import MappingProxyType
 from typing import Any
+from zlib import crc32
 
 from kube.client import Client, Resource
+from kube.objects import Node
+from settings.anycast_ip import NEED_LABEL
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 ADDRESSES = ip_network("100.64.0.0/16")
 POD_ADDRESSES = ip_network("10.0.0.0/8")
 PODS_PER_NODE = 1 << 14
 """How many pods a node may have, one after the other, before it gives the addresses of the next node."""
+LAST = POD_ADDRESSES.num_addresses // PODS_PER_NODE - 1
+CLOUD_ADDRESSES = ip_network("100.65.0.0/16")
+ZONE = "100003"
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 
@@ -44,6 +53,36 @@ def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, 
             "allocatable": resources,
         },
     }
+
+
+def cloud_node(name: str, instance: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A node as TKE lets it join, with the id of its *instance* (none while that is empty), in kwok's care.
+
+    All such nodes share the last range of addresses, from which kwok gives each address once.
+    """
+    node = kwok_node(LAST)
+    node["metadata"]["name"] = name
+    node["metadata"]["labels"] |= {"kubernetes.io/hostname": name, **labels}
+    if instance:
+        node["spec"]["providerID"] = f"qcloud:///{ZONE}/{instance}"
+    node["status"]["addresses"][0]["address"] = str(CLOUD_ADDRESSES[crc32(name.encode()) % (1 << 16)])
+    return node
+
+
+def join(
+    client: Client,
+    name: str,
+    *,
+    instance: str | None = None,
+    labels: Mapping[str, str] = MappingProxyType({NEED_LABEL: "true"}),
+) -> Node:
+    """Let a node join that needs an anycast IP, by default with an *instance* that no other ever had."""
+    instance = f"ins-{secrets.token_hex(4)}" if instance is None else instance
+    return client.create(NODES, cloud_node(name, instance, labels), type=Node)
+
+
+def leave(client: Client, name: str) -> None:
+    client.delete(NODES, name)
 
 
 def create_kwok_nodes(

@@ -8,12 +8,15 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lab import places, processes
+from lab.cloud import of_lab
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +55,9 @@ class Owner:
             self.process.wait(timeout=END_SECONDS)
 
 
-def start(name: str, *, nodes: int, kwok_nodes: int) -> Owner:
-    """Start the daemon of a new lab; LabError when that name is in use."""
+def start(name: str, *, nodes: int, kwok_nodes: int, cloud: Mapping[str, Any] | None = None) -> Owner:
+    """Start the daemon of a new lab, with a *cloud* of these knobs; LabError when that name is in use."""
+    knobs = None if cloud is None else of_lab.knobs(cloud)
     lock = places.acquire(name)
     if lock is None:
         raise LabError(f"lab '{name}' is in use; choose another name, or: python -m lab down --name {name}")
@@ -62,8 +66,12 @@ def start(name: str, *, nodes: int, kwok_nodes: int) -> Owner:
     command = [sys.executable, "-m", "lab.daemon", "--name", name]
     command += ["--nodes", str(nodes), "--kwok-nodes", str(kwok_nodes)]
     logs = places.directory(name) / "logs"
+    if knobs:
+        command += ["--knobs", str(logs.with_name("knobs.json"))]
     try:
         logs.mkdir(parents=True, exist_ok=True)
+        if knobs:
+            logs.with_name("knobs.json").write_bytes(msgspec.json.encode(knobs))
         with (logs / "daemon.log").open("wb") as log:
             process = subprocess.Popen(
                 command,

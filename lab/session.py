@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from kube.client import Client
 from lab import binaries, cluster, places
+from lab.cloud import of_lab
+from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.slots import Slot
 from lab.waiting import until
@@ -48,6 +50,14 @@ class Lab:
     def client(self) -> Client:
         """The cluster's administrator."""
         return Client.from_kubeconfig(self.kubeconfig)
+
+    @cached_property
+    def cloud(self) -> Remote:
+        """The emulated cloud that came up with it; LabError when none did."""
+        found = of_lab.find(self.logs)
+        if found is None:
+            raise LabError(f"lab '{self.name}' has no cloud: bring it up with running(cloud={{}})")
+        return found
 
     def close(self) -> None:
         """Give up the connections of its client, if it was used."""

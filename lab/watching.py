@@ -13,11 +13,11 @@ import msgspec
 from calico.segment import IPReservation
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
-from kube.objects import Pod
+from kube.objects import Node, Pod
 from kube.transport import LineStream
 from lab.history import Observation
 
-Kind = type[Pod] | type[IPReservation]
+Kind = type[Pod] | type[IPReservation] | type[Node]
 WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
 
 
@@ -84,7 +84,7 @@ class _Follower:
         if event.type != "BOOKMARK":
             self._tell(changed, gone=event.type == "DELETED")
 
-    def _tell(self, changed: Pod | IPReservation, *, gone: bool) -> None:
+    def _tell(self, changed: Pod | IPReservation | Node, *, gone: bool) -> None:
         self._told.put(Observation(changed, gone, datetime.now(UTC)))
 
 

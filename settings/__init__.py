@@ -1,11 +1,15 @@
 """The one configuration file: read, checked, explained when wrong, and followed when it changes."""
 
+from settings.anycast_ip import AnycastIPSettings
+from settings.cloud import CloudSettings
 from settings.file import SettingsFile
 from settings.load import SettingsError, config_path, load, parse
 from settings.models import IPReservationSettings, LeaderElection, Logging, Settings, Webhook
 from settings.selector import LabelSelector, Requirement
 
 __all__ = [
+    "AnycastIPSettings",
+    "CloudSettings",
     "IPReservationSettings",
     "LabelSelector",
     "LeaderElection",

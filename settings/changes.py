@@ -14,6 +14,8 @@ NEEDS_RESTART = (
     "webhook.threads",
     "webhook.drainPeriod",
     "leaderElection.",
+    "cloud.",
+    "anycastIP.enabled",
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
 )

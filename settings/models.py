@@ -4,7 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from settings.anycast_ip import AnycastIPSettings
 from settings.base import Model
+from settings.cloud import CloudSettings
 from settings.selector import LabelSelector, Requirement
 from settings.values import Address, Duration, Name, Period, Port, host_and_port
 
@@ -82,7 +84,9 @@ class Settings(Model):
     webhook: Webhook = Webhook()
     leader_election: LeaderElection = LeaderElection()
     logging: Logging = Logging()
+    cloud: CloudSettings = CloudSettings()
     ip_reservation: IPReservationSettings = IPReservationSettings()
+    anycast_ip: Annotated[AnycastIPSettings, Field(alias="anycastIP")] = AnycastIPSettings()
 
     @model_validator(mode="after")
     def _no_port_is_taken_twice(self) -> Self:

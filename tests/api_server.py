@@ -47,6 +47,11 @@ class Api:
             meta = raw["metadata"]
             self._store((collection, meta.get("namespace", ""), meta["name"]), raw)
 
+    def remove(self, collection: str, name: str, namespace: str = "") -> None:
+        """Take it away as somebody else would."""
+        with self._changed:
+            self._store((collection, namespace, name), None)
+
     def in_collection(self, collection: str) -> list[dict[str, Any]]:
         with self._changed:
             return [each for (held_in, *_), each in self.objects.items() if held_in == collection]

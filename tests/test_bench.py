@@ -257,6 +257,7 @@ def test_programs_are_told_apart_by_what_they_do() -> None:
 
 def test_a_process_has_used_time_and_memory_and_one_that_is_gone_has_not() -> None:
     assert of([os.getpid()]).bytes > 10 << 20
+    assert of([os.getpid()]).peak > 10 << 20
     assert of([os.getpid()]).seconds > 0
     assert of([2**30]) == Usage(0.0, 0)
 

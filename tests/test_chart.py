@@ -2,18 +2,27 @@
 
 import base64
 import json
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from settings import Settings, parse
+from settings import Settings
+from tests.charts import (
+    ANYCAST_IP,
+    CHART,
+    Objects,
+    annotations,
+    helm,
+    helm_needed,
+    pod_spec,
+    refusal,
+    render,
+    rights,
+    settings_in,
+)
 
-CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
-CERTS = {"certs": {"existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
 CAPO = """\
 # -- Number of instances, high availability configuration Please set it to 3
 replicaCount: 3
@@ -41,6 +50,7 @@ VALUES = {
     "failing open": {
         "ipReservation": {"failurePolicy": "Ignore", "calicoApiVersion": "projectcalico.org/v3"}
     },
+    "anycast ip": ANYCAST_IP,
     "one of each": {
         "replicaCount": 1,
         "config": {"leaderElectionEnable": False},
@@ -64,50 +74,6 @@ VALUES = {
     },
 }
 
-Objects = dict[tuple[str, str], dict[str, Any]]
-Render = Callable[..., Objects]
-helm_needed = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
-    from lab import binaries
-
-    program = binaries.ensure("helm")["helm"]
-
-    def run(*arguments: str, values: dict[str, Any], certs: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [str(program), *arguments, "--namespace", "gate-system", "--values", "-"]
-        text = json.dumps(CERTS | values if certs else values)
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
-    def run(values: dict[str, Any] | None = None) -> Objects:
-        result = helm("template", "drawbridge", str(CHART), values=values or {})
-        assert result.returncode == 0, result.stderr
-        documents = [document for document in yaml.safe_load_all(result.stdout) if document]
-        objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
-        assert len(objects) == len(documents), "two objects have one name"
-        return objects
-
-    return run
-
-
-def settings_in(objects: Objects) -> Settings:
-    (config,) = (document for (kind, _), document in objects.items() if kind == "ConfigMap")
-    return parse(config["data"]["config.yaml"])
-
-
-def pod_spec(objects: Objects, name: str) -> dict[str, Any]:
-    return objects["Deployment", name]["spec"]["template"]["spec"]
-
-
-def annotations(objects: Objects, name: str) -> dict[str, str]:
-    return objects["Deployment", name]["spec"]["template"]["metadata"]["annotations"]
-
 
 def registration(objects: Objects) -> dict[str, Any]:
     (webhook,) = objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
@@ -122,7 +88,7 @@ def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
         if (
             isinstance(value, dict)
             and value
-            and key not in ("resources", "podSecurityContext", "securityContext")
+            and key not in ("resources", "podSecurityContext", "securityContext", "nodeLabels")
         ):
             yield from leaves(value, f"{path}{key}.")
         else:
@@ -159,31 +125,32 @@ def test_the_readme_lists_exactly_the_values_there_are_with_their_defaults() -> 
 
 @helm_needed
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
-def test_the_chart_lints_strictly(helm: Callable, values: dict[str, Any]) -> None:
+def test_the_chart_lints_strictly(values: dict[str, Any]) -> None:
     result = helm("lint", "--strict", str(CHART), values=values)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @helm_needed
-def test_the_chart_lints_without_any_values(helm: Callable) -> None:
+def test_the_chart_lints_without_any_values() -> None:
     assert helm("lint", "--strict", str(CHART), values={}, certs=False).returncode == 0
 
 
 @helm_needed
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
-def test_two_renderings_are_identical(helm: Callable, values: dict[str, Any]) -> None:
+def test_two_renderings_are_identical(values: dict[str, Any]) -> None:
     first, second = (helm("template", "drawbridge", str(CHART), values=values).stdout for _ in range(2))
     assert first == second != ""
 
 
 @helm_needed
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
-def test_the_parts_fit_together(render: Render, values: dict[str, Any]) -> None:
+def test_the_parts_fit_together(values: dict[str, Any]) -> None:
     objects = render(values)
     pods = [d["spec"]["template"] for (kind, _), d in objects.items() if kind == "Deployment"]
     ports = {port["name"] for pod in pods for port in pod["spec"]["containers"][0]["ports"]}
     for (kind, name), document in objects.items():
-        assert "namespace" not in document["metadata"] or document["metadata"]["namespace"] == "gate-system"
+        place = "kube-system" if name.endswith("-cluster-uuid") else "gate-system"
+        assert document["metadata"].get("namespace", place) == place
         if kind in ("Service", "PodDisruptionBudget"):
             selector = document["spec"]["selector"]
             selector = selector.get("matchLabels", selector)
@@ -199,7 +166,7 @@ def test_the_parts_fit_together(render: Render, values: dict[str, Any]) -> None:
 
 
 @helm_needed
-def test_the_default_configuration_is_the_default_of_the_program(render: Render) -> None:
+def test_the_default_configuration_is_the_default_of_the_program() -> None:
     lease = {"resource_namespace": "gate-system"}
     default = Settings()
     expected = default.model_copy(
@@ -209,7 +176,7 @@ def test_the_default_configuration_is_the_default_of_the_program(render: Render)
 
 
 @helm_needed
-def test_the_values_of_the_original_mean_the_same(render: Render) -> None:
+def test_the_values_of_the_original_mean_the_same() -> None:
     values = yaml.safe_load(CAPO.replace("300", "400").replace("40m", "1h").replace("9443", "10250"))
     objects = render(values)
     settings = settings_in(objects)
@@ -222,7 +189,7 @@ def test_the_values_of_the_original_mean_the_same(render: Render) -> None:
 
 
 @helm_needed
-def test_every_value_of_the_feature_reaches_the_program(render: Render) -> None:
+def test_every_value_of_the_feature_reaches_the_program() -> None:
     fields = {
         "failurePolicy": "Ignore",
         "calicoApiVersion": "crd.projectcalico.org/v1",
@@ -239,7 +206,7 @@ def test_every_value_of_the_feature_reaches_the_program(render: Render) -> None:
 
 
 @helm_needed
-def test_the_registration_is_narrow_and_spares_our_own_namespace(render: Render) -> None:
+def test_the_registration_is_narrow_and_spares_our_own_namespace() -> None:
     webhook = registration(render())
     assert webhook["name"] == "ip-reservation.drawbridge.io"
     assert webhook["clientConfig"] == {
@@ -267,30 +234,20 @@ def test_the_registration_is_narrow_and_spares_our_own_namespace(render: Render)
 
 
 @helm_needed
-def test_failing_open_is_said_to_the_api_server_and_to_the_program(render: Render) -> None:
+def test_failing_open_is_said_to_the_api_server_and_to_the_program() -> None:
     objects = render(VALUES["failing open"])
     assert registration(objects)["failurePolicy"] == "Ignore"
     assert settings_in(objects).ip_reservation.failure_policy == "Ignore"
 
 
 @helm_needed
-def test_a_feature_that_is_off_leaves_no_registration_and_no_rights(render: Render) -> None:
+def test_a_feature_that_is_off_leaves_no_registration_and_no_rights() -> None:
     objects = render(VALUES["feature off"])
     assert not [kind for kind, _ in objects if kind == "ValidatingWebhookConfiguration"]
     assert objects["ClusterRole", "drawbridge-webhook"]["rules"] == []
     (events,) = objects["ClusterRole", "drawbridge-controllers"]["rules"]
     assert events["resources"] == ["events"]
     assert settings_in(objects).ip_reservation.enabled is False
-
-
-def rights(objects: Objects, *roles: tuple[str, str]) -> dict[str, set[str]]:
-    return {
-        f"{group}/{resource}": set(rule["verbs"])
-        for role in roles
-        for rule in objects[role]["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
 
 
 OWNERS = {
@@ -302,7 +259,7 @@ OWNERS = {
 
 
 @helm_needed
-def test_the_webhook_has_no_right_that_it_does_not_need(render: Render) -> None:
+def test_the_webhook_has_no_right_that_it_does_not_need() -> None:
     reserve = {"get", "create", "patch"}
     assert rights(render(), ("ClusterRole", "drawbridge-webhook")) == {
         "/pods": {"get"},
@@ -313,7 +270,7 @@ def test_the_webhook_has_no_right_that_it_does_not_need(render: Render) -> None:
 
 
 @helm_needed
-def test_the_controllers_have_no_right_that_they_do_not_need(render: Render) -> None:
+def test_the_controllers_have_no_right_that_they_do_not_need() -> None:
     objects = render()
     follow, write = {"get", "list", "watch"}, {"create", "patch", "delete"}
     assert rights(objects, ("ClusterRole", "drawbridge-controllers")) == OWNERS | {
@@ -338,7 +295,7 @@ def test_the_controllers_have_no_right_that_they_do_not_need(render: Render) -> 
 
 @helm_needed
 @pytest.mark.parametrize("name", ["drawbridge-webhook", "drawbridge-controllers"])
-def test_the_pods_are_restricted_and_a_rollout_loses_none(render: Render, name: str) -> None:
+def test_the_pods_are_restricted_and_a_rollout_loses_none(name: str) -> None:
     objects = render()
     spec = pod_spec(objects, name)
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -358,7 +315,7 @@ def test_the_pods_are_restricted_and_a_rollout_loses_none(render: Render, name: 
 
 
 @helm_needed
-def test_a_terminating_webhook_server_has_time_to_drain(render: Render) -> None:
+def test_a_terminating_webhook_server_has_time_to_drain() -> None:
     objects = render()
     spec = pod_spec(objects, "drawbridge-webhook")
     sleep = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -370,7 +327,7 @@ def test_a_terminating_webhook_server_has_time_to_drain(render: Render) -> None:
 
 @helm_needed
 @pytest.mark.parametrize("name", ["webhook", "controllers"])
-def test_replicas_prefer_nodes_and_then_zones_without_another_one(render: Render, name: str) -> None:
+def test_replicas_prefer_nodes_and_then_zones_without_another_one(name: str) -> None:
     objects = render()
     spec = pod_spec(objects, f"drawbridge-{name}")
     labels = {
@@ -393,14 +350,14 @@ def test_replicas_prefer_nodes_and_then_zones_without_another_one(render: Render
 
 
 @helm_needed
-def test_without_an_election_the_old_leader_ends_before_the_new_one_begins(render: Render) -> None:
+def test_without_an_election_the_old_leader_ends_before_the_new_one_begins() -> None:
     objects = render(VALUES["one of each"])
     assert objects["Deployment", "drawbridge-controllers"]["spec"]["strategy"] == {"type": "Recreate"}
     assert objects["Deployment", "drawbridge-webhook"]["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
 @helm_needed
-def test_both_programs_have_seats_apart_from_other_service_accounts(render: Render) -> None:
+def test_both_programs_have_seats_apart_from_other_service_accounts() -> None:
     objects = render()
     spec = objects["FlowSchema", "drawbridge"]["spec"]
     assert spec["priorityLevelConfiguration"] == {"name": "workload-high"}
@@ -412,7 +369,7 @@ def test_both_programs_have_seats_apart_from_other_service_accounts(render: Rend
 
 
 @helm_needed
-def test_the_seats_may_be_left_to_a_schema_of_the_operators_own(render: Render) -> None:
+def test_the_seats_may_be_left_to_a_schema_of_the_operators_own() -> None:
     assert not [kind for kind, _ in render({"flowSchema": {"enabled": False}}) if kind == "FlowSchema"]
 
 
@@ -425,13 +382,13 @@ def test_the_seats_may_be_left_to_a_schema_of_the_operators_own(render: Render) 
         pytest.param({"drainPeriod": "1m"}, id="a drain that only the program can read"),
     ],
 )
-def test_a_grace_period_that_may_do_is_taken(render: Render, webhook: dict[str, Any]) -> None:
+def test_a_grace_period_that_may_do_is_taken(webhook: dict[str, Any]) -> None:
     grace = pod_spec(render({"webhook": webhook}), "drawbridge-webhook")["terminationGracePeriodSeconds"]
     assert grace == webhook.get("terminationGracePeriodSeconds", 50)
 
 
 @helm_needed
-def test_the_bind_host_can_be_the_address_of_the_pod(render: Render) -> None:
+def test_the_bind_host_can_be_the_address_of_the_pod() -> None:
     env = pod_spec(render({"bindHost": "$(POD_IP)"}), "drawbridge-webhook")["containers"][0]["env"]
     names = [variable["name"] for variable in env]
     assert env[names.index("DRAWBRIDGE_BIND_HOST")]["value"] == "$(POD_IP)"
@@ -439,7 +396,7 @@ def test_the_bind_host_can_be_the_address_of_the_pod(render: Render) -> None:
 
 
 @helm_needed
-def test_what_is_given_for_all_pods_reaches_all_pods(render: Render) -> None:
+def test_what_is_given_for_all_pods_reaches_all_pods() -> None:
     objects = render(VALUES["all the rest"])
     for name in ("gate-webhook", "gate-controllers"):
         template = objects["Deployment", name]["spec"]["template"]
@@ -456,12 +413,12 @@ def test_what_is_given_for_all_pods_reaches_all_pods(render: Render) -> None:
 
 
 @helm_needed
-def test_one_replica_has_no_budget_that_would_forbid_every_drain(render: Render) -> None:
+def test_one_replica_has_no_budget_that_would_forbid_every_drain() -> None:
     assert not [name for kind, name in render(VALUES["one of each"]) if kind == "PodDisruptionBudget"]
 
 
 @helm_needed
-def test_pods_are_replaced_only_for_what_they_read_at_their_start(render: Render) -> None:
+def test_pods_are_replaced_only_for_what_they_read_at_their_start() -> None:
     before = render()
     followed = render({"config": {"ipReserveTime": "1m"}, "logging": {"level": "debug"}})
     threads = render({"webhook": {"threads": 8}})
@@ -477,7 +434,7 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(render: Render
 
 
 @helm_needed
-def test_a_ca_bundle_may_be_given_as_pem(render: Render) -> None:
+def test_a_ca_bundle_may_be_given_as_pem() -> None:
     pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
     certs = {"certs": {"existingSecret": "tls", "caBundle": f"{pem}\n"}}
     bundle = registration(render(certs))["clientConfig"]["caBundle"]
@@ -531,9 +488,5 @@ def test_a_ca_bundle_may_be_given_as_pem(render: Render) -> None:
         ),
     ],
 )
-def test_values_that_cannot_work_are_refused_by_name(
-    helm: Callable, values: dict[str, Any], message: str
-) -> None:
-    result = helm("template", "drawbridge", str(CHART), values=values)
-    assert result.returncode != 0
-    assert message in result.stderr
+def test_values_that_cannot_work_are_refused_by_name(values: dict[str, Any], message: str) -> None:
+    assert message in refusal(values)

@@ -309,6 +309,8 @@ def test_a_feature_that_is_disabled_is_not_started() -> None:
     disabled: Any = InForce(ipReservation={"enabled": False})
     assert len(features_of(nothing, enabled, nothing)) == 1
     assert features_of(nothing, disabled, nothing) == []
+    both: Any = InForce(anycastIP={"enabled": True, "clusterID": "cls-abc"})
+    assert len(features_of(nothing, both, nothing)) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,34 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kube.objects import Node, NodeSpec
 from lab import __main__ as cli
-from lab import cluster, daemon, ending, install, kwokctl, nodes, owner, places, processes, slots, trouble
+from lab import (
+    admission,
+    cluster,
+    daemon,
+    ending,
+    install,
+    kwokctl,
+    nodes,
+    owner,
+    places,
+    processes,
+    slots,
+    trouble,
+)
+from lab.cloud import SECRET_ID, SECRET_KEY, of_lab
 from lab.errors import LabError
+from lab.session import Lab
 from lab.waiting import until
+from settings.anycast_ip import NEED_LABEL
+from webhook.anycast_ip import TAINT
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -332,6 +351,21 @@ def test_a_kwok_node_is_as_large_as_asked_for() -> None:
     assert "taints" not in node.get("spec", {})
 
 
+def test_a_node_joins_as_an_instance_of_the_cloud_in_the_care_of_kwok() -> None:
+    node = nodes.cloud_node("n1", "ins-1", {NEED_LABEL: "true"})
+    assert node["metadata"]["name"] == node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
+    assert node["metadata"]["labels"][NEED_LABEL] == "true"
+    assert node["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert node["spec"]["providerID"] == "qcloud:///100003/ins-1"
+    assert "providerID" not in nodes.cloud_node("n1", "", {})["spec"]
+
+
+def test_cloud_nodes_share_a_range_of_pod_addresses_that_no_other_node_has() -> None:
+    one, two = (nodes.cloud_node(name, "", {})["spec"]["podCIDR"] for name in ("n1", "n22"))
+    assert one == two
+    assert one != nodes.kwok_node(nodes.LAST - 1)["spec"]["podCIDR"]
+
+
 def test_an_error_shows_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "etcd.log").write_text("one\ntwo\nthree\n")
@@ -370,11 +404,37 @@ def test_values_merge_as_helm_merges_them(over: dict[str, object], both: dict[st
             'code="503",name="ip-reservation.drawbridge.io",rejected="true"} 9', False, id="out of reach"
         ),
         pytest.param('code="200",name="other.example.com",rejected="false"} 4', False, id="someone else's"),
+        pytest.param(
+            'code="200",name="anycast-ip.drawbridge.io",rejected="false"} 4', False, id="another feature's"
+        ),
     ],
 )
 def test_an_answered_webhook_is_told_from_the_api_servers_metrics(line: str, answered: bool) -> None:
     metrics = f"# HELP\napiserver_admission_webhook_request_total{{{line}\nother 5\n"
-    assert install.webhook_was_answered(metrics) is answered
+    assert admission.webhook_was_answered(metrics) is answered
+
+
+class Registry:
+    """An API server at which a webhook for nodes is registered, and called from the *works*-th dry run on."""
+
+    def __init__(self, works: int) -> None:
+        self.works, self.asked = works, 0
+
+    def get(self, resource: object, name: str) -> dict[str, Any]:
+        hook = {"name": "anycast-ip.drawbridge.io", "objectSelector": {"matchLabels": {"a": "b"}}}
+        return {"webhooks": [{"name": "other.example.com"}, hook]}
+
+    def request(self, method: str, path: str, *, body: Any, query: Mapping[str, str], **_: object) -> Node:
+        assert (method, path, query) == ("POST", "/api/v1/nodes", {"dryRun": "All"})
+        assert body["metadata"]["labels"] == {"a": "b"}
+        self.asked += 1
+        return Node(spec=NodeSpec(taints=(TAINT,) if self.asked >= self.works else ()))
+
+
+def test_the_gate_is_awaited_until_a_node_comes_back_tainted() -> None:
+    registry = Registry(works=2)
+    admission.await_gate(registry)  # type: ignore[arg-type] # as much of a client as is needed
+    assert registry.asked == 2
 
 
 def test_a_container_that_is_not_ready_is_shown_with_its_reason_and_its_last_words(tmp_path: Path) -> None:
@@ -399,6 +459,57 @@ def test_a_container_that_is_not_ready_is_shown_with_its_reason_and_its_last_wor
 def test_calico_is_served_in_a_known_version_only() -> None:
     with pytest.raises(LabError, match=r"calico: 'v9' is not known; take one of projectcalico\.org/v3"):
         install.install_crds(None, "v9")  # type: ignore[arg-type] # refused before the client is used
+
+
+# Its cloud
+
+
+def cloudy(name: str) -> Lab:
+    """A lab of which no more is there than the log of its cloud."""
+    lab = Lab(name)
+    lab.logs.mkdir(parents=True)
+    (lab.logs / "cloud.log").write_text("the cloud is at http://127.0.0.1:7\nready\n")
+    return lab
+
+
+def test_a_lab_knows_its_cloud_and_says_how_to_have_one() -> None:
+    assert cloudy("one").cloud.endpoint == "127.0.0.1:7"
+    with pytest.raises(LabError, match=r"lab 'two' has no cloud: bring it up with running\(cloud=\{\}\)"):
+        _ = Lab("two").cloud
+
+
+def test_the_chart_is_told_of_a_labs_cloud_and_of_no_other() -> None:
+    values = install.lab_values(cloudy("one"), b"ca")
+    assert values["anycastIP"] == {"enabled": True, "clusterID": "cls-lab00000"}
+    assert (values["cloud"]["endpoint"], values["cloud"]["scheme"]) == ("127.0.0.1:7", "http")
+    assert (values["cloud"]["secretID"], values["cloud"]["secretKey"]) == (SECRET_ID, SECRET_KEY)
+    assert {"anycastIP", "cloud"}.isdisjoint(install.lab_values(Lab("two"), b"ca"))
+
+
+def test_a_cloud_of_a_lab_is_turned_before_it_starts() -> None:
+    knobs = of_lab.knobs({"quota_total": 3})
+    assert knobs.quota_total == 3
+    assert knobs.bind_seconds == of_lab.knobs({}).bind_seconds < 1
+
+
+def test_a_knob_that_cannot_be_turned_is_named_before_anything_starts() -> None:
+    with pytest.raises(LabError, match="colour"):
+        owner.start("one", nodes=1, kwok_nodes=1, cloud={"colour": "red"})
+    assert places.names() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        pytest.param({}, True, id="nothing said"),
+        pytest.param({"cloud": {"region": "ap-tokyo"}}, True, id="only where"),
+        pytest.param({"cloud": None}, True, id="null"),
+        pytest.param({"cloud": {"endpoint": "cloud.example.com"}}, False, id="another one"),
+        pytest.param({"cloud": {"endpoint": ""}}, False, id="the real one"),
+    ],
+)
+def test_a_cloud_comes_up_unless_the_values_name_another(values: dict[str, object], wanted: bool) -> None:
+    assert of_lab.is_wanted(values) is wanted
 
 
 # The command line
@@ -430,6 +541,16 @@ def test_up_of_a_lab_that_is_up_prints_its_export_again(capsys: pytest.CaptureFi
     places.write_state("one", places.State(pid=1, slot=0, kept=True))
     assert cli.main(["up", "--name", "one"]) == 0
     assert capsys.readouterr().out == f"export KUBECONFIG={places.directory('one')}/kubeconfig\n"
+    os.close(lock)
+
+
+def test_up_says_where_the_cloud_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cloudy("one")
+    lock = places.acquire("one")
+    assert lock is not None
+    places.write_state("one", places.State(pid=1, slot=0, kept=True))
+    assert cli.main(["up", "--name", "one"]) == 0
+    assert "its cloud is at http://127.0.0.1:7\n" in capsys.readouterr().err
     os.close(lock)
 
 

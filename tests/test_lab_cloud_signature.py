@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
+import json
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -60,6 +64,7 @@ def test_both_published_examples_are_signed_as_published(
     said = published(*headers)
 
     assert sign(key, said, string_to_sign(PUBLISHED, said)) == signature
+    verify(PUBLISHED, replace(said, signature=signature), lambda *_: key, NOW)
 
 
 def test_the_canonical_request_of_the_published_example_has_its_published_hash() -> None:
@@ -149,32 +154,35 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
+    ("how", "knobs", "code"),
     [
-        pytest.param({}, None, id="the emulator's own account"),
-        pytest.param({"method": "GET"}, None, id="GET"),
-        pytest.param({"unsigned_payload": True}, None, id="payload not signed"),
-        pytest.param({"secret_key": "wrong"}, "AuthFailure.SignatureFailure", id="wrong key"),
-        pytest.param({"secret_id": "AKIDnobody"}, "AuthFailure.SecretIdNotFound", id="unknown id"),
-        pytest.param({"secret_id": "nobody"}, "AuthFailure.InvalidSecretId", id="no id at all"),
-        pytest.param({"region": "ap-atlantis"}, "UnsupportedRegion", id="unknown region"),
-        pytest.param({"region": ""}, "MissingParameter", id="no region"),
+        pytest.param({}, {}, None, id="the emulator's own account"),
+        pytest.param({"method": "GET"}, {}, None, id="GET"),
+        pytest.param({"unsigned_payload": True}, {}, None, id="payload not signed"),
+        pytest.param({"secret_key": "wrong"}, {}, "AuthFailure.SignatureFailure", id="wrong key"),
+        pytest.param({"secret_id": "AKIDnobody"}, {}, "AuthFailure.SecretIdNotFound", id="unknown id"),
+        pytest.param({"secret_id": "nobody"}, {}, "AuthFailure.InvalidSecretId", id="no id at all"),
+        pytest.param({"secret_id": "two words"}, {}, "AuthFailure.InvalidAuthorization", id="a blank within"),
+        pytest.param({}, {"clock_skew_seconds": 240}, None, id="a clock that is a little slow"),
+        pytest.param({}, {"clock_skew_seconds": -240}, None, id="a clock that is a little fast"),
+        pytest.param({}, {"clock_skew_seconds": 360}, "AuthFailure.SignatureExpire", id="a slow clock"),
+        pytest.param({}, {"clock_skew_seconds": -360}, "AuthFailure.SignatureExpire", id="a fast clock"),
+        pytest.param({}, {"denied": ["DescribeAddresses"]}, "AuthFailure.UnauthorizedOperation", id="policy"),
+        pytest.param({}, {"rates": {"DescribeAddresses": 0}}, "RequestLimitExceeded", id="too often"),
+        pytest.param({"region": "ap-atlantis"}, {}, "UnsupportedRegion", id="unknown region"),
+        pytest.param({"region": ""}, {}, "MissingParameter", id="no region"),
     ],
 )
-def test_the_vendors_client_is_let_in_or_refused(cloud: Cloud, how: dict[str, Any], code: str | None) -> None:
+def test_the_vendors_client_is_let_in_or_refused_as_documented(
+    cloud: Cloud, how: dict[str, Any], knobs: dict[str, Any], code: str | None
+) -> None:
+    for name, value in knobs.items():
+        setattr(cloud.knobs, name, value)
     with sdk(cloud.endpoint, **how) as call:
         if code is None:
             assert call("DescribeAddresses", Limit=5)["TotalCount"] == 0
         else:
             assert call.refused("DescribeAddresses", Limit=5) == code
-
-
-@pytest.mark.parametrize("skew", [-301, 301])
-def test_a_clock_that_is_minutes_off_makes_every_signature_expire(cloud: Cloud, skew: float) -> None:
-    cloud.knobs.clock_skew_seconds = skew
-
-    with sdk(cloud.endpoint) as call:
-        assert call.refused("DescribeAddresses") == "AuthFailure.SignatureExpire"
 
 
 def test_an_action_that_the_policy_denies_is_not_carried_out(cloud: Cloud) -> None:
@@ -226,10 +234,65 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     assert cloud.world.calls[-1].outcome == code
 
 
-def test_another_version_of_the_product_is_not_there(cloud: Cloud) -> None:
-    with sdk(cloud.endpoint) as call:
-        call.vpc._apiVersion = "2016-01-01"
-        assert call.refused("DescribeAddresses") == "NoSuchVersion"
+CLAIM = (
+    "TC3-HMAC-SHA256 Credential=a/2026-01-01/{}/tc3_request, SignedHeaders=content-type;host, Signature={}"
+)
+ASKED = {
+    "Content-Type": "application/json",
+    "Authorization": CLAIM.format("vpc", "0" * 64),
+    "X-TC-Action": "DescribeAddressQuota",
+    "X-TC-Version": "2017-03-12",
+    "X-TC-Region": "ap-singapore",
+}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "code"),
+    [
+        pytest.param({}, b"{}", None, id="a success"),
+        pytest.param({}, b"", None, id="nothing is no parameters"),
+        pytest.param({"X-TC-Action": ""}, b"{}", "MissingParameter", id="no action"),
+        pytest.param({"X-TC-Version": ""}, b"{}", "MissingParameter", id="no version"),
+        pytest.param({"X-TC-Version": "2016-01-01"}, b"{}", "NoSuchVersion", id="another version"),
+        pytest.param({"X-TC-Action": "CreateUnicorn"}, b"{}", "InvalidAction", id="unknown action"),
+        pytest.param(
+            {"Authorization": CLAIM.format("ecm", "0" * 64)}, b"{}", "NoSuchProduct", id="unknown product"
+        ),
+        pytest.param(
+            {"Host": "cvm.tencentcloudapi.com"},
+            b"{}",
+            "AuthFailure.SignatureFailure",
+            id="signed for another product",
+        ),
+        pytest.param({"Authorization": "SKIP"}, b"{}", "AuthFailure.InvalidAuthorization", id="not signed"),
+        pytest.param({}, b"{", "InvalidParameter", id="half of JSON"),
+        pytest.param({}, b"\xff", "InvalidParameter", id="not text"),
+        pytest.param({}, b"[]", "InvalidParameter", id="a list"),
+        pytest.param({}, b'{"A": 1}', "UnknownParameter", id="unknown parameter"),
+        pytest.param({}, b" " * (10 << 20) + b"{}", "RequestSizeLimitExceeded", id="too long"),
+    ],
+)
+def test_every_answer_has_status_200_the_one_content_type_and_a_request_id(
+    cloud: Cloud, headers: dict[str, str], body: bytes, code: str | None
+) -> None:
+    cloud.knobs.verify_signatures = False
+    with contextlib.closing(http.client.HTTPConnection(cloud.endpoint)) as connection:
+        connection.request("POST", "/", body, ASKED | headers)
+        answer = connection.getresponse()
+        told = json.load(answer)
+    assert (answer.status, answer.getheader("Content-Type"), set(told)) == (
+        200,
+        "application/json",
+        {"Response"},
+    )
+    response = told["Response"]
+    assert uuid.UUID(response.pop("RequestId"))
+    if code is None:
+        assert set(response) == {"QuotaSet"}
+    else:
+        assert set(response) == {"Error"}
+        assert response["Error"].keys() == {"Code", "Message"}
+        assert response["Error"]["Code"] == code
 
 
 def test_temporary_credentials_are_good_with_their_token_and_until_they_end(cloud: Cloud) -> None:

@@ -75,6 +75,9 @@ webhook: {port: 10250, certDir: /tls, threads: 8, drainPeriod: 0s}
 leaderElection: {leaderElect: false, resourceName: a, resourceNamespace: b,
   leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}
 logging: {level: debug}
+cloud: {region: ap-hongkong, endpoint: "127.0.0.1:8080", scheme: http, rootDomain: internal.tencentcloudapi.com,
+  proxy: "http://proxy:3128", caFile: /ca.pem, credentials: static, credentialsDir: /keys, cvmRole: role,
+  callTimeout: 20s, attemptTimeout: 5s, rateShare: 0.5}
 ipReservation:
   enabled: false
   failurePolicy: Ignore
@@ -88,6 +91,9 @@ ipReservation:
     matchLabels: {app: redis}
   segmentMaxEntries: 2
   segmentMaxAge: 1m
+anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
+  internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
+  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1}}
 """
     settings, default = parse(text), Settings()
     assert set(changed_fields(default, settings)) >= {
@@ -99,7 +105,10 @@ ipReservation:
 def _names(settings: Settings) -> set[str]:
     sections = settings.model_dump(by_alias=True, exclude={"api_version", "kind"})
     return {f"{section}.{field}" for section, fields in sections.items() for field in fields} - {
-        "ipReservation.labelSelector"
+        "ipReservation.labelSelector",
+        "anycastIP.nodeLabels",
+        "anycastIP.reverseReconcile",
+        "anycastIP.anycastZone",  # goes with no other addressType than the default
     }
 
 

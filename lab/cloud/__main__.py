@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         knobs = read(options.knobs.read_bytes()) if options.knobs else Knobs()
         with serving(knobs, port=options.port) as cloud:
-            print(f"the cloud is at http://{cloud.endpoint}", flush=True)
+            print(f"the cloud is at http://{cloud.endpoint}\nready", flush=True)
             signal.sigwait(signals)
     except (LabError, OSError) as error:
         print(f"lab.cloud: {error}", file=sys.stderr)

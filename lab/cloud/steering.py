@@ -79,6 +79,14 @@ def _end_instance(world: World, body: bytes) -> object:
     return {}
 
 
+def _calls(world: World, _: bytes) -> object:
+    return world.calls
+
+
+def _add_address(world: World, body: bytes) -> object:
+    return world.add_address(**msgspec.json.decode(body, type=dict[str, Any]))
+
+
 def _alter(world: World, body: bytes) -> object:
     wanted = msgspec.json.decode(body, type=Alteration)
     try:
@@ -93,7 +101,9 @@ ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("GET", "knobs"): _knobs,
     ("PATCH", "knobs"): _turn,
     ("GET", "state"): _state,
+    ("GET", "calls"): _calls,
     ("POST", "instances"): _add_instance,
     ("DELETE", "instances"): _end_instance,
+    ("POST", "addresses"): _add_address,
     ("PATCH", "addresses"): _alter,
 }

@@ -18,7 +18,7 @@ BOUND = {"BIND", "BIND_ENI"}
 WAN_IP = "WanIP"
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     ip: str
     region: str
@@ -41,7 +41,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     arrears: bool = False
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     private_ip: str = ""
     public_ip: str | None = None

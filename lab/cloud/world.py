@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from lab.cloud.calls import counted, new_log
@@ -138,6 +139,16 @@ class World:
             for address in list(self.book.all()):
                 if self._is_bound_to(address, instance_id) and self.knobs.instance_end_unbinds:
                     self.book.put(address.id, replace(address, status="UNBIND"), now)
+
+    def add_address(self, **how: Any) -> Address:
+        """One that somebody else got; *how* are the fields of an Address that are not to be as they come."""
+        with self.moved_on() as now:
+            fresh = {"id": self.names.new_id("eip"), "ip": self.names.new_ip(), "region": REGION}
+            address = msgspec.convert({**fresh, "created": now, **how}, Address)
+            for pair in address.tags.items():
+                self.made_tags.setdefault(pair, now)
+            self.book.put(address.id, address, now)
+        return address
 
     def alter(self, address_id: str, **changes: Any) -> None:
         """What somebody else does to an address: unbind it, have it blocked. Raises KeyError without it."""

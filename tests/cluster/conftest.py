@@ -11,6 +11,8 @@ import pytest
 from lab import binaries, install
 from lab.begin import running
 from lab.session import Lab
+from tests.cluster import anycast
+from tests.cluster.anycast import Fleet
 from tests.cluster.workloads import VALUES, reserved_namespace
 
 HERE = Path(__file__).parent
@@ -43,6 +45,21 @@ def bare_lab() -> Iterator[Lab]:
     """A lab without the chart, with both of Calico's API versions."""
     with running(chart=False, calico="both", nodes=1) as up:
         yield up
+
+
+@pytest.fixture(scope="session")
+def cloud_lab() -> Iterator[Lab]:
+    """A lab in whose cloud nodes get anycast IPs; in the end nothing must be left of those that are gone."""
+    with running(values=VALUES | {"controllers": {"replicaCount": 1}}, kwok_nodes=1, cloud={}) as up:
+        yield up
+        anycast.assert_empty_soon(up, lambda: anycast.left_behind(up))
+
+
+@pytest.fixture
+def fleet(cloud_lab: Lab) -> Iterator[Fleet]:
+    """The nodes of one test."""
+    with anycast.joined(cloud_lab) as nodes:
+        yield nodes
 
 
 @pytest.fixture(params=["v3", "v1"])

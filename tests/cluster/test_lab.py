@@ -15,6 +15,9 @@ import pytest
 import yaml
 
 from lab import ending, places, processes
+from lab.cloud import of_lab
+from lab.cloud.remote import Remote
+from lab.errors import LabError
 from lab.session import Lab
 from lab.waiting import until
 
@@ -187,21 +190,26 @@ def test_a_lab_is_ready_when_it_says_so(lab_v3: Lab) -> None:
 HOLD_A_LAB = """
 import sys, time
 from lab.begin import running
-with running(sys.argv[1], chart=False, calico=None, nodes=1, kwok_nodes=0):
-    print("up", flush=True)
+with running(sys.argv[1], chart=False, calico=None, nodes=1, kwok_nodes=0, cloud={"quota_total": 7}) as lab:
+    print("up, with a cloud at", lab.cloud.endpoint, flush=True)
     time.sleep(120)
 """
 
 
-def test_a_lab_goes_with_its_caller(names: list[str]) -> None:
+def test_a_lab_and_its_cloud_go_with_their_caller(names: list[str]) -> None:
     names.append("caller")
     with started("-c", HOLD_A_LAB, names[0]) as caller:
         assert caller.stdout is not None
-        assert caller.stdout.readline() == "up\n"
+        said, cloud = caller.stdout.readline().rsplit(maxsplit=1)
+        assert said == "up, with a cloud at"
+        assert Lab(names[0]).cloud == Remote(cloud)
+        assert Remote(cloud).knobs()["quota_total"] == 7
         assert len(processes.marked(places.directory(names[0]))) > 6
         caller.kill()
         caller.communicate()
     assert_gone(names[0])
+    with pytest.raises(LabError, match="does not answer"):
+        Remote(cloud).state()
 
 
 def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]) -> None:
@@ -212,6 +220,7 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
     assert lasts == [f"export KUBECONFIG={places.directory(name)}/kubeconfig" for name in names]
     first, second = map(Lab, names)
     assert first.slot != second.slot
+    assert of_lab.find(first.logs) is None
     first.kubectl("create", "namespace", "only-here")
     assert second.kubectl("get", "namespace", "only-here", check=False).returncode == 1
     listed = run("-m", "lab", "list")

@@ -45,6 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if kindIs "invalid" .Values.config.labelSelector }}
 {{- fail "config.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
 {{- end }}
+{{- include "drawbridge.validateAnycastIP" . }}
 {{- include "drawbridge.validatePorts" . }}
 {{- include "drawbridge.validateGrace" . }}
 {{- end }}

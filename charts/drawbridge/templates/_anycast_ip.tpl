@@ -1,0 +1,121 @@
+{{/*
+As JSON: the values that AIA-IP-Controller's chart knows by other names, by their names here. Its names come before
+our defaults; labels and tags are added to the default, as Helm adds them. No message says what a value is.
+*/}}
+{{- define "drawbridge.twoNames" -}}
+{{- $found := dict }}
+{{- range list
+  (list "cloud.region" "config.region.longName" "")
+  (list "cloud.secretID" "credential.secretID" "")
+  (list "cloud.secretKey" "credential.secretKey" "")
+  (list "anycastIP.clusterID" "credential.clusterID" "")
+  (list "anycastIP.nodeLabels" "config.node.labels" (dict "tke.cloud.tencent.com/need-aia-ip" "true"))
+  (list "anycastIP.addressType" "config.aia.addressType" "AnycastEIP")
+  (list "anycastIP.anycastZone" "config.aia.anycastZone" "")
+  (list "anycastIP.bandwidth" "config.aia.bandwidth" 100)
+  (list "anycastIP.tags" "config.aia.tags" dict) }}
+{{- $name := index . 0 }}
+{{- $other := index . 1 }}
+{{- $default := index . 2 }}
+{{- $ours := $.Values }}
+{{- range splitList "." $name }}{{ $ours = get $ours . }}{{ end }}
+{{- $theirs := $.Values }}
+{{- range splitList "." $other }}{{ $theirs = get (default dict $theirs) . }}{{ end }}
+{{- if has $theirs (list "" dict) }}
+{{- $theirs = $ours }}
+{{- else if kindIs "map" $theirs }}
+{{- $theirs = merge dict $theirs $default }}
+{{- end }}
+{{- if not (has (toJson $ours) (list (toJson $default) (toJson $theirs))) }}
+{{- fail (printf "%s and %s are both set, and differ: they are two names of one value; leave one of them out" $name $other) }}
+{{- end }}
+{{- $_ := set $found $name $theirs }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
+{{/* The section "cloud" of the configuration. */}}
+{{- define "drawbridge.cloud" -}}
+{{- $names := include "drawbridge.twoNames" . | fromJson -}}
+region: {{ get $names "cloud.region" | quote }}
+endpoint: {{ .Values.cloud.endpoint | quote }}
+scheme: {{ .Values.cloud.scheme }}
+rootDomain: {{ .Values.cloud.rootDomain | quote }}
+proxy: {{ .Values.cloud.proxy | quote }}
+caFile: {{ and .Values.cloud.caBundle "/etc/drawbridge/config/cloud-ca.crt" | quote }}
+credentials: {{ .Values.cloud.credentials }}
+credentialsDir: {{ and (include "drawbridge.cloudSecret" .) "/etc/drawbridge/cloud" | quote }}
+cvmRole: {{ .Values.cloud.cvmRole | quote }}
+callTimeout: {{ .Values.cloud.callTimeout | quote }}
+attemptTimeout: {{ .Values.cloud.attemptTimeout | quote }}
+rateShare: {{ .Values.cloud.rateShare }}
+{{- end }}
+
+{{/* The Secret that the controllers find their keys in, or nothing. */}}
+{{- define "drawbridge.cloudSecret" -}}
+{{- if .Values.anycastIP.enabled }}
+{{- $id := get (include "drawbridge.twoNames" . | fromJson) "cloud.secretID" }}
+{{- or .Values.cloud.existingSecret (and $id (printf "%s-cloud" (include "drawbridge.fullname" .))) }}
+{{- end }}
+{{- end }}
+
+{{- define "drawbridge.validateAnycastIP" -}}
+{{- $names := include "drawbridge.twoNames" . | fromJson }}
+{{- $zone := get $names "anycastIP.anycastZone" }}
+{{- $type := get $names "anycastIP.addressType" }}
+{{- if and $zone (ne $type "AnycastEIP") }}
+{{- fail (printf "anycastIP.anycastZone is %s, but anycastIP.addressType is %s: only an AnycastEIP has a zone; leave anycastZone empty" $zone $type) }}
+{{- end }}
+{{- if not (get $names "anycastIP.nodeLabels") }}
+{{- fail "anycastIP.nodeLabels is empty, and every node would get an address: name a label, for example tke.cloud.tencent.com/need-aia-ip: \"true\"" }}
+{{- end }}
+{{- if contains "@" .Values.cloud.proxy }}
+{{- fail "cloud.proxy has a user or a password, and a ConfigMap is no place for it: leave it empty, and give the URL as HTTPS_PROXY in extraEnv, from a Secret" }}
+{{- end }}
+{{- if .Values.anycastIP.enabled }}
+{{- if not (get $names "anycastIP.clusterID") }}
+{{- fail "anycastIP.clusterID is empty: with anycastIP.enabled, give the id of the TKE cluster, cls-..., by which its addresses are tagged" }}
+{{- end }}
+{{- if not (get $names "cloud.region") }}
+{{- fail "cloud.region is empty: with anycastIP.enabled, give the long name of the cluster's region, for example ap-singapore" }}
+{{- end }}
+{{- include "drawbridge.validateKeys" (list . (get $names "cloud.secretID") (get $names "cloud.secretKey")) }}
+{{- end }}
+{{- end }}
+
+{{- define "drawbridge.validateKeys" -}}
+{{- $id := index . 1 }}
+{{- $key := index . 2 }}
+{{- with (index . 0).Values }}
+{{- if ne (empty $id) (empty $key) }}
+{{- fail "of cloud.secretID and cloud.secretKey, one is set without the other: give both, or neither and an existingSecret" }}
+{{- end }}
+{{- if and .cloud.token (not $id) }}
+{{- fail "cloud.token is set without cloud.secretID and cloud.secretKey, which it belongs to: give all three, or leave it out" }}
+{{- end }}
+{{- if and .cloud.existingSecret $id }}
+{{- fail "cloud.existingSecret and cloud.secretID are both set: keep the keys in that Secret, and leave secretID and secretKey out" }}
+{{- end }}
+{{- $given := or .cloud.existingSecret $id }}
+{{- if and $given (has .cloud.credentials (list "cvm-role" "tke-oidc")) }}
+{{- fail (printf "cloud.credentials is %s, and the keys of a Secret would not be used: set it to static, or leave the Secret and the keys out" .cloud.credentials) }}
+{{- end }}
+{{- if and (not $given) (eq .cloud.credentials "static") (not (contains "TENCENTCLOUD_SECRET_ID" (toJson .extraEnv))) }}
+{{- fail "cloud.credentials is static, but there are no keys: give cloud.existingSecret, or cloud.secretID and cloud.secretKey" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* CEL: a node, which is called object or oldObject, is to have an address. Takes that name, and the labels. */}}
+{{- define "drawbridge.celWantsAddress" -}}
+{{- $node := index . 0 -}}
+{{ $node }}.metadata.?labels[?"node.kubernetes.io/instance-type"] != optional.of("eklet")
+{{- range $key, $value := index . 1 }}
+&& {{ $node }}.metadata.?labels[?{{ toJson $key }}] == optional.of({{ toJson $value }})
+{{- end }}
+{{- end }}
+
+{{/* CEL: a node, by that name, has our taint. */}}
+{{- define "drawbridge.celIsTainted" -}}
+{{ . }}.?spec.?taints.orValue([]).exists(t, t.key == "tke.cloud.tencent.com/no-aia-ip" && t.effect == "NoSchedule")
+{{- end }}

@@ -1,0 +1,151 @@
+"""The verbs: what is asked of Tencent Cloud, in batches and pages as large as it allows.
+
+Every verb returns within the call timeout, or raises a CloudError; one of several calls takes so long for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from cloud import apis, params, rows
+from cloud.apis import Api
+from cloud.calls import Calls
+from cloud.errors import Blocked, CloudError, Gone, Rejected, StateConflict, TagExists
+from cloud.objects import (
+    ADDRESS_TYPES,
+    Address,
+    AddressType,
+    Allocated,
+    Instance,
+    Order,
+    Quota,
+    Tag,
+    TaskState,
+)
+from cloud.paging import batches, everything, gathered, in_halves
+from cloud.params import Params
+
+K = TypeVar("K")
+PAGE = 100
+FILTER_VALUES = 100
+INSTANCE_FILTER_VALUES = 5
+RELEASES = 20
+"""The cloud documents no limit; the smallest that any of its batches has."""
+TAGS = 10
+NOT_NOW = (Gone, StateConflict, Blocked, Rejected)
+"""What the cloud says of one address or tag, and means the whole batch."""
+
+
+class Cloud:
+    """Safe to share between threads."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._call = calls.call
+
+    def addresses(self, ids: Collection[str]) -> list[Address]:
+        """Those of *ids* that exist; the others are not mentioned, even if they cannot be ids at all."""
+        return gathered(lambda some: self._page({"AddressIds": some}, 0)[0], ids, PAGE)
+
+    def addresses_on(self, instances: Collection[str]) -> list[Address]:
+        """All addresses of the instances, of any type: also a WanIP, which is not an EIP."""
+        return gathered(
+            lambda some: self._filtered({"instance-id": some, "address-type": ADDRESS_TYPES}),
+            instances,
+            FILTER_VALUES,
+        )
+
+    def addresses_tagged(self, key: str, value: str, types: Collection[AddressType]) -> list[Address]:
+        """By an index that may lag behind: an address that was allocated just now may be missing."""
+        return self._filtered({f"tag:{key}": [value], "address-type": sorted(types)})
+
+    def addresses_named(self, name: str, types: Collection[AddressType]) -> list[Address]:
+        """Those with exactly this name."""
+        return self._filtered({"address-name": [name], "address-type": sorted(types)})
+
+    def instances(self, ids: Collection[str]) -> list[Instance]:
+        """Those of *ids* that exist, as in `addresses`."""
+        return gathered(lambda some: self._instances({"InstanceIds": some}, 0)[0], ids, PAGE)
+
+    def instances_at(self, private_ips: Collection[str], vpc_id: str | None = None) -> list[Instance]:
+        """By the address of their first network interface, which is unique within a VPC only."""
+        place = {"vpc-id": [vpc_id]} if vpc_id else {}
+        return gathered(
+            lambda some: self._instances_filtered({"private-ip-address": some, **place}),
+            private_ips,
+            INSTANCE_FILTER_VALUES,
+        )
+
+    def quotas(self) -> list[Quota]:
+        """Of addresses, in this region."""
+        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, rows.Quotas).quota_set]
+
+    def task(self, task_id: str) -> TaskState:
+        """How far a bind or an unbind is; why one failed, the cloud does not say."""
+        return self._call(apis.DESCRIBE_TASK, {"TaskId": int(task_id)}, rows.TaskResult).result
+
+    def allocate(self, order: Order) -> Allocated:
+        """The address of this token: a new one, or the one that an earlier call with the same order brought."""
+        answer = self._call(apis.ALLOCATE, params.allocation(order), rows.Allocation)
+        task = None if answer.task_id is None else str(answer.task_id)
+        return Allocated(answer.address_set[0], task)
+
+    def associate(self, address_id: str, instance_id: str) -> str:
+        """Begin to bind; returns the task. The address must be UNBIND, and becomes BINDING, then BIND."""
+        asked = {"AddressId": address_id, "InstanceId": instance_id}
+        return str(self._call(apis.ASSOCIATE, asked, rows.Task).task_id)
+
+    def disassociate(self, address_id: str) -> str:
+        """Begin to unbind; returns the task. The address must be BIND or BIND_ENI."""
+        return str(self._call(apis.DISASSOCIATE, {"AddressId": address_id}, rows.Task).task_id)
+
+    def release(self, ids: Collection[str]) -> dict[str, CloudError]:
+        """Give back addresses that are UNBIND, for ever; returns those that were refused, and why.
+
+        One that is gone counts as released. When the outcome of a call is not known, that is raised.
+        """
+        refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES, NOT_NOW)
+        return {each: error for each, error in refused.items() if not isinstance(error, Gone)}
+
+    def create_tags(self, tags: Collection[Tag]) -> None:
+        """Make sure that they can be carried; one that is there is as good."""
+        self._each(apis.CREATE_TAGS, "Tags", params.tags(tags), TAGS, (TagExists,))
+
+    def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
+        """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
+        refused = self._each(apis.DELETE_TAGS, "Tags", params.tags(tags), TAGS, NOT_NOW)
+        return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
+
+    def _each(
+        self,
+        api: Api,
+        field: str,
+        items: Mapping[K, object],
+        size: int,
+        spoiling: tuple[type[CloudError], ...],
+    ) -> dict[K, CloudError]:
+        """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
+
+        def call(some: Sequence[K]) -> None:
+            self._call(api, {field: [items[each] for each in some]}, rows.Done)
+
+        refused: dict[K, CloudError] = {}
+        for batch in batches(list(items), size):
+            refused |= in_halves(call, batch, spoiling)
+        return refused
+
+    def _filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Address]:
+        return everything(lambda offset: self._page({"Filters": params.filters(filters)}, offset))
+
+    def _page(self, asked: Params, offset: int) -> tuple[list[Address], int]:
+        whole = asked | {"Limit": PAGE, "Offset": offset}
+        answer = self._call(apis.DESCRIBE_ADDRESSES, whole, rows.Addresses)
+        return [row.value() for row in answer.address_set], answer.total_count
+
+    def _instances_filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Instance]:
+        return everything(lambda offset: self._instances({"Filters": params.filters(filters)}, offset))
+
+    def _instances(self, asked: Params, offset: int) -> tuple[list[Instance], int]:
+        whole = asked | {"Limit": PAGE, "Offset": offset}
+        answer = self._call(apis.DESCRIBE_INSTANCES, whole, rows.Instances)
+        return [row.value() for row in answer.instance_set], answer.total_count

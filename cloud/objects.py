@@ -1,0 +1,76 @@
+"""Addresses, instances and orders as values, under the names that we use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+AddressType = Literal["WanIP", "EIP", "AnycastEIP", "HighQualityEIP", "AntiDDoSEIP", "ResidentialEIP"]
+ADDRESS_TYPES: tuple[AddressType, ...] = get_args(AddressType)
+TaskState = Literal["RUNNING", "SUCCESS", "FAILED"]
+Tag = tuple[str, str]
+"""A key and one of its values: what the cloud counts, and what must exist before anything can carry it."""
+
+CREATING, BINDING, BIND, BIND_ENI = "CREATING", "BINDING", "BIND", "BIND_ENI"
+UNBINDING, UNBIND, OFFLINING = "UNBINDING", "UNBIND", "OFFLINING"
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Trust *status* and *instance_id* together: an instance id alone may be a leftover, or too early."""
+
+    id: str
+    status: str
+    type: str = "EIP"
+    ip: str = ""
+    instance_id: str = ""
+    network_interface_id: str = ""
+    private_ip: str = ""
+    name: str = ""
+    tags: Mapping[str, str] = {}
+    bandwidth: int | None = None
+    blocked: bool = False
+    arrears: bool = False
+    created: str = ""
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    state: str
+    private_ips: tuple[str, ...] = ()
+    public_ips: tuple[str, ...] = ()
+    vpc_id: str = ""
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """How much of it is in use in the region, for example of TOTAL_EIP_QUOTA, and how much there may be."""
+
+    id: str
+    current: int
+    limit: int
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One address to allocate; the same *token* never brings a second one. None leaves it to the cloud."""
+
+    token: str
+    type: AddressType
+    name: str
+    tags: Mapping[str, str] = {}
+    bandwidth: int | None = None
+    charge_type: str | None = None
+    zone: str | None = None
+    provider: str | None = None
+    bandwidth_package: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.token.isascii() and 0 < len(self.token) <= 64):
+            raise ValueError(
+                f"token: {self.token!r} must be 1 to 64 ASCII characters for the cloud to keep it"
+            )
+
+
+class Allocated(msgspec.Struct, frozen=True):
+    address_id: str
+    task_id: str | None = None

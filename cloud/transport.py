@@ -1,0 +1,132 @@
+"""Sign a call with the official SDK, send it, and have its whole answer, or an error, within one timeout.
+
+The SDK signs and keeps the connection. Its retries (they allocate twice), its region breaker (it loses
+errors), its reading of NO_PROXY (host and port as one word) and of answers (`cloud.answers`) are not used.
+"""
+
+# ruff: noqa: A002 (``type`` reads best)
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import requests
+import urllib3
+from tencentcloud.common.common_client import CommonClient
+from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
+from tencentcloud.common.profile.client_profile import ClientProfile
+from tencentcloud.common.profile.http_profile import HttpProfile
+
+from cloud.answers import decoded
+from cloud.apis import Api, Service
+from cloud.errors import CloudError, Unavailable, Unreachable
+from cloud.keys import Source
+from cloud.session import Session, hung_up
+from settings import CloudSettings
+
+T = TypeVar("T")
+CONNECT_TIMEOUT = 5.0
+
+# At debug level the SDK writes whole requests and answers, credentials among them.
+logging.getLogger("tencentcloud_sdk_common").setLevel(logging.WARNING)
+
+
+class Transport:
+    """Safe to share between threads: each has clients, and connections, of its own.
+
+    Without *source* nothing is signed, which only the exchange of one identity for another allows.
+    """
+
+    def __init__(self, settings: CloudSettings, region: str, source: Source | None) -> None:
+        self._settings, self._region, self._source = settings, region, source
+        self._own = threading.local()
+
+    def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:
+        deadline = time.monotonic() + timeout
+        with _translated(api.action):
+            response = self._send(api, params, timeout)
+            content = _read(response.raw, deadline)
+        return decoded(content, response.status_code, type, api.action)
+
+    def _send(self, api: Api, params: Mapping[str, object], timeout: float) -> requests.Response:
+        client = self._client(api.service)
+        client.request.conn.timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), total=timeout)
+        # Its public methods judge the answer, too; this is the part of them that signs and sends.
+        response: requests.Response = client._call(
+            api.action, dict(params), {"SkipSign": self._source is None}
+        )
+        return response
+
+    def _client(self, service: Service) -> Any:
+        clients = self._own.__dict__.setdefault("clients", {})
+        if service not in clients:
+            clients[service] = self._new_client(service)
+        return clients[service]
+
+    def _new_client(self, service: Service) -> Any:
+        signer = _Signer(self._source) if self._source else None
+        client = CommonClient(service.name, service.version, signer, self._region, _profile(self._settings))
+        client.request.conn._session = Session()
+        if not self._settings.proxy:
+            # Then requests takes the environment's, and understands its NO_PROXY.
+            client.request.conn.proxy = None
+        return client
+
+
+class _Signer:
+    """What the SDK asks for the keys, each time that it signs."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def get_credential_info(self) -> tuple[str, str, str | None]:
+        keys = self._source()
+        return keys.secret_id, keys.secret_key, keys.token
+
+
+def _profile(settings: CloudSettings) -> Any:
+    http_profile = HttpProfile(
+        protocol=settings.scheme,
+        endpoint=settings.endpoint or None,
+        rootDomain=settings.root_domain,
+        proxy=settings.proxy or None,
+        certification=settings.ca_file or True,  # True: the environment's bundle, else certifi's
+    )
+    return ClientProfile(httpProfile=http_profile, language="en-US", request_client="drawbridge")
+
+
+@contextlib.contextmanager
+def _translated(action: str) -> Iterator[None]:
+    try:
+        yield
+    except TencentCloudSDKException as error:
+        raise _network_error(error, action) from error
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+        raise Unavailable("Network", str(error) or type(error).__name__, action=action) from error
+
+
+def _network_error(error: Any, action: str) -> CloudError:
+    kind = Unreachable if _never_connected(error.__context__) else Unavailable
+    return kind(error.code, error.message, action=action)
+
+
+def _never_connected(error: object) -> bool:
+    """Whether requests failed before anything was sent; when in doubt, it did not."""
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return True
+    why = error.args[0] if isinstance(error, requests.exceptions.ConnectionError) and error.args else None
+    return isinstance(getattr(why, "reason", None), urllib3.exceptions.NewConnectionError)
+
+
+def _read(answer: urllib3.HTTPResponse, deadline: float) -> bytes:
+    """The whole body, or an error at *deadline* however slowly it trickles."""
+    left = max(0.0, deadline - time.monotonic())
+    # It is back in the pool when it was read to its end, and closed otherwise.
+    with contextlib.closing(answer), hung_up(left, answer.shutdown):
+        return answer.read(decode_content=True)

@@ -1,0 +1,161 @@
+"""Which address is whose: a claim is written before anything is ordered, and deleted after everything is gone."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from cloud.objects import BIND, BIND_ENI, BINDING, UNBINDING, Address, AddressType, Order, Tag
+from kube.objects import ConfigMap, Node
+from settings import AnycastIPSettings
+
+MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
+KIND, KIND_VALUE = "drawbridge.io/claim", "anycast-ip"
+SELECTED = f"{MANAGED_BY}={MANAGER},{KIND}={KIND_VALUE}"
+FIELD = "claim"
+
+CLUSTER_UUID = "aia-official-cluster-uuid"
+CLUSTER_ID = "aia-official-cluster-id"
+NODE_NAME = "aia-node-name"
+NODE_INSTANCE = "aia-node-ins-id"
+"""The tags of the original, AIA-IP-Controller: its addresses are known by them, and it knows ours."""
+
+INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
+_INSTANCE = re.compile(r"ins-[0-9a-z]+")
+TYPES: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
+HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
+
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one Node object, by *uid*, on one *instance*.
+
+    *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
+    not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
+    one; *releasing*: from now on it is no wonder when the address is not listed any more. *cluster* tells apart a
+    cluster and one that was restored from its backup, but is not it.
+    """
+
+    uid: Text
+    node: Text
+    instance: Text
+    token: Text
+    name: str
+    asked: Annotated[datetime, msgspec.Meta(tz=True)]
+    address: str = ""
+    ours: bool = True
+    tags: tuple[Tag, ...] = ()
+    labels: dict[str, str] = {}
+    releasing: bool = False
+    cluster: str = ""
+
+
+def instance_of(node: Node) -> str:
+    """The CVM instance behind *node*, or nothing: super nodes and some native ones have none to bind to."""
+    said = node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id.rpartition("/")[2]
+    return next((each for each in said if _INSTANCE.fullmatch(each)), "")
+
+
+def bound_to(address: Address) -> str:
+    """The instance that *address* is on, or on its way there or away; one that is free may still name its last."""
+    return address.instance_id if address.status in HOLDING else ""
+
+
+def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
+    """One whose address is still to be ordered."""
+    uid, instance = node.metadata.uid, instance_of(node)
+    return Claim(
+        uid=uid,
+        node=node.metadata.name,
+        instance=instance,
+        token=_token(uid, now),
+        name=f"{settings.cluster_id}-aia-{uid[:12]}",
+        asked=now,
+        tags=((NODE_NAME, node.metadata.name), (NODE_INSTANCE, instance)),
+        labels=settings.node_labels,
+    )
+
+
+def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
+    """*claim* on an address that was found."""
+    ours = address.tags.get(CLUSTER_UUID) == cluster_uuid
+    tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE) if key in address.tags)
+    return msgspec.structs.replace(claim, address=address.id, ours=ours, tags=tags)
+
+
+def renewed(claim: Claim, now: datetime) -> Claim:
+    """*claim* on another address, still to be ordered, because there is none any more of the former order."""
+    return msgspec.structs.replace(
+        claim,
+        token=_token(claim.uid, now),
+        asked=now,
+        address="",
+        ours=True,
+        releasing=False,
+        tags=((NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)),
+    )
+
+
+def inherited(claim: Claim, node: Node) -> Claim:
+    """*claim* for a new Node object of the same instance; a pending order stays the same order."""
+    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, releasing=False)
+
+
+def _token(uid: str, now: datetime) -> str:
+    """Another one for each order: a token that comes again would bring the address that was released since."""
+    return f"drawbridge-{uid[:36]}-{int(now.timestamp() * 1000)}"
+
+
+def shared_tags(settings: AnycastIPSettings, cluster_uuid: str) -> dict[str, str]:
+    """What all addresses of the cluster carry."""
+    return {**settings.tags, CLUSTER_UUID: cluster_uuid, CLUSTER_ID: settings.cluster_id}
+
+
+def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> Order:
+    return Order(
+        token=claim.token,
+        type=settings.address_type,
+        name=claim.name,
+        tags=shared_tags(settings, cluster_uuid) | dict(claim.tags),
+        bandwidth=settings.bandwidth or None,
+        charge_type=settings.internet_charge_type or None,
+        zone=settings.anycast_zone or None,
+        bandwidth_package=settings.bandwidth_package_id or None,
+    )
+
+
+def name_of(uid: str) -> str:
+    return f"anycast-ip-{uid.lower()}"
+
+
+def body(claim: Claim, version: str = "") -> dict[str, Any]:
+    """The ConfigMap that holds *claim*; *version* is that of the one it replaces."""
+    metadata: dict[str, Any] = {
+        "name": name_of(claim.uid),
+        "labels": {MANAGED_BY: MANAGER, KIND: KIND_VALUE},
+    }
+    if version:
+        metadata["resourceVersion"] = version
+    text = msgspec.json.encode(claim).decode()
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FIELD: text}}
+
+
+def read(found: ConfigMap) -> Claim:
+    """ValueError, naming the object, when somebody else has written into it."""
+    try:
+        claim = msgspec.json.decode(found.data.get(FIELD, ""), type=Claim)
+    except msgspec.MsgspecError as error:
+        raise _unreadable(found, str(error)) from None
+    if name_of(claim.uid) != found.metadata.name:
+        raise _unreadable(found, f"uid {claim.uid!r} is that of {name_of(claim.uid)}")
+    return claim
+
+
+def _unreadable(found: ConfigMap, why: str) -> ValueError:
+    name = f"{found.metadata.namespace}/{found.metadata.name}"
+    return ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")

@@ -1,0 +1,80 @@
+"""Admission is at work when the API server itself has called it by its Service and had an answer."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+
+from kube.client import Client, Resource
+from kube.errors import ApiError
+from kube.objects import Node
+from lab.nodes import NODES
+from lab.waiting import until
+from webhook.anycast_ip import is_tainted
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+PODS = Resource("", "v1", "pods")
+REGISTRATIONS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
+)
+REGISTRATION = "drawbridge"
+SECONDS = 30
+
+
+def await_evictions(client: Client) -> None:
+    """Wait for ip_reservation's webhook.
+
+    The question is an eviction of a pod that does not exist: admission comes before the look-up of the pod.
+    """
+    # A name of its own each time: the last one's namespace may still be terminating.
+    name = f"drawbridge-lab-probe-{secrets.token_hex(4)}"
+    metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    def called() -> bool:
+        _evict_nobody(client, name)
+        return webhook_was_answered(_api_server_metrics(client))
+
+    try:
+        until(called, SECONDS, "the API server to call Drawbridge's webhook for evictions", every=0.2)
+    finally:
+        client.delete(NAMESPACES, name)
+
+
+def await_gate(client: Client) -> None:
+    """Wait for anycast_ip's webhook: a node that it is registered for, created in a dry run, comes back tainted."""
+    metadata = {"name": "drawbridge-lab-probe", "labels": _labels_of_nodes(client)}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+    def gated() -> bool:
+        return is_tainted(client.request("POST", NODES.path(), body=node, query={"dryRun": "All"}, type=Node))
+
+    until(gated, SECONDS, "the API server to call Drawbridge's webhook for nodes", every=0.2)
+
+
+def webhook_was_answered(metrics: str) -> bool:
+    """Whether the API server's own metrics tell of an answer by ip_reservation's webhook."""
+    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\d+)", metrics, re.MULTILINE)
+    wanted = {'code="200"', 'name="ip-reservation.drawbridge.io"'}
+    return any(wanted <= set(labels.split(",")) and int(count) for labels, count in found)
+
+
+def _labels_of_nodes(client: Client) -> Mapping[str, str]:
+    registered = client.get(REGISTRATIONS, REGISTRATION)["webhooks"]
+    (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
+    labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
+    return labels
+
+
+def _evict_nobody(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+    path = PODS.path(namespace, "nobody", "eviction")
+    try:
+        client.request("POST", path, body=eviction)
+    except ApiError:
+        return  # not found, or refused while the webhook is not in reach: the metrics tell which
+
+
+def _api_server_metrics(client: Client) -> str:
+    return client.request("GET", "/metrics", type=bytes).decode()

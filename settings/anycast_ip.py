@@ -1,0 +1,50 @@
+"""The settings of anycast_ip."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from settings.base import Model
+from settings.values import Period
+
+NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
+
+
+class ReverseReconcile(Model):
+    """The search for addresses of nodes that are gone."""
+
+    mode: Literal["off", "report", "release"] = "off"
+    period: Period = 600.0
+    grace: Period = 1800.0
+    max_per_round: Annotated[int, Field(ge=1)] = 10
+
+
+class AnycastIPSettings(Model):
+    enabled: bool = False
+    cluster_id: Annotated[str, Field(pattern=r"^(cls-[0-9a-z]+)?$", alias="clusterID")] = ""
+    node_labels: Annotated[dict[str, str], Field(min_length=1)] = {NEED_LABEL: "true"}
+    address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
+    anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
+    bandwidth: Annotated[int, Field(ge=0, le=2000)] = 100
+    internet_charge_type: Literal[
+        "", "BANDWIDTH_PACKAGE", "BANDWIDTH_POSTPAID_BY_HOUR", "TRAFFIC_POSTPAID_BY_HOUR"
+    ] = ""
+    bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
+    tags: dict[str, str] = {}
+    release_on_label_removal: bool = False
+    repair: bool = True
+    resync_period: Period = 300.0
+    reverse_reconcile: ReverseReconcile = ReverseReconcile()
+
+    @model_validator(mode="after")
+    def _each_fits_the_others(self) -> Self:
+        if self.enabled and not self.cluster_id:
+            raise ValueError(
+                "clusterID is empty: give the TKE cluster's id, cls-..., by which its addresses are tagged"
+            )
+        if self.anycast_zone and self.address_type != "AnycastEIP":
+            raise ValueError(
+                f"anycastZone is {self.anycast_zone}, but addressType is {self.address_type}: only an AnycastEIP has a"
+                " zone; leave anycastZone empty"
+            )
+        return self

@@ -1,0 +1,86 @@
+"""The cloud's side of a call in the tests of the edge: answers in its form, and stand-ins for its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from cloud.apis import Api
+from cloud.calls import Calls
+from cloud.errors import CloudError
+from cloud.keys import Keys
+from cloud.limits import Limits
+from cloud.transport import Transport
+from settings import CloudSettings
+from tests.fakes import FakeClock
+from tests.misbehaving_server import Answer, Server, answers
+
+T = TypeVar("T")
+KEYS = Keys("AKIDtest", "test-secret-key")
+
+
+def says(content_type: str = "application/json", **fields: object) -> Answer:
+    return answers({"Response": {"RequestId": "r-1", **fields}}, Content_Type=content_type)
+
+
+def refuses(code: str, content_type: str = "application/json") -> Answer:
+    return says(content_type, Error={"Code": code, "Message": "no"})
+
+
+def settings(server: Server, **fields: Any) -> CloudSettings:
+    return CloudSettings(scheme="http", endpoint=f"127.0.0.1:{server.server_port}", **fields)
+
+
+def transport(server: Server, **fields: Any) -> Transport:
+    return Transport(settings(server, **fields), "ap-singapore", lambda: KEYS)
+
+
+class FakeTransport:
+    """Answers each action by its function of the parameters, whose result is fields or an error to raise."""
+
+    def __init__(self, **actions: Callable[[Mapping[str, Any]], object]) -> None:
+        self.actions = actions
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.timeouts: list[float] = []
+
+    def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:  # noqa: A002
+        self.asked.append((api.action, dict(params)))
+        self.timeouts.append(timeout)
+        answer = self.actions[api.action](params)
+        if isinstance(answer, CloudError):
+            raise answer
+        return msgspec.convert(answer, type)
+
+
+def in_turn(*results: object) -> Callable[[Mapping[str, Any]], object]:
+    """Each once, whatever the parameters."""
+    left: Iterable[object] = iter(results)
+    return lambda params: next(left)  # type: ignore[call-overload,no-any-return]
+
+
+def error(kind: type[CloudError], code: str = "Code") -> CloudError:
+    return kind(code, "no", action="Action")
+
+
+def calls(
+    fake: FakeTransport,
+    clock: FakeClock,
+    *,
+    timeout: float = 30.0,
+    may_write: Callable[[], object] = lambda: None,
+    keys: Callable[[], object] = lambda: None,
+) -> Calls:
+    """Time passes only by waiting."""
+    return Calls(
+        fake,
+        Limits(1.0, clock=clock, sleep=clock.advance),
+        timeout=timeout,
+        attempt_timeout=10.0,
+        may_write=may_write,
+        keys=keys,
+        clock=clock,
+        sleep=clock.advance,
+        chance=lambda: 1.0,
+    )

@@ -1,0 +1,236 @@
+"""Nodes that need an anycast IP, and what the cluster and the emulated cloud have of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from cloud.client import Cloud
+from cloud.connect import connect
+from controllers.anycast_ip.book import CONFIG_MAPS
+from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
+from kube.client import Resource
+from kube.objects import Node
+from lab import install
+from lab.cloud import SECRET_ID, SECRET_KEY
+from lab.cloud.world import REGION
+from lab.errors import LabError
+from lab.nodes import NODES, cloud_node
+from lab.session import Lab
+from settings import CloudSettings
+from settings.anycast_ip import NEED_LABEL
+from tests.cluster import workloads
+from webhook.anycast_ip import ADDRESS_ID, is_tainted
+
+T = TypeVar("T")
+EVENTS = Resource("", "v1", "events")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+REGISTRATIONS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
+)
+DRAWBRIDGE = "drawbridge"
+FLEET = "tests/fleet"
+SECONDS = 60
+"""For what is awaited: most of it takes three."""
+HOLDING = ("BINDING", "BIND", "UNBINDING")
+
+
+class Fleet:
+    """The nodes of one test. They go by short names here; their real ones, and their instances, have its token."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.client, self.cloud = lab, lab.client, lab.cloud
+        self.token = secrets.token_hex(4)
+
+    def name_of(self, name: str) -> str:
+        return f"{name}-{self.token}"
+
+    def instance_of(self, name: str) -> str:
+        return f"ins-{self.token}{name}"
+
+    def body(
+        self,
+        name: str,
+        *,
+        instance: str | None = None,
+        need: bool = True,
+        labels: Mapping[str, str] | None = None,
+        **capacity: str,
+    ) -> dict[str, Any]:
+        """A node as its kubelet registers it; with *instance* "" it does not say where it runs."""
+        instance = self.instance_of(name) if instance is None else instance
+        needs = {NEED_LABEL: "true"} if need else {}
+        node = cloud_node(self.name_of(name), instance, {FLEET: self.token, **needs, **(labels or {})})
+        for resources in (node["status"]["capacity"], node["status"]["allocatable"]):
+            resources |= capacity
+        return node
+
+    def join(self, name: str, **how: Any) -> Node:
+        """As it is seen from the first moment on; *how* as for `body`."""
+        return self.client.create(NODES, self.body(name, **how), type=Node)
+
+    def leave(self, *names: str) -> None:
+        for name in names:
+            self.client.delete(NODES, self.name_of(name))
+
+    def leave_all(self) -> None:
+        """As when a node pool is scaled in: the instances end, too."""
+        instances = [instance for node in self.nodes() if (instance := instance_of(node))]
+        query = {"labelSelector": f"{FLEET}={self.token}"}
+        self.client.request("DELETE", NODES.path(), query=query, type=bytes, timeout=SECONDS)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.cloud.end_instance, instances))
+
+    def node(self, name: str) -> Node:
+        return self.client.get(NODES, self.name_of(name), type=Node)
+
+    def patch(self, name: str, **changes: Any) -> Node:
+        return self.client.patch(NODES, self.name_of(name), changes, type=Node)
+
+    def nodes(self) -> list[Node]:
+        return self.client.list(NODES, label_selector=f"{FLEET}={self.token}", type=Node).items
+
+    def await_open(self, *names: str) -> None:
+        for name in names:
+            self.wait(lambda: is_open(self.node(name)), f"node {self.name_of(name)} to open")  # noqa: B023
+
+    def await_event(self, name: str, reason: str) -> str:
+        """Its message."""
+        what = f"an Event {reason} on node {self.name_of(name)}"
+        return self.wait(lambda: self.events(name).get(reason, ""), what)
+
+    def events(self, name: str) -> dict[str, str]:
+        """The last message by reason."""
+        selector = f"involvedObject.kind=Node,involvedObject.name={self.name_of(name)}"
+        found = self.client.list(EVENTS, "default", field_selector=selector).items
+        return {event["reason"]: event["message"] for event in found}
+
+    def addresses(self) -> list[dict[str, Any]]:
+        """Those that the cloud has for this test: on its instances, or with its tags."""
+        return [each for each in self.cloud.state()["addresses"] if self.token in json.dumps(each)]
+
+    def on(self, name: str) -> list[dict[str, Any]]:
+        """The addresses that are on the instance of this name, or on their way there or away."""
+        instance = self.instance_of(name)
+        return [
+            each
+            for each in self.addresses()
+            if (each["instance_id"], each["status"] in HOLDING) == (instance, True)
+        ]
+
+    def ordered_for(self, name: str) -> list[dict[str, Any]]:
+        """The addresses with the tag of this instance."""
+        instance = self.instance_of(name)
+        return [each for each in self.addresses() if each["tags"].get(NODE_INSTANCE) == instance]
+
+    def await_status(self, name: str, *status: str) -> dict[str, Any]:
+        """The address of this instance, once it is so."""
+
+        def found() -> dict[str, Any] | None:
+            return next((each for each in self.ordered_for(name) if each["status"] in status), None)
+
+        return self.wait(found, f"the address of {self.instance_of(name)} to be {' or '.join(status)}")
+
+    def left_behind(self) -> list[str]:
+        """What is left in cloud and cluster of this test's nodes that are gone."""
+        living = {word for node in self.nodes() for word in (node.metadata.name, instance_of(node))}
+        found = [each for each in left_behind(self.lab) if self.token in each]
+        return [each for each in found if not any(f'"{word}"' in each for word in living)]
+
+    def assert_nothing_is_left_behind(self) -> None:
+        assert_empty_soon(self.lab, self.left_behind)
+
+    def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        return self.lab.wait(condition, SECONDS, what)
+
+
+@contextmanager
+def joined(lab: Lab) -> Iterator[Fleet]:
+    """No nodes yet. Those that are open in the end have one address each, and then all leave."""
+    fleet = Fleet(lab)
+    try:
+        yield fleet
+        assert misfits(fleet) == []
+    finally:
+        fleet.leave_all()
+
+
+def is_open(node: Node) -> bool:
+    return not is_tainted(node) and ADDRESS_ID in node.metadata.annotations
+
+
+def left_behind(lab: Lab) -> list[str]:
+    """Every address, tag value and claim that is there for some node."""
+    state = lab.cloud.state()
+    claims = lab.client.list(CONFIG_MAPS, DRAWBRIDGE, label_selector=SELECTED).items
+    return [
+        *(json.dumps(each) for each in state["addresses"] if NODE_NAME in each["tags"]),
+        *(json.dumps(each) for each in state["tags"] if each["key"] in (NODE_NAME, NODE_INSTANCE)),
+        *(each["data"][FIELD] for each in claims),
+    ]
+
+
+def assert_empty_soon(lab: Lab, find: Callable[[], list[str]]) -> None:
+    with suppress(LabError):
+        lab.wait(lambda: not find(), SECONDS, "nothing to be found any more")
+    assert find() == []
+
+
+def misfits(fleet: Fleet) -> list[str]:
+    """Open nodes that have not one address, or for which there is another one."""
+    opened, addresses = [node for node in fleet.nodes() if is_open(node)], fleet.addresses()
+    found = []
+    for node in opened:
+        instance = instance_of(node)
+        on = [each["id"] for each in addresses if (each["instance_id"], each["status"]) == (instance, "BIND")]
+        ordered = [each["id"] for each in addresses if each["tags"].get(NODE_INSTANCE) == instance]
+        if on != [node.metadata.annotations[ADDRESS_ID]] or not set(ordered) <= set(on):
+            found.append(f"{node.metadata.name}: {on} are bound to it, {ordered} were ordered for it")
+    return found
+
+
+def somebody_else(lab: Lab) -> Cloud:
+    """Whoever works on the same account."""
+    settings = CloudSettings(region=REGION, endpoint=lab.cloud.endpoint, scheme="http", credentials="static")
+    keys = {"TENCENTCLOUD_SECRET_ID": SECRET_ID, "TENCENTCLOUD_SECRET_KEY": SECRET_KEY}
+    return connect(settings, may_write=lambda: None, environ=keys)
+
+
+@contextmanager
+def configured(lab: Lab, **anycast_ip: Any) -> Iterator[None]:
+    """These values of anycastIP are in force in all processes, which run on, for the length of a block."""
+    before = processes(lab)
+    reconfigure(lab, **anycast_ip)
+    try:
+        yield
+        assert processes(lab) == before
+    finally:
+        reconfigure(lab)
+
+
+def reconfigure(lab: Lab, **anycast_ip: Any) -> None:
+    """Back when all processes say that they have other settings than before, and the same."""
+    before = _hashes(lab)
+    install.upgrade(lab, {"anycastIP": anycast_ip})
+    lab.wait(lambda: _is_new(_hashes(lab), before), SECONDS, "all processes to take the new configuration")
+
+
+def _is_new(hashes: set[float], before: set[float]) -> bool:
+    return len(hashes) == 1 and not hashes & before
+
+
+def _hashes(lab: Lab) -> set[float]:
+    scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
+    return {workloads.sample(each, "drawbridge_config_hash") for each in scrapes}
+
+
+def processes(lab: Lab) -> set[tuple[str, int]]:
+    """Each process: a restarted container is another one."""
+    return {
+        (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in lab.client.list(workloads.PODS, DRAWBRIDGE).items
+    }

@@ -1,0 +1,112 @@
+"""What the code says of itself: its metrics, the reasons of its Events, its settings, and the chart's values."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from settings import Settings
+from tests.pages import ROOT
+
+PRODUCT = ["settings", "telemetry", "kube", "certs", "calico", "cloud", "webhook", "controllers"]
+
+
+@functools.cache
+def nodes() -> list[ast.AST]:
+    trees = [
+        ast.parse(path.read_text()) for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+    return [node for tree in trees for node in ast.walk(tree)]
+
+
+def calls() -> list[ast.Call]:
+    return [node for node in nodes() if isinstance(node, ast.Call)]
+
+
+def called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def text_of(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def metrics() -> set[str]:
+    """As a scraper sees them: a counter always ends in _total."""
+    found = set()
+    for call in calls():
+        if (
+            called(call) in ("Counter", "Gauge", "Histogram")
+            and call.args
+            and (name := text_of(call.args[0]))
+        ):
+            found.add(f"{name.removesuffix('_total')}_total" if called(call) == "Counter" else name)
+    return found
+
+
+def series() -> set[str]:
+    histograms = {text_of(call.args[0]) for call in calls() if called(call) == "Histogram"}
+    parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
+    return metrics() | parts
+
+
+def reasons() -> set[str]:
+    """Second argument of each `event` of a Recorder, and the first of what makes a note for one."""
+    said = [call.args[1] for call in calls() if called(call) == "event" and len(call.args) > 1]
+    said += [call.args[0] for call in calls() if called(call) in ("Note", "refusal")]
+    return {reason for each in said for reason in texts_of(each)} - {""}
+
+
+def texts_of(node: ast.expr) -> set[str]:
+    """What *node* may come to, where it is a text, a choice between two, or looked up in a table."""
+    match node:
+        case ast.IfExp(body=one, orelse=other):
+            return texts_of(one) | texts_of(other)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[_, otherwise]):
+            return texts_of(otherwise) | set().union(*(texts_of(each) for each in values_of(name)))
+        case _:
+            return {text_of(node)}
+
+
+def values_of(name: str) -> list[ast.expr]:
+    """Of the table, a module's constant, with this name."""
+    return [
+        value
+        for node in nodes()
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if [each.id for each in node.targets if isinstance(each, ast.Name)] == [name]
+        for value in node.value.values
+    ]
+
+
+def leaves(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The settings, as written in the file; `name[].part` is a part of each thing in a list."""
+    for name, field in model.model_fields.items():
+        where = f"{path}{field.alias or name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, f"{where}.")
+        else:
+            yield where, field
+            for part in get_args(field.annotation):
+                if isinstance(part, type) and issubclass(part, BaseModel):
+                    yield from leaves(part, f"{where}[].")
+
+
+SETTINGS = {name: field for name, field in leaves(Settings) if "[]." not in name}
+PARTS = [name for name, _ in leaves(Settings) if "[]." in name]
+
+
+def paths(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Of all values, and of what they stand in."""
+    for key, part in values.items():
+        yield f"{path}{key}"
+        if isinstance(part, dict):
+            yield from paths(part, f"{path}{key}.")
+
+
+def chart_values() -> set[str]:
+    return {*paths(yaml.safe_load((ROOT / "charts" / "drawbridge" / "values.yaml").read_text()))}

@@ -1,0 +1,105 @@
+"""Claims and the cluster's uuid as objects of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controllers.anycast_ip.book import Book
+from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
+from controllers.anycast_ip.cluster import cluster_uuid
+from kube.errors import AlreadyExists, Conflict
+from kube.lease import LeadershipLost
+from tests.anycast_world import Kube
+from tests.factories import NOW
+
+CLAIM = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW, tags=(("k", "v"),))
+
+
+def nothing() -> None:
+    pass
+
+
+def book_of(kube: Kube) -> Book:
+    client: Any = kube
+    return Book(client, "drawbridge", nothing)
+
+
+def test_claims_outlive_the_process() -> None:
+    kube = Kube()
+    first = book_of(kube)
+    first.put(CLAIM)
+    first.put(replace(CLAIM, address="eip-1"))
+    second = book_of(kube)
+    second.load()
+    assert second.claims == {"u1": replace(CLAIM, address="eip-1")}
+    second.drop("u1")
+    second.drop("u1")
+
+    assert kube.objects == {}
+    assert second.claims == {}
+
+
+def test_what_cannot_be_read_is_left_alone() -> None:
+    kube = Kube()
+    kube.place("configmaps", body(CLAIM) | {"data": {"claim": "no JSON"}})
+    book = book_of(kube)
+    book.load()
+
+    assert book.claims == {}
+
+
+@pytest.mark.parametrize(
+    "known", [True, False], ids=["a change that is not ours", "a creation whose answer was lost"]
+)
+def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(known: bool) -> None:
+    kube = Kube()
+    book = book_of(kube)
+    if known:
+        book.put(CLAIM)
+    kube.place("configmaps", body(CLAIM))
+    with pytest.raises(Conflict if known else AlreadyExists):
+        book.put(replace(CLAIM, address="eip-1"))
+    book.put(replace(CLAIM, address="eip-1"))
+
+    assert book.claims["u1"].address == "eip-1"
+
+
+def test_a_claim_that_a_hand_deleted_is_written_again() -> None:
+    kube = Kube()
+    book = book_of(kube)
+    book.put(CLAIM)
+    kube.objects.clear()
+    book.put(replace(CLAIM, address="eip-1"))
+
+    assert len(kube.objects) == 1
+
+
+def test_no_claim_is_written_without_leadership() -> None:
+    def refuse() -> None:
+        raise LeadershipLost("lost")
+
+    kube: Any = Kube()
+    book = Book(kube, "drawbridge", refuse)
+    for write in (lambda: book.put(CLAIM), lambda: book.drop("u1")):
+        with pytest.raises(LeadershipLost):
+            write()
+
+    assert kube.writes == 0
+
+
+def test_the_clusters_uuid_is_made_once_and_kept() -> None:
+    kube: Any = Kube()
+    first = cluster_uuid(kube, nothing)
+
+    assert cluster_uuid(kube, nothing) == first
+    assert kube.objects["configmaps", CLUSTER_UUID]["data"] == {CLUSTER_UUID: first}
+
+
+def test_an_emptied_uuid_is_not_made_up_anew() -> None:
+    kube: Any = Kube()
+    kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
+    with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):
+        cluster_uuid(kube, nothing)

@@ -1,0 +1,295 @@
+"""Whatever fails, whenever the controller dies: one address for each living node, none for the dead, none forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kube.errors import ServerError, Unreachable
+from lab.cloud import Knobs
+from tests.anycast_world import Killed, Lab
+
+PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
+
+
+def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = lab.clock() + seconds
+    while not until():
+        try:
+            lab.run(until, deadline - lab.clock(), what)
+        except Killed:
+            lab.start()
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param({"throttled": 0.3}, id="throttled"),
+        pytest.param({"lost": 0.1}, id="lost responses"),
+        pytest.param({"server_errors": 0.2, "html": 0.1}, id="HTML instead of answers"),
+        pytest.param({"internal_errors": 0.2, "errors_after_commit": True}, id="errors after the deed"),
+        pytest.param({"tag_lag_seconds": 30.0}, id="tags known late"),
+        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="stale rows"),
+        pytest.param({"filter_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="names known late"),
+        pytest.param({"new_tag_seconds": 5.0}, id="tags usable late"),
+        pytest.param({"tag_batches_atomic": False, "lost": 0.1}, id="batches half done"),
+        pytest.param({"instance_shown_after_unbinding": True}, id="instances shown too long"),
+        pytest.param({"instance_shown_while_binding": False}, id="instances shown late"),
+        pytest.param({"token_busy_while_creating": True, "lost": 0.1}, id="tokens busy"),
+        pytest.param({"already_bound_while_binding": False, "bind_fails": 0.3}, id="binds that fail"),
+    ],
+)
+def test_nodes_come_and_go_through_trouble(knobs: dict[str, Any]) -> None:
+    lab = Lab(Knobs(**PLENTY, **knobs))
+    names = [f"n{number}" for number in range(20)]
+    for name in names:
+        lab.join(name)
+    lab.run(lab.all_open, 600, "open")
+    lab.run_for(60)
+    assert sorted(each.instance_id for each in lab.elastic()) == sorted(f"ins-{name}" for name in names)
+    for name in names[:10]:
+        lab.leave(name)
+    lab.run(lab.is_clean, 1200, "clean")
+
+    assert lab.all_open()
+    assert sorted(each.instance_id for each in lab.elastic()) == sorted(f"ins-{name}" for name in names[10:])
+    assert lab.tag_values("aia-node-name") == set(names[10:])
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["after it was done", "before it was done"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "CreateTags",
+        "AllocateAddresses",
+        "AssociateAddress",
+        "DescribeAddresses",
+        "DisassociateAddress",
+        "ReleaseAddresses",
+        "DeleteTags",
+        "write",
+        "delete",
+    ],
+)
+def test_a_death_at_any_call_leaks_nothing(action: str, after: bool) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    deaths = 0
+
+    def die(verb: str) -> None:
+        nonlocal deaths
+        if verb == action and deaths < 3:
+            deaths += 1
+            raise Killed
+
+    edge = lab.kube if action in ("write", "delete") else lab.sender
+    setattr(edge, "after" if after else "before", die)
+    for name in ("n1", "n2"):
+        lab.join(name)
+    run_with_deaths(lab, lab.all_open, 300, "open")
+    assert len(lab.elastic()) == 2
+    lab.leave("n1")
+    run_with_deaths(lab, lab.is_clean, 300, "clean")
+
+    assert [each.instance_id for each in lab.elastic()] == ["ins-n2"]
+    assert deaths
+    assert lab.tag_values("aia-node-name") == {"n2"}
+
+
+@pytest.mark.parametrize("status", ["", "CREATING", "UNBIND", "BINDING", "BIND"])
+def test_a_node_that_goes_while_nobody_looks_leaves_nothing_behind(status: str) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    lab.join()
+    lab.run(
+        lambda: (
+            [each.status for each in lab.elastic()] == ([status] if status else []) and bool(lab.book.claims)
+        ),
+        30,
+        status,
+    )
+    lab.leave()
+    lab.world.end_instance("ins-n1")
+    lab.clock.advance(3600)
+    lab.start()
+    lab.run(lab.is_clean, 300, "clean")
+
+    assert lab.elastic() == []
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_an_instance_that_ends_with_its_address_still_bound_is_no_obstacle() -> None:
+    lab = Lab(Knobs(**PLENTY, instance_end_unbinds=False))
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.leave()
+    lab.world.end_instance("ins-n1")
+    lab.run(lab.is_clean, 60, "clean")
+
+
+def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() -> None:
+    lab = Lab(Knobs(**PLENTY, client_token_seconds=60))
+
+    def die(action: str) -> None:
+        if action == "AllocateAddresses":
+            raise Killed
+
+    lab.sender.after = die
+    lab.join()
+    with pytest.raises(Killed):
+        lab.run_for(30)
+    lab.sender.after = lambda action: None
+    lab.clock.advance(3600)
+    lab.start()
+    lab.run(lab.all_open, 60, "open")
+
+    assert len(lab.elastic()) == 1
+
+
+def test_an_order_that_was_changed_on_the_way_brings_one_address_all_the_same() -> None:
+    lab = Lab(Knobs(**PLENTY))
+
+    def die(action: str) -> None:
+        if action == "AllocateAddresses":
+            raise Killed
+
+    lab.sender.after = die
+    lab.join()
+    with pytest.raises(Killed):
+        lab.run_for(30)
+    lab.sender.after = lambda action: None
+    lab.settings = lab.settings.model_copy(update={"bandwidth": 5})
+    lab.start()
+    lab.run(lab.all_open, 60, "open")
+
+    assert [each.bandwidth for each in lab.elastic()] == [100]
+
+
+def test_an_order_whose_answers_all_were_lost_is_released_when_its_node_goes() -> None:
+    lab = Lab(Knobs(**PLENTY, lost=1.0, faulty_actions=["AllocateAddresses"]))
+    lab.join()
+    lab.run(lambda: bool(lab.elastic()), 60, "allocated")
+    lab.leave()
+    lab.knobs.lost = 0.0
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert lab.elastic() == []
+
+
+def test_a_spent_token_is_replaced_when_it_has_brought_nothing() -> None:
+    lab = Lab(Knobs(**PLENTY, errors={"AllocateAddresses": "UnsupportedOperation.DeliveryFailed"}))
+    answer = lab.sender._answer
+
+    def failing_once(api: Any, params: Any) -> tuple[bytes, str]:
+        if api.action == "AllocateAddresses" and lab.knobs.errors:
+            lab.knobs.errors = {}
+            return (
+                b'{"Response":{"Error":{"Code":"UnsupportedOperation.DeliveryFailed"},"RequestId":"r"}}',
+                "X",
+            )
+        return answer(api, params)
+
+    lab.sender._answer = failing_once  # type: ignore[method-assign]
+    lab.join()
+    lab.run(lab.all_open, 120, "open")
+
+    tokens = [call.params["ClientToken"] for call in lab.world.calls if call.action == "AllocateAddresses"]
+    assert len(set(tokens)) == 2
+    assert len(lab.elastic()) == 1
+
+
+def test_full_tag_keys_are_named_and_others_go_on() -> None:
+    lab = Lab(Knobs(**PLENTY, tag_values=1))
+    lab.join("n1")
+    lab.run(lab.all_open, 30, "open")
+    lab.join("n2")
+    lab.run_for(120)
+    assert not lab.is_open("n2")
+    assert any("TagValue" in message for _, message in lab.recorder.events)
+    lab.leave("n1")
+    lab.run(lab.all_open, 600, "open, with the values of the node that left")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["join", "leave", "kill", "end"]), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.integers(1, 12)),
+        st.tuples(st.just("die"), st.integers(1, 12)),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, lost=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 1000), busy=st.booleans())
+def test_whatever_happens_each_living_node_has_one_address_and_the_dead_have_none(
+    steps: list[tuple[str, int]], lost: float, seed: int, busy: bool
+) -> None:
+    lab = Lab(Knobs(**PLENTY, lost=lost, bind_fails=lost / 2, seed=seed, token_busy_while_creating=busy))
+    for verb, number in steps:
+        happen(lab, verb, number)
+    lab.sender.before = lab.kube.after = lambda verb: None
+    run_with_deaths(lab, lambda: lab.all_open() and lab.is_clean(), 1500, "settled")
+    lab.run_for(30)
+
+    living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())
+    assert sorted(each.instance_id for each in lab.elastic()) == living
+    assert lab.tag_values("aia-node-name") == {each.metadata.name for each in lab.nodes()}
+
+
+def happen(lab: Lab, verb: str, number: int) -> None:
+    name, there = f"n{number}", {each.metadata.name for each in lab.nodes()}
+    if verb == "join" and name not in there:
+        lab.join(name)
+    elif verb == "leave" and name in there:
+        lab.leave(name)
+    elif verb == "end" and name in there:
+        lab.leave(name)
+        lab.world.end_instance(f"ins-{name}")
+        lab.world.ended_instances.discard(f"ins-{name}")
+    elif verb == "kill":
+        lab.start()
+    elif verb == "die":
+        die_at_write(lab, number)
+    elif verb == "wait":
+        end = lab.clock() + number
+        run_with_deaths(lab, lambda: lab.clock() >= end, 600, "time")
+
+
+def die_at_write(lab: Lab, number: int) -> None:
+    """The *number*-th call or write from now on is the last that this controller makes."""
+    left = iter(range(number))
+
+    def die(verb: str) -> None:
+        if verb != "list" and next(left, None) is None:
+            lab.sender.before = lab.kube.after = lambda verb: None
+            raise Killed
+
+    lab.sender.before = lab.kube.after = die
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Unreachable("reset"), id="no answer"),
+        pytest.param(ServerError(500, "InternalError", "etcd"), id="an error"),
+    ],
+)
+def test_an_api_server_that_fails_after_the_deed_costs_no_second_address(error: Exception) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    turns = iter(range(30))
+
+    def fail(verb: str) -> None:
+        if next(turns, 0) % 3 == 1:
+            raise error
+
+    lab.kube.after = fail
+    for name in ("n1", "n2", "n3"):
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    lab.leave("n1")
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert len(lab.elastic()) == 2

@@ -1,0 +1,147 @@
+"""The feature as it runs: threads, sockets and a watch, until it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.anycast_ip import feature
+from controllers.anycast_ip.feature import lead
+from kube.lease import LeadershipLost
+from kube.objects import Node
+from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from settings import CloudSettings
+from settings.anycast_ip import NEED_LABEL
+from tests.anycast_world import SETTINGS
+from tests.api_server import Api
+from tests.fakes import FakeRecorder
+from tests.misbehaving_server import serving as serving_api
+from tests.misbehaving_server import until
+from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
+
+NODES, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/configmaps"
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
+    monkeypatch.setenv("TENCENTCLOUD_SECRET_KEY", SECRET_KEY)
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+
+
+class Running:
+    """The feature on a thread, as the leader runs it."""
+
+    def __init__(self, api: Api, client: Any, cloud: Cloud, region: str, credentials: str) -> None:
+        self.api, self.cloud, self.recorder = api, cloud, FakeRecorder()
+        self.stop, self.may_lead = threading.Event(), True
+        self.raised: BaseException | None = None
+        self.cloud_settings = CloudSettings.model_validate(
+            {"region": region, "endpoint": cloud.endpoint, "scheme": "http", "credentials": credentials}
+        )
+        self._given = (
+            client,
+            lambda: SETTINGS,
+            lambda: self.cloud_settings,
+            "drawbridge",
+            self.recorder,
+            self.stop,
+            self._check,
+        )
+        self.thread = threading.Thread(target=self._lead, daemon=True)
+        self.thread.start()
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("somebody else leads")
+
+    def _lead(self) -> None:
+        try:
+            lead(*self._given)  # type: ignore[arg-type]
+        except BaseException as error:
+            self.raised = error
+
+    def join(self, name: str) -> None:
+        metadata = {"name": name, "uid": f"{name}-000000000000", "labels": {NEED_LABEL: "true"}}
+        spec = {"providerID": f"qcloud:///1/ins-{name}", "taints": [msgspec.to_builtins(TAINT)]}
+        self.api.put(NODES, {"metadata": metadata, "spec": spec})
+
+    def all_open(self) -> bool:
+        nodes = [msgspec.convert(each, Node) for each in self.api.in_collection(NODES)]
+        return all(is_proven_bound(each) and not is_tainted(each) for each in nodes)
+
+    def claims(self) -> list[str]:
+        names = [each["metadata"]["name"] for each in self.api.in_collection(CONFIG_MAPS)]
+        return sorted(name for name in names if name.startswith("anycast-ip-"))
+
+
+@contextmanager
+def running(region: str = "ap-singapore", credentials: str = "auto") -> Iterator[Running]:
+    times = dict.fromkeys(("allocate_seconds", "bind_seconds", "unbind_seconds", "release_seconds"), 0.1)
+    api = Api()
+    with serving(Knobs(**times, tag_lag_seconds=0)) as cloud, serving_api(api) as server:  # type: ignore[arg-type]
+        world = Running(api, server.client(), cloud, region, credentials)
+        try:
+            yield world
+        finally:
+            world.stop.set()
+            world.thread.join(20)
+            assert not world.thread.is_alive()
+
+
+def test_nodes_join_and_leave() -> None:
+    with running() as world:
+        for name in ("n1", "n2", "n3"):
+            world.join(name)
+        until(world.all_open, 60)
+        assert len(world.cloud.world.addresses) == 3
+        assert world.claims() == [f"anycast-ip-{name}-000000000000" for name in ("n1", "n2", "n3")]
+        world.api.remove(NODES, "n2")
+        until(lambda: len(world.claims()) == 2, 60)
+
+        assert len(world.cloud.world.addresses) == 2
+        assert world.raised is None
+
+
+def test_leadership_that_is_lost_ends_it_before_anything_is_written() -> None:
+    with running() as world:
+        until(lambda: bool(world.cloud.world.calls), 60)
+        world.may_lead = False
+        world.join("n1")
+        until(lambda: not world.thread.is_alive(), 60)
+
+        assert isinstance(world.raised, LeadershipLost)
+        assert world.claims() == []
+
+
+@pytest.mark.parametrize("missing", ["region", "keys"])
+def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature, "RECONFIGURED", 0.05)
+    if missing == "keys":
+        monkeypatch.delenv("TENCENTCLOUD_SECRET_ID")
+    with running(region="" if missing == "region" else "ap-singapore", credentials="static") as world:
+        world.join("n1")
+        world.thread.join(0.5)
+        assert not world.all_open()
+        world.cloud_settings = world.cloud_settings.model_copy(update={"region": "ap-singapore"})
+        monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
+        until(world.all_open, 60)
+
+
+def test_without_a_region_it_waits_and_harms_nobody() -> None:
+    with running(region="") as world:
+        world.join("n1")
+        world.thread.join(1)
+        assert world.thread.is_alive()
+        world.stop.set()
+        until(lambda: not world.thread.is_alive(), 60)
+
+        assert world.raised is None
+        assert not world.cloud.world.calls

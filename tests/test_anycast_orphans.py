@@ -1,0 +1,127 @@
+"""Addresses whose nodes are gone without a claim: found for certain, reported, released when that is wished for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloud.objects import Address
+from controllers.anycast_ip.orphans import due
+from kube.errors import Unreachable
+from settings.anycast_ip import ReverseReconcile
+from tests.anycast_world import SETTINGS, Lab, original
+
+GRACE = 1800.0
+
+
+def lab_with(mode: str, **fields: Any) -> Lab:
+    reverse = ReverseReconcile.model_validate({"mode": mode, **fields})
+    return Lab(settings=SETTINGS.model_copy(update={"reverse_reconcile": reverse}))
+
+
+def left_behind(lab: Lab, name: str = "gone", **fields: Any) -> str:
+    return lab.foreign(f"ins-{name}", **{"tags": original(name), **fields})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="still bound to its instance"),
+        pytest.param({"status": "UNBIND", "instance_id": ""}, id="free"),
+    ],
+)
+def test_an_orphan_is_released_with_its_tags_after_the_grace_period(fields: dict[str, Any]) -> None:
+    lab = lab_with("release")
+    lab.join()
+    lab.run(lab.all_open, 60, "open")
+    orphan = lab.foreign("ins-gone", **{"tags": original("gone"), **fields})
+    lab.run_for(GRACE - 60)
+    assert orphan in lab.world.addresses
+    lab.run(lambda: orphan not in lab.world.addresses, 1500, "released")
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert len(lab.on()) == 1
+
+
+def test_reporting_changes_nothing() -> None:
+    lab = lab_with("report")
+    orphan = left_behind(lab)
+    lab.join()
+    lab.run_for(3 * GRACE)
+
+    assert "OrphanedAnycastIp" in lab.recorder.reasons
+    assert orphan in lab.world.addresses
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_off_means_that_nothing_is_even_looked_for() -> None:
+    lab = lab_with("off")
+    left_behind(lab)
+    lab.join()
+    lab.run_for(2 * GRACE)
+
+    assert "OrphanedAnycastIp" not in lab.recorder.reasons
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"tags": original("n1"), "status": "UNBIND"}, id="of a node that is there"),
+        pytest.param({"tags": original("gone", **{"aia-node-name": "n1"})}, id="whose node's name is there"),
+        pytest.param(
+            {"tags": original("gone", **{"aia-node-ins-id": "ins-n1"})}, id="whose instance is there"
+        ),
+        pytest.param(
+            {"tags": original("gone", **{"aia-official-cluster-id": "cls-b"})}, id="of another cluster"
+        ),
+        pytest.param({"tags": {"aia-official-cluster-uuid": "b"}}, id="of another uuid"),
+        pytest.param({"tags": {**original("gone"), "aia-node-name": ""}}, id="that names no node"),
+        pytest.param({"tags": original("gone"), "instance_id": "ins-b"}, id="bound elsewhere by somebody"),
+    ],
+)
+def test_an_address_is_kept(fields: dict[str, Any]) -> None:
+    lab = lab_with("release")
+    kept = lab.foreign("ins-gone", **fields)
+    lab.join()
+    lab.edit("n1", {"metadata": {"labels": {"tke.cloud.tencent.com/need-aia-ip": None}}})
+    lab.run_for(3 * GRACE)
+
+    assert kept in lab.world.addresses
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_a_list_of_nodes_that_fails_or_is_empty_releases_nothing() -> None:
+    lab = lab_with("release")
+    orphan = left_behind(lab)
+    lab.run_for(2 * GRACE)
+    assert orphan in lab.world.addresses
+    lab.join()
+
+    def fail(verb: str) -> None:
+        if verb == "list":
+            raise Unreachable("reset")
+
+    lab.kube.before = fail
+    lab.run_for(3 * GRACE)
+
+    assert orphan in lab.world.addresses
+
+
+def test_a_node_that_the_watch_has_not_brought_yet_keeps_its_address() -> None:
+    lab = lab_with("release")
+    kept = left_behind(lab, "n1")
+    lab.join()
+    lab.shown = lambda: []
+    lab.run_for(3 * GRACE)
+
+    assert kept in lab.world.addresses
+
+
+def test_only_so_many_are_released_in_each_round_the_longest_known_first() -> None:
+    settings = ReverseReconcile.model_validate({"mode": "release", "maxPerRound": 2, "grace": "100s"})
+    found = [Address(id=each, status="UNBIND") for each in "abcd"]
+
+    assert [each.id for each in due(found, {"a": 3.0, "b": 2.0, "c": 1.0}, settings, 200.0)] == ["c", "b"]
+    assert due(found, {"a": 101.0}, settings, 200.0) == []
+    assert due(found, {}, settings, 1e9) == []

@@ -1,0 +1,484 @@
+"""What costs money or service when things go wrong together: stale sight, lost answers, hands, wrong accounts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controllers.anycast_ip.book import Book
+from controllers.anycast_ip.case import Case, Do, Known
+from controllers.anycast_ip.claim import Claim, body, claim_for, instance_of, name_of
+from controllers.anycast_ip.plan import next_step
+from controllers.anycast_ip.sweep import Sweep
+from kube.errors import Conflict
+from kube.lease import LeadershipLost
+from lab.cloud import Knobs
+from lab.cloud.world import World
+from settings.anycast_ip import NEED_LABEL
+from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from webhook.anycast_ip import is_tainted, wanted
+
+EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
+
+
+def blind(lab: Lab, asked: str = "") -> Any:
+    """The cloud lists no address any more, with success, when *asked* so; returns what ends that."""
+    answer = lab.sender._answer
+
+    def empty(api: Any, params: Any) -> tuple[bytes, str]:
+        hit = api.action == "DescribeAddresses" and (asked in params or not asked)
+        return (EMPTY, "OK") if hit else answer(api, params)
+
+    lab.sender._answer = empty  # type: ignore[method-assign]
+
+    def end() -> None:
+        lab.sender._answer = answer  # type: ignore[method-assign]
+
+    return end
+
+
+def open_lab(*names: str, knobs: Knobs | None = None) -> Lab:
+    lab = Lab(knobs or Knobs(**PLENTY))
+    for name in names:
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    return lab
+
+
+def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
+    lab = open_lab("n1", "n2")
+    before = sorted(each.id for each in lab.elastic())
+    ours, claims = lab.world, lab.book.claims
+    lab.world = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
+    lab.sender = Sender(lab.world)
+    lab.leave("n2")
+    lab.start()
+    lab.run_for(1800)
+    assert lab.is_open("n1")
+    assert lab.book.claims == claims
+    assert lab.elastic() == []
+    assert "AnycastIpDelayed" in lab.recorder.reasons
+    lab.world, lab.sender = ours, Sender(ours)
+    lab.start()
+    lab.run(lab.is_clean, 300, "clean")
+
+    assert [each.id for each in lab.on("n1")] == before[:1]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_lists_that_are_empty_for_a_while_cost_no_address(restarted: bool) -> None:
+    lab = open_lab("n1", "n2")
+    before = sorted(each.id for each in lab.elastic())
+    end = blind(lab)
+    if restarted:
+        lab.start()
+    lab.run_for(SETTINGS.resync_period + 60)
+    assert lab.all_open()
+    end()
+    lab.run_for(60)
+
+    assert sorted(each.id for each in lab.elastic()) == before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
+    lab = open_lab("n1", "n2")
+    before = sorted(each.id for each in lab.elastic())
+    blind(lab, "AddressIds")
+    if restarted:
+        lab.knobs.instances_exist = False
+        lab.start()
+    lab.edit("n1", {"spec": {"taints": None}})
+    lab.rounds._sweep.due = lab.clock()
+    for known in lab.rounds._known.values():
+        known.recheck = True
+    lab.run_for(1800)
+
+    assert sorted(each.id for each in lab.elastic()) == before
+    assert lab.all_open()
+
+
+def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
+    lab = open_lab("n1", knobs=Knobs(**PLENTY, denied=["DescribeInstances"], tag_lag_seconds=600))
+    with lab.world.moved_on() as now:
+        lab.world.book.put(lab.on()[0].id, None, now)
+    lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked in vain")
+    lab.join("n2")
+    lab.run(lambda: lab.is_open("n2"), 60, "open")
+
+
+def test_the_last_node_of_a_cluster_leaves_nothing_behind_though_its_release_was_the_last_deed() -> None:
+    lab = open_lab("n1")
+
+    def die(action: str) -> None:
+        if action == "ReleaseAddresses":
+            raise Killed
+
+    lab.leave()
+    lab.world.end_instance("ins-n1")
+    lab.sender.after = die
+    with pytest.raises(Killed):
+        lab.run_for(60)
+    lab.sender.after = lambda action: None
+    lab.start()
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_one_look_is_enough_before_an_old_order_is_repeated() -> None:
+    lab = Lab()
+    node = lab.join()
+    claim = claim_for(node, SETTINGS, NOW)
+    case = Case("u1", node, claim, Known(absent_since=1.0), order_age=900)
+
+    assert next_step(case, SETTINGS).do is Do.ALLOCATE
+    assert next_step(dataclasses.replace(case, known=Known()), SETTINGS).do is Do.FIND
+
+
+def test_addresses_that_somebody_deleted_all_at_once_are_replaced() -> None:
+    lab = open_lab("n1", "n2")
+    for each in lab.elastic():
+        lab.world.alter(each.id, status="OFFLINING")
+        with lab.world.moved_on() as now:
+            lab.world.book.put(each.id, None, now)
+    lab.run_for(SETTINGS.resync_period)
+    lab.run(lambda: lab.all_open() and len(lab.elastic()) == 2, 1500, "replaced")
+
+
+def test_a_node_that_came_again_unheard_of_keeps_its_address() -> None:
+    lab = open_lab("n1")
+    lab.leave()
+    lab.join()
+    lab.shown = lambda: []
+    lab.run_for(120)
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+    lab.shown = lab.nodes
+    lab.run(lab.all_open, 60, "open")
+
+
+def test_a_stale_list_opens_no_node() -> None:
+    lab = open_lab(
+        "n1", "n2", knobs=Knobs(**PLENTY, tag_lag_seconds=60, filter_lag_seconds=60, stale_rows=True)
+    )
+    lab.run_for(90)
+    lab.world.alter(lab.on()[0].id, blocked=True)
+    lab.edit("n1", {"spec": {"taints": [{"key": "tke.cloud.tencent.com/no-aia-ip", "effect": "NoSchedule"}]}})
+    lab.start()
+    lab.knobs.denied = ["DescribeAddresses"]
+    lab.rounds.turn()
+    lab.knobs.denied = []
+    opened: list[bool] = []
+    lab.kube.after = lambda verb: opened.append(lab.is_open("n1"))
+    lab.run_for(30)
+
+    assert not any(opened)
+
+
+@pytest.mark.parametrize("then", ["the node goes", "the order is changed"])
+def test_an_order_that_waited_long_and_whose_answer_was_lost_is_not_forgotten(then: str) -> None:
+    lab = Lab(Knobs(quota_total=0, filter_lag_seconds=30, tag_keys=1000, tag_values=1000))
+    lab.join()
+    lab.run_for(1000)
+    lab.knobs.quota_total, lab.knobs.quota_daily = 20, 100
+    lab.knobs.lost, lab.knobs.faulty_actions = 1.0, ["AllocateAddresses"]
+    lab.run(lambda: bool(lab.elastic()), 600, "ordered")
+    lab.knobs.lost = 0.0
+    if then == "the node goes":
+        lab.leave()
+    else:
+        lab.settings = SETTINGS.model_copy(update={"bandwidth": 7})
+    lab.start()
+    lab.run_for(400)
+
+    assert len(lab.elastic()) == len(lab.nodes())
+    assert lab.all_open()
+    assert lab.is_clean()
+
+
+def test_a_clock_that_jumps_forward_makes_no_order_old() -> None:
+    lab = Lab(Knobs(**PLENTY, filter_lag_seconds=30, lost=1.0, faulty_actions=["AllocateAddresses"]))
+    lab.join()
+    lab.run(lambda: bool(lab.elastic()), 60, "ordered")
+    lab.knobs.lost = 0.0
+    lab.leave()
+    for uid, claim in lab.book.claims.items():
+        lab.book.put(replace(claim, uid=uid, asked=NOW))
+    lab.run_for(400)
+
+    assert lab.elastic() == []
+
+
+def test_one_address_that_cannot_be_released_keeps_no_other() -> None:
+    lab = open_lab("n1", "n2", "n3")
+    prepaid = lab.on("n2")[0].id
+    answer = lab.sender._answer
+
+    def refusing(api: Any, params: Any) -> tuple[bytes, str]:
+        if api.action == "ReleaseAddresses" and prepaid in params["AddressIds"]:
+            return b'{"Response":{"Error":{"Code":"UnsupportedOperation.Prepaid"},"RequestId":"r"}}', "X"
+        return answer(api, params)
+
+    lab.sender._answer = refusing  # type: ignore[method-assign]
+    for name in ("n1", "n2", "n3"):
+        lab.leave(name)
+    lab.run(lambda: [each.id for each in lab.elastic()] == [prepaid], 120, "the others are released")
+
+
+def test_without_the_label_a_node_is_let_go_though_the_cloud_cannot_be_asked() -> None:
+    lab = Lab(Knobs(denied=["DescribeAddresses"]))
+    lab.join()
+    lab.run_for(30)
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not is_tainted(lab.node()), 30, "let go")
+
+
+def test_other_node_labels_in_the_settings_release_nothing() -> None:
+    releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
+    lab = Lab(Knobs(**PLENTY), settings=releasing)
+    lab.join()
+    lab.run(lab.all_open, 60, "open")
+    lab.settings = releasing.model_copy(update={"node_labels": {"misspelt": "true"}})
+    lab.run_for(120)
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not lab.elastic() and not lab.book.claims, 120, "released")
+
+
+def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_settings() -> None:
+    lab = open_lab("n1")
+    (address,) = lab.on()
+    del lab.kube.objects["configmaps", name_of(lab.node().metadata.uid)]
+    lab.settings = SETTINGS.model_copy(update={"address_type": "EIP"})
+    lab.clock.advance(30)
+    lab.start()
+    lab.run(lambda: bool(lab.book.claims), 60, "adopted")
+    assert lab.is_open()
+    lab.leave()
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert address.id not in lab.world.addresses
+
+
+def test_a_node_that_lost_its_label_while_nobody_looked_is_told_why_it_stays_tainted() -> None:
+    lab = Lab(Knobs(denied=["DescribeAddresses"]))
+    lab.join()
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.knobs.denied = []
+    lab.run_for(60)
+
+    assert lab.recorder.reasons == ["AnycastIpDelayed"]
+
+
+def test_a_bind_without_end_is_told() -> None:
+    lab = Lab(Knobs(**PLENTY, bind_seconds=1e6))
+    lab.join()
+    lab.run_for(1200)
+
+    assert lab.recorder.reasons == ["AnycastIpDelayed"]
+    assert "BINDING" in lab.recorder.events[0][1]
+
+
+def test_the_same_refusal_is_told_once_whatever_request_it_answers() -> None:
+    lab = Lab(Knobs(denied=["DescribeAddresses"]))
+    answer, requests = lab.sender._answer, iter(range(10000))
+
+    def numbered(api: Any, params: Any) -> tuple[bytes, str]:
+        body, outcome = answer(api, params)
+        return body.replace(b'"RequestId":"r"', b'"RequestId":"r%d"' % next(requests)), outcome
+
+    lab.sender._answer = numbered  # type: ignore[method-assign]
+    lab.join()
+    lab.run_for(900)
+    assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
+
+
+def test_a_claim_that_another_leader_has_written_since_is_not_deleted() -> None:
+    kube: Any = Kube()
+    claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
+    mine, theirs = (Book(kube, "drawbridge", lambda: None) for _ in range(2))
+    mine.put(claim)
+    theirs.load()
+    theirs.put(replace(claim, token="t2"))
+    with pytest.raises(Conflict):
+        mine.drop("u1")
+    assert kube.objects["configmaps", name_of("u1")]
+    mine.drop("u1")
+
+    assert not kube.objects
+
+
+@pytest.mark.parametrize("error", [LeadershipLost("stopped"), ValueError("a bug")], ids=str)
+def test_a_sweep_that_breaks_leaves_its_thread_alive_and_comes_again(error: Exception) -> None:
+    class Cloud:
+        def addresses_tagged(self, *_: object) -> Any:
+            raise error
+
+    cloud: Any = Cloud()
+    clock = iter(float(each) for each in range(100))
+    sweep = Sweep(cloud, "u", lambda quotas: None, lambda: next(clock))
+    sweep.begin(300.0)
+    sweep.run()
+
+    assert (sweep.due < 100) == isinstance(error, ValueError)
+
+
+def held(kube: Any, cluster: str) -> Book:
+    book = Book(kube, "drawbridge", lambda: None)
+    book.load(cluster)
+    return book
+
+
+def test_claims_from_the_backup_of_another_cluster_are_left_alone() -> None:
+    kube: Any = Kube()
+    claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
+    held(kube, "here").put(claim)
+
+    assert not held(kube, "elsewhere").claims
+    assert list(held(kube, "here").claims) == ["u1"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"asked": "2026-01-01T00:00:00"}, id="a time of no zone"),
+        pytest.param({"node": ""}, id="no node"),
+        pytest.param({"uid": "u2"}, id="a copy of another"),
+    ],
+)
+def test_a_claim_that_a_hand_spoilt_stops_nothing(change: dict[str, str]) -> None:
+    kube: Any = Kube()
+    claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
+    spoilt = body(claim)
+    spoilt["data"]["claim"] = json.dumps(json.loads(spoilt["data"]["claim"]) | change)
+    kube.place("configmaps", spoilt)
+
+    assert not held(kube, "").claims
+
+
+def test_what_others_changed_right_after_our_write_is_not_overlooked() -> None:
+    lab = Lab(Knobs(**PLENTY))
+    lab.join()
+
+    def unlabel(verb: str) -> None:
+        if lab.is_open():
+            lab.kube.after = lambda verb: None
+            lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+
+    lab.kube.after = unlabel
+    lab.run(lab.is_open, 60, "open")
+    nodes = lab.rounds._nodes.by_uid()
+
+    assert [NEED_LABEL in each.metadata.labels for each in nodes.values()] == [False]
+
+
+VERBS = (
+    "join",
+    "leave",
+    "again",
+    "elsewhere",
+    "unlabel",
+    "label",
+    "untaint",
+    "drift",
+    "stale",
+    "fresh",
+    "kill",
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(VERBS), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["wait", "wait", "long", "die", "quota"]), st.integers(1, 12)),
+    ),
+    max_size=18,
+)
+KNOBS = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 1000),
+        "lost": st.sampled_from([0.0, 0.3]),
+        "internal_errors": st.sampled_from([0.0, 0.1]),
+        "errors_after_commit": st.booleans(),
+        "bind_fails": st.sampled_from([0.0, 0.2]),
+        "tag_lag_seconds": st.sampled_from([0.0, 30.0]),
+        "filter_lag_seconds": st.sampled_from([0.0, 30.0]),
+        "stale_rows": st.booleans(),
+        "token_busy_while_creating": st.booleans(),
+        "already_bound_while_binding": st.booleans(),
+        "instance_shown_after_unbinding": st.booleans(),
+        "instance_end_unbinds": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS, knobs=KNOBS)
+def test_hands_and_stale_sight_and_a_slow_cloud_together_cost_nobody_an_address(
+    steps: list[tuple[str, int]], knobs: dict[str, Any]
+) -> None:
+    lab = Lab(Knobs(**PLENTY, **knobs))
+    watch_the_living(lab)
+    for verb, number in steps:
+        meddle(lab, verb, number)
+    lab.sender.before = lab.kube.after = lambda verb: None
+    lab.shown, lab.knobs.quota_total = lab.nodes, 1000
+    for node in lab.nodes():
+        label(lab, node.metadata.name, "true")
+    for _ in range(2):
+        run_with_deaths(lab, lambda: lab.all_open() and lab.is_clean(), 4000, "settled")
+        lab.run_for(SETTINGS.resync_period + 10)
+
+    living = sorted(instance_of(each) for each in lab.nodes())
+    assert sorted(each.instance_id for each in lab.elastic()) == living
+    assert lab.tag_values("aia-node-ins-id") == set(living)
+
+
+def watch_the_living(lab: Lab) -> None:
+    """AssertionError when an address is taken from an instance whose node is there and is to have one."""
+    answer = lab.sender._answer
+
+    def asked(api: Any, params: Any) -> tuple[bytes, str]:
+        taken = {params.get("AddressId"), *params.get("AddressIds", ())}
+        if api.action in ("DisassociateAddress", "ReleaseAddresses"):
+            living = {instance_of(each) for each in lab.nodes() if wanted(each, lab.settings)}
+            bound = {each.instance_id for each in lab.elastic() if each.id in taken and each.status == "BIND"}
+            assert not bound & living
+        return answer(api, params)
+
+    lab.sender._answer = asked  # type: ignore[method-assign]
+
+
+def meddle(lab: Lab, verb: str, number: int) -> None:
+    name = f"n{number}"
+    node = next((each for each in lab.nodes() if each.metadata.name == name), None)
+    if verb in ("again", "elsewhere") and node:
+        lab.leave(name)
+        lab.join(name, instance_of(node) if verb == "again" else f"ins-{name}x{lab.born}")
+    elif verb in ("label", "unlabel") and node:
+        label(lab, name, "true" if verb == "label" else None)
+    elif verb == "untaint" and node:
+        lab.edit(name, {"spec": {"taints": None}})
+    elif verb == "drift":
+        for each in [each for each in lab.elastic() if each.status == "BIND"][number:]:
+            lab.world.alter(each.id, status="UNBIND", instance_id="")
+    elif verb in ("stale", "fresh"):
+        seen = lab.nodes()
+        lab.shown = lab.nodes if verb == "fresh" else lambda: seen
+    elif verb == "quota":
+        lab.knobs.quota_total = 1000 if number > 6 else 0
+    elif verb == "long":
+        end = lab.clock() + 100 * number
+        run_with_deaths(lab, lambda: lab.clock() >= end, 3000, "time")
+    else:
+        happen(lab, verb, number)
+
+
+def label(lab: Lab, name: str, value: str | None) -> None:
+    lab.edit(name, {"metadata": {"labels": {NEED_LABEL: value}}})

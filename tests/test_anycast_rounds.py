@@ -1,0 +1,389 @@
+"""A node gets one address, opens when it is bound, and leaves nothing behind, whatever happens on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.anycast_ip.claim import INSTANCE_LABEL
+from kube.lease import LeadershipLost
+from lab.cloud import Knobs
+from settings.anycast_ip import NEED_LABEL
+from tests.anycast_world import SETTINGS, Lab, original
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
+
+
+def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:
+    lab = Lab()
+    lab.join()
+
+    lab.run(lab.all_open, 30, "open")
+    (address,) = lab.on()
+    assert address.name == "cls-abc-aia-00000001-000"
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert lab.elastic() == []
+    assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
+
+
+def test_two_hundred_nodes_share_their_calls() -> None:
+    lab = Lab()
+    names = [f"n{number}" for number in range(200)]
+    for name in names:
+        lab.join(name)
+
+    lab.run(lab.all_open, 300, "open")
+    writes = lab.count("AllocateAddresses", "AssociateAddress", "CreateTags")
+    reads = lab.count("DescribeAddresses", "DescribeInstances", "DescribeTaskResult", "DescribeAddressQuota")
+    assert writes <= 2.3 * len(names)
+    assert reads <= 0.5 * len(names)
+    for name in names:
+        lab.leave(name)
+    lab.run(lab.is_clean, 300, "clean")
+
+    assert lab.count("DisassociateAddress", "ReleaseAddresses", "DeleteTags") <= 1.4 * len(names)
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_a_quiet_cluster_costs_a_page_of_a_hundred_addresses_for_each_sweep() -> None:
+    lab = Lab()
+    for number in range(150):
+        lab.join(f"n{number}")
+    lab.run(lab.all_open, 300, "open")
+    lab.run_for(SETTINGS.resync_period)
+    before = lab.count("DescribeAddresses"), lab.kube.writes
+    lab.run_for(10 * SETTINGS.resync_period)
+
+    assert lab.count("DescribeAddresses") - before[0] <= 10 * 2 + 2
+    assert lab.kube.writes == before[1]
+
+
+def test_a_shorter_resync_period_does_not_wait_for_the_end_of_the_longer_one() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, what="open")
+    before = lab.count("DescribeAddressQuota")
+    lab.settings = SETTINGS.model_copy(update={"resync_period": 20.0})
+    lab.run_for(60)
+
+    assert lab.count("DescribeAddressQuota") - before >= 2
+
+
+def test_a_node_is_not_opened_while_its_address_is_still_being_bound() -> None:
+    lab = Lab(Knobs(bind_seconds=20))
+    lab.join()
+    lab.run(lambda: any(each.status == "BINDING" for each in lab.elastic()), 30, "binding")
+    lab.run_for(15)
+
+    assert not lab.is_open()
+    lab.run(lab.all_open, 30, "open")
+
+
+def test_a_bind_that_fails_is_tried_again() -> None:
+    lab = Lab(Knobs(bind_fails=1.0))
+    lab.join()
+    lab.run(lambda: lab.count("AssociateAddress") >= 3, 120, "three attempts")
+    assert not lab.is_open()
+    lab.knobs.bind_fails = 0.0
+    lab.run(lab.all_open, 60, "open")
+
+    assert len(lab.elastic()) == 1
+
+
+def test_other_taints_and_annotations_are_left_as_they_are() -> None:
+    lab = Lab()
+    lab.join()
+    others = [
+        {"key": "a", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+        {"key": "b", "effect": "NoSchedule"},
+    ]
+    taints = [others[0], msgspec.to_builtins(TAINT), others[1]]
+    lab.edit("n1", {"spec": {"taints": taints}, "metadata": {"annotations": {"c": "d"}}})
+    lab.run(lab.all_open, 30, "open")
+
+    raw = lab.kube.objects["nodes", "n1"]
+    (address,) = lab.on()
+    assert raw["spec"]["taints"] == others
+    assert raw["metadata"]["annotations"] == {
+        "c": "d",
+        ADDRESS_ID: address.id,
+        ADDRESS: address.ip,
+        BOUND: f"{raw['metadata']['uid']}/{address.id}",
+    }
+
+
+def test_a_node_without_an_instance_waits_and_says_so() -> None:
+    lab = Lab()
+    lab.join(instance="none")
+    lab.run_for(30)
+    assert lab.recorder.reasons == ["NoInstanceID"]
+    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: "ins-n1"}}})
+    lab.run(lab.all_open, 30, "open")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        pytest.param("EIP", "AlreadyHasAnycastIp", id="an address of another type"),
+        pytest.param("WanIP", "AlreadyHasPublicIp", id="an ordinary public address"),
+    ],
+)
+def test_a_foreign_address_stands_in_the_way_until_it_goes(kind: str, reason: str) -> None:
+    lab = Lab()
+    foreign = lab.foreign("ins-n1", type=kind)
+    lab.join()
+    lab.run_for(60)
+    assert not lab.is_open()
+    assert lab.recorder.reasons == [reason]
+    lab.world.alter(foreign, status="UNBIND", instance_id="")
+    lab.run(lab.all_open, 120, "open")
+
+    assert len(lab.on()) == 1
+
+
+def test_an_address_of_the_right_type_that_somebody_bound_is_taken_as_it_is_and_never_released() -> None:
+    lab = Lab()
+    theirs = lab.foreign("ins-n1")
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
+    lab.leave()
+    lab.run(lambda: not lab.book.claims, 30, "forgotten")
+    lab.run_for(30)
+
+    assert lab.count("AllocateAddresses", "DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_an_open_node_of_the_original_is_adopted_without_ever_being_tainted() -> None:
+    lab = Lab()
+    theirs = lab.foreign("ins-n1", tags=original())
+    lab.join(gated=False)
+    lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: theirs}}})
+    seen: list[bool] = []
+    lab.kube.after = lambda verb: seen.append(is_tainted(lab.node()))
+    lab.run(lab.all_open, 30, "open")
+    assert not any(seen)
+    lab.kube.after = lambda verb: None
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert lab.elastic() == []
+
+
+def test_an_address_that_the_original_left_unbound_is_adopted() -> None:
+    lab = Lab()
+    theirs = lab.foreign("", status="UNBIND", tags=original())
+    lab.clock.advance(5)  # the index of tags has heard
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+
+    assert [each.id for each in lab.on()] == [theirs]
+    assert lab.count("AllocateAddresses") == 0
+
+
+def test_an_open_node_without_an_address_is_tainted_before_anything_is_asked() -> None:
+    lab = Lab(Knobs(denied=["DescribeAddresses"]))
+    lab.join(gated=False)
+    lab.run_for(1)
+
+    assert is_tainted(lab.node())
+
+
+def test_a_taint_that_is_taken_off_too_early_comes_back() -> None:
+    lab = Lab(Knobs(bind_seconds=30))
+    lab.join()
+    lab.run(lambda: lab.count("AssociateAddress") == 1, 30, "binding")
+    lab.edit("n1", {"spec": {"taints": None}})
+    lab.run(lambda: is_tainted(lab.node()), 5, "tainted")
+    lab.run(lab.all_open, 60, "open")
+
+
+def test_an_instance_id_that_changes_brings_another_address_and_takes_the_first_away() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: "ins-other"}}})
+    lab.run_for(2)
+    assert is_tainted(lab.node())
+    lab.run(lab.all_open, 60, "open")
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert [each.instance_id for each in lab.elastic()] == ["ins-other"]
+
+
+def test_a_node_that_comes_again_on_its_instance_keeps_its_address() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    (address,) = lab.on()
+    lab.leave()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.run_for(30)
+
+    assert [each.id for each in lab.on()] == [address.id]
+    assert lab.count("DisassociateAddress") == 0
+    assert len(lab.kube.objects) == 2  # a node and a claim
+
+
+def test_a_node_that_comes_again_on_another_instance_gets_another_address() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.leave()
+    lab.join(instance="ins-m1")
+    lab.run(lambda: lab.is_open() and len(lab.elastic()) == 1 and len(lab.book.claims) == 1, 60, "moved")
+
+    assert lab.elastic()[0].instance_id == "ins-m1"
+    assert lab.tag_values("aia-node-ins-id") == {"ins-m1"}
+
+
+def test_without_the_label_the_address_stays_until_the_node_goes() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run_for(60)
+    assert len(lab.on()) == 1
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert lab.elastic() == []
+
+
+def test_without_the_label_a_node_that_waits_is_let_go() -> None:
+    lab = Lab(Knobs(denied=["AllocateAddresses"]))
+    lab.join()
+    lab.run(lambda: lab.count("AllocateAddresses") == 1, 30, "refused")
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not is_tainted(lab.node()), 30, "let go")
+
+
+def test_a_taint_without_the_label_is_not_ours_to_take_off() -> None:
+    lab = Lab()
+    lab.join(**{NEED_LABEL: "not yet"})
+    lab.run_for(30)
+
+    assert is_tainted(lab.node())
+
+
+def test_on_removal_of_the_label_the_address_is_released_if_that_is_wished_for() -> None:
+    lab = Lab(settings=SETTINGS.model_copy(update={"release_on_label_removal": True}))
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not lab.elastic() and not lab.book.claims, 60, "released")
+
+    assert not lab.node().metadata.annotations
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        pytest.param({"status": "UNBIND", "instance_id": ""}, id="unbound"),
+        pytest.param({"status": "BIND", "instance_id": "ins-elsewhere"}, id="moved elsewhere"),
+        pytest.param({"blocked": True}, id="blocked"),
+        pytest.param({"arrears": True}, id="in arrears"),
+    ],
+)
+def test_an_address_that_is_lost_later_closes_the_node_until_it_has_one_again(drift: dict[str, Any]) -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    (address,) = lab.on()
+    lab.world.alter(address.id, **drift)
+    lab.run(lambda: is_tainted(lab.node()), SETTINGS.resync_period + 10, "tainted")
+    assert "AnycastIpLost" in lab.recorder.reasons
+    lab.world.alter(address.id, blocked=False, arrears=False)
+    lab.run(lab.all_open, 60, "open")
+
+    assert len(lab.on()) == 1
+
+
+def test_an_address_that_somebody_bound_elsewhere_is_not_touched() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    (address,) = lab.on()
+    lab.world.alter(address.id, instance_id="ins-elsewhere")
+    lab.leave()
+    lab.run(lambda: not lab.book.claims, 60, "forgotten")
+    lab.run_for(60)
+
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_without_repair_a_lost_address_leaves_the_node_open() -> None:
+    lab = Lab(settings=SETTINGS.model_copy(update={"repair": False}))
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.world.alter(lab.on()[0].id, status="UNBIND", instance_id="")
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert lab.is_open()
+    assert lab.count("AssociateAddress") == 1
+
+
+def test_the_quota_is_named_and_the_node_opens_when_it_is_raised() -> None:
+    lab = Lab(Knobs(quota_total=1))
+    lab.join("n1")
+    lab.run(lab.all_open, 30, "open")
+    for name in ("n2", "n3", "n4"):
+        lab.join(name)
+    lab.run_for(600)
+    assert any("TOTAL_EIP_QUOTA 1/1" in message for _, message in lab.recorder.events)
+    assert lab.count("AllocateAddresses") <= 12
+    lab.knobs.quota_total, lab.knobs.quota_daily = 20, 50
+    lab.run(lab.all_open, 400, "open")
+
+
+def test_without_rights_it_is_said_on_the_node_and_seldom_tried() -> None:
+    lab = Lab(Knobs(denied=["DescribeAddresses"]))
+    lab.join()
+    lab.run_for(600)
+
+    assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
+    assert "policy denies" in lab.recorder.events[0][1]
+    assert lab.count("DescribeAddresses") <= 15
+
+
+def test_a_node_that_the_api_server_still_has_is_not_taken_for_gone() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.shown = lambda: []
+    lab.run_for(300)
+
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_nothing_is_written_without_leadership() -> None:
+    lab = Lab()
+
+    def refuse() -> None:
+        raise LeadershipLost("somebody else leads")
+
+    lab.join()
+    lab.may_write = refuse
+    with pytest.raises(LeadershipLost):
+        lab.run_for(30)
+
+    assert lab.kube.writes == 0
+    assert not lab.elastic()
+
+
+def test_a_taint_that_somebody_adds_meanwhile_is_not_written_over() -> None:
+    lab = Lab()
+    before = [lab.join()]
+    lab.shown = lambda: before
+    theirs = {"key": "theirs", "effect": "NoSchedule"}
+    lab.edit("n1", {"spec": {"taints": [msgspec.to_builtins(TAINT), theirs]}})
+    lab.run_for(30)
+    assert is_tainted(lab.node())
+    lab.shown = lab.nodes
+    lab.run(lab.all_open, 60, "open")
+
+    assert lab.kube.objects["nodes", "n1"]["spec"]["taints"] == [theirs]

@@ -1,0 +1,191 @@
+"""The benchmark of anycast_ip counts calls, judges them by what is promised, and asks what the API server would ask."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from queue import SimpleQueue
+
+import pytest
+
+from bench.anycast_ip import figures, fleet, gate, idle
+from bench.anycast_ip.fleet import Joined
+from bench.anycast_ip.gate import LABELS, Creations
+from bench.anycast_ip.phases import Cost
+from bench.processes import Usage
+from bench.report import Figure
+from kube.objects import Node, NodeSpec, ObjectMeta
+from lab.cloud.knobs import Knobs
+from lab.cloud.values import Call
+from lab.errors import LabError
+from lab.history import Observation
+from lab.watching import Told, WatchLost
+from settings import AnycastIPSettings
+from webhook.anycast_ip import BOUND, PATH, TAINT, Gate
+from webhook.app import create_app
+
+KNOBS = Knobs(allocate_seconds=1.0, bind_seconds=2.0, unbind_seconds=1.5, release_seconds=0.5)
+QUIET = Usage(0.0, 0)
+
+
+def call(action: str, outcome: str = "OK") -> Call:
+    return Call(at=0.0, action=action, region="", outcome=outcome, delivered=True, params={}, request_id="")
+
+
+def calls(**counts: int) -> list[Call]:
+    return [call(action) for action, count in counts.items() for _ in range(count)]
+
+
+def by_name(found: Sequence[Figure]) -> dict[str, Figure]:
+    return {each.name.partition(": ")[2]: each for each in found}
+
+
+def test_the_floor_is_a_call_for_each_node_and_the_clouds_own_time_for_the_last() -> None:
+    assert figures.floor_of_joining(1000, KNOBS) == 103.0
+    assert figures.floor_of_leaving(1000, KNOBS) == 102.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts", "missed"),
+    [
+        pytest.param(123.6, {"AllocateAddresses": 2300, "DescribeAddresses": 500}, set(), id="just so"),
+        pytest.param(123.7, {}, {"wall against the floor of the rate limits"}, id="too slow"),
+        pytest.param(100.0, {"CreateTags": 2301}, {"cloud writes per node"}, id="too many writes"),
+        pytest.param(100.0, {"DescribeAddressQuota": 501}, {"cloud reads per node"}, id="too many reads"),
+    ],
+)
+def test_a_thousand_nodes_that_join_are_judged_by_what_is_promised(
+    seconds: float, counts: dict[str, int], missed: set[str]
+) -> None:
+    found = figures.of_joining(Joined(["n"] * 1000, seconds, 0), Cost(calls(**counts), QUIET), KNOBS)
+
+    assert {name for name, each in by_name(found).items() if each.met is False} == missed
+
+
+def test_a_thousand_nodes_that_leave_may_cost_less_than_those_that_join() -> None:
+    found = by_name(figures.of_leaving(1000, 103.0, 0, Cost(calls(DeleteTags=1401), QUIET), KNOBS))
+
+    assert found["cloud writes per node"].met is False
+    assert found["wall against the floor of the rate limits"].baseline == 102.0
+
+
+def test_of_a_few_nodes_only_what_must_never_be_is_judged() -> None:
+    cost = Cost([*calls(DescribeAddresses=100), call("AllocateAddresses", "RequestLimitExceeded")], QUIET)
+    joining = by_name(figures.of_joining(Joined(["n"], 60.0, 1), cost, KNOBS))
+    leaving = by_name(figures.of_leaving(1, 60.0, 1, cost, KNOBS))
+
+    judged = {name: each.met for name, each in {**joining, **leaving}.items() if each.met is not None}
+    assert judged == {
+        "seen open without a bound address": False,
+        "addresses and tags left behind": False,
+        "calls refused for their rate": False,
+    }
+
+
+def test_the_leaders_peak_is_told_beside_what_it_keeps() -> None:
+    cost = Cost([], Usage(seconds=12.0, bytes=60 << 20, peak=80 << 20))
+    found = by_name(figures.of_leaving(1000, 103.0, 0, cost, KNOBS))
+
+    memory = (found["memory of the leader"].value, found["peak memory of the leader"].value)
+    assert (found["CPU of the leader"].value, *memory) == (12.0, 60.0, 80.0)
+
+
+def test_a_sweep_ends_with_the_quotas_and_an_unfinished_one_does_not_count() -> None:
+    page, quota = call("DescribeAddresses"), call("DescribeAddressQuota")
+
+    assert idle.sweeps([page, quota, page, page, quota, page]) == [[page, quota], [page, page, quota]]
+
+
+@pytest.mark.parametrize(
+    ("large", "more", "met"),
+    [
+        pytest.param(calls(DescribeAddresses=10, DescribeAddressQuota=1), 1, True, id="a page per 100"),
+        pytest.param(calls(DescribeAddresses=12, DescribeAddressQuota=1), 3, False, id="a few calls more"),
+    ],
+)
+def test_idle_nodes_may_cost_a_page_per_hundred_and_nothing_else(
+    large: list[Call], more: int, met: bool
+) -> None:
+    small = calls(DescribeAddresses=1, DescribeAddressQuota=1)
+
+    found = {each.name: each for each in idle.figures({100: [small], 1000: [small, large]})}
+
+    judged = found["1,000 idle: reads per sweep beyond its pages"]
+    assert (judged.value, judged.baseline, judged.met) == (more, 1, met)
+    assert found["1,000 idle: cloud reads per hour"].value == 12 * len(large)
+
+
+def test_idle_nodes_must_cost_no_writes() -> None:
+    found = {each.name: each for each in idle.figures({100: [calls(DescribeAddresses=1, CreateTags=1)]})}
+
+    assert found["100 idle: cloud writes"].met is False
+
+
+def node(name: str = "n", *, tainted: bool = False, bound: bool = False) -> Node:
+    annotations = {BOUND: f"uid-{name}/eip-1"} if bound else {}
+    metadata = ObjectMeta(name=name, uid=f"uid-{name}", annotations=annotations)
+    return Node(metadata, NodeSpec(taints=(TAINT,) if tainted else ()))
+
+
+def told(*seen: Node | WatchLost) -> Told:
+    queue: Told = SimpleQueue()
+    for each in seen:
+        queue.put(each if isinstance(each, WatchLost) else Observation(each, False, datetime.now(UTC)))
+    return queue
+
+
+def test_a_node_is_early_when_it_is_seen_without_its_taint_before_its_proof() -> None:
+    seen = told(
+        node("a", tainted=True),
+        node("b"),
+        node("b", tainted=True),
+        node("a", bound=True),
+        node("b", bound=True),
+        node("of others"),
+    )
+
+    assert fleet.opened(seen, ["a", "b"], deadline=0.0)[1] == 1
+
+
+def test_nodes_that_do_not_open_and_a_watch_that_is_lost_end_the_wait() -> None:
+    with pytest.raises(LabError, match="1 of 2 nodes"):
+        fleet.opened(told(node("a", bound=True)), ["a", "b"], deadline=0.0)
+    with pytest.raises(WatchLost):
+        fleet.opened(told(WatchLost("gone")), ["a"], deadline=0.0)
+
+
+def counted(webhook: str, calls: float, seconds: float) -> dict[str, float]:
+    name = f'{{name="{webhook}"}}'
+    return {
+        f"{gate.CALLS}{name}": calls,
+        f"{gate.DURATION}_sum{name}": seconds,
+        f"{gate.DURATION}_count{name}": calls,
+    }
+
+
+def test_creations_are_judged_by_calls_and_taints_and_compared_with_the_no_op() -> None:
+    wanted = Creations(100, 99, counted("ours", 100, 0.4) | counted("noop", 200, 0.4))
+    others = Creations(100, 0, counted("ours", 1, 0.1))
+
+    found = {each.name: each for each in gate.of_creations("ours", "noop", wanted, others)}
+
+    assert found["nodes created: calls of the webhook per node"].met is True
+    assert found["nodes created: tainted at birth, per node"].met is False
+    assert found["nodes created: call of the webhook"].ratio == 2.0
+    assert found["nodes without the label: calls of the webhook"].met is False
+
+
+@pytest.mark.parametrize(("labels", "is_tainted"), [(LABELS, True), ({}, False)], ids=["wanted", "other"])
+def test_the_server_is_asked_about_a_node_that_it_taints_and_about_one_that_it_leaves(
+    labels: dict[str, str], is_tainted: bool
+) -> None:
+    settings = AnycastIPSettings(enabled=True, cluster_id="cls-1")
+    with create_app([Gate(lambda: settings)]).test_client() as client:
+        body = gate.bodies(labels)[1]
+        response = client.post(PATH, data=body, content_type="application/json").get_json()["response"]
+
+    patch = json.loads(b64decode(response.get("patch", "W10=")))
+    assert response["allowed"]
+    assert any(TAINT.key in json.dumps(operation) for operation in patch) is is_tainted

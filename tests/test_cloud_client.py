@@ -1,0 +1,300 @@
+"""The verbs: batches, pages, and what an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cloud import errors
+from cloud.client import Cloud
+from cloud.objects import ADDRESS_TYPES, Address, Allocated, Instance, Order, Quota
+from tests.cloud_server import FakeTransport, calls, error
+from tests.fakes import FakeClock
+
+Params = Mapping[str, Any]
+
+
+def cloud(fake: FakeTransport) -> Cloud:
+    return Cloud(calls(fake, FakeClock(), timeout=1000))
+
+
+def row(id: str, **fields: object) -> dict[str, object]:  # noqa: A002
+    return {"AddressId": id, "AddressStatus": "UNBIND", **fields}
+
+
+def found(rows: list[dict[str, object]], params: Params) -> dict[str, object]:
+    """As the cloud pages: not more than Limit of them."""
+    some = rows[params["Offset"] :][: params["Limit"]]
+    return {"AddressSet": some, "TotalCount": len(rows)}
+
+
+def filters(params: Params) -> dict[str, list[str]]:
+    return {each["Name"]: each["Values"] for each in params["Filters"]}
+
+
+def test_any_number_of_ids_is_asked_for_a_hundred_at_a_time() -> None:
+    fake = FakeTransport(
+        DescribeAddresses=lambda params: found([row(each) for each in params["AddressIds"]], params)
+    )
+    ids = [f"eip-{number}" for number in range(250)]
+    assert sorted(address.id for address in cloud(fake).addresses([*ids, "eip-1"])) == sorted(ids)
+    assert [len(params["AddressIds"]) for _, params in fake.asked] == [100, 100, 50]
+
+
+def test_to_ask_for_nothing_asks_nothing() -> None:
+    fake = FakeTransport()
+    ours = cloud(fake)
+    assert (ours.addresses([]), ours.addresses_on([]), ours.instances([]), ours.release([])) == (
+        [],
+        [],
+        [],
+        {},
+    )
+    ours.create_tags([])
+    assert fake.asked == []
+
+
+def test_an_address_is_what_its_row_says() -> None:
+    full = row(
+        "eip-1",
+        AddressStatus="BIND",
+        AddressIp="1.2.3.4",
+        InstanceId="ins-1",
+        NetworkInterfaceId="eni-1",
+        PrivateAddressIp="10.0.0.1",
+        AddressName="n",
+        AddressType="AnycastEIP",
+        TagSet=[{"Key": "a", "Value": "b"}],
+        Bandwidth=100,
+        IsBlocked=True,
+        IsArrears=True,
+        CreatedTime="2026-01-01T00:00:00Z",
+        SomethingNew={},
+    )
+    fake = FakeTransport(DescribeAddresses=lambda params: found([full], params))
+    assert cloud(fake).addresses(["eip-1"]) == [
+        Address(
+            id="eip-1",
+            status="BIND",
+            type="AnycastEIP",
+            ip="1.2.3.4",
+            instance_id="ins-1",
+            network_interface_id="eni-1",
+            private_ip="10.0.0.1",
+            name="n",
+            tags={"a": "b"},
+            bandwidth=100,
+            blocked=True,
+            arrears=True,
+            created="2026-01-01T00:00:00Z",
+        )
+    ]
+
+
+def test_nulls_and_another_spelling_of_a_type_are_understood() -> None:
+    nulls = dict.fromkeys(("AddressIp", "InstanceId", "TagSet", "Bandwidth", "IsBlocked", "AddressName"))
+    fake = FakeTransport(
+        DescribeAddresses=lambda params: found([row("eip-1", **nulls, AddressType="WanIp")], params)
+    )
+    (address,) = cloud(fake).addresses(["eip-1"])
+    assert address == Address(id="eip-1", status="UNBIND", type="WanIP")
+
+
+def test_addresses_on_instances_are_read_to_the_last_page_an_ordinary_public_address_too() -> None:
+    rows = [row(f"eip-{number}") for number in range(130)]
+    fake = FakeTransport(DescribeAddresses=lambda params: found(rows, params))
+    assert len(cloud(fake).addresses_on([f"ins-{number}" for number in range(100)])) == 130
+    assert [params["Offset"] for _, params in fake.asked] == [0, 100]
+    asked = filters(fake.asked[0][1])
+    assert len(asked["instance-id"]) == 100
+    assert asked["address-type"] == list(ADDRESS_TYPES)
+    assert "WanIP" in ADDRESS_TYPES
+
+
+def test_no_filter_has_more_values_than_the_cloud_takes() -> None:
+    fake = FakeTransport(
+        DescribeAddresses=lambda params: found([], params),
+        DescribeInstances=lambda params: {"InstanceSet": [], "TotalCount": 0},
+    )
+    ours = cloud(fake)
+    ours.addresses_on([f"ins-{number}" for number in range(201)])
+    assert [len(filters(params)["instance-id"]) for _, params in fake.asked] == [100, 100, 1]
+    fake.asked.clear()
+    ours.instances_at([f"10.0.0.{number}" for number in range(11)], "vpc-1")
+    assert [len(filters(params)["private-ip-address"]) for _, params in fake.asked] == [5, 5, 1]
+    assert filters(fake.asked[0][1])["vpc-id"] == ["vpc-1"]
+
+
+def test_tags_and_names_are_filters() -> None:
+    fake = FakeTransport(DescribeAddresses=lambda params: found([row("eip-1")], params))
+    ours = cloud(fake)
+    assert (
+        ours.addresses_tagged("k", "v", ["EIP"])[0].id == ours.addresses_named("n", ["EIP"])[0].id == "eip-1"
+    )
+    assert [filters(params) for _, params in fake.asked] == [
+        {"tag:k": ["v"], "address-type": ["EIP"]},
+        {"address-name": ["n"], "address-type": ["EIP"]},
+    ]
+
+
+def test_an_instance_that_is_no_more_hides_no_other() -> None:
+    def describe(params: Params) -> object:
+        if "ins-gone" in params["InstanceIds"]:
+            return error(errors.Gone)
+        rows = [{"InstanceId": each, "InstanceState": "RUNNING"} for each in params["InstanceIds"]]
+        return {"InstanceSet": rows, "TotalCount": len(rows)}
+
+    ids = [f"ins-{number}" for number in range(7)]
+    instances = cloud(FakeTransport(DescribeInstances=describe)).instances([*ids, "ins-gone"])
+    assert [instance.id for instance in instances] == ids
+
+
+def test_an_instance_is_what_its_row_says() -> None:
+    full = {
+        "InstanceId": "ins-1",
+        "InstanceState": "RUNNING",
+        "PrivateIpAddresses": ["10.0.0.1"],
+        "PublicIpAddresses": None,
+        "VirtualPrivateCloud": {"VpcId": "vpc-1"},
+    }
+    fake = FakeTransport(DescribeInstances=lambda params: {"InstanceSet": [full], "TotalCount": 1})
+    assert cloud(fake).instances_at(["10.0.0.1"]) == [
+        Instance(id="ins-1", state="RUNNING", private_ips=("10.0.0.1",), vpc_id="vpc-1")
+    ]
+
+
+def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:
+    fake = FakeTransport(AllocateAddresses=lambda params: {"AddressSet": ["eip-1"], "TaskId": 7})
+    ours = cloud(fake)
+    assert ours.allocate(Order(token="t", type="EIP", name="n")) == Allocated("eip-1", "7")
+    ours.allocate(
+        Order(
+            token="t",
+            type="AnycastEIP",
+            name="n",
+            tags={"b": "2", "a": "1"},
+            bandwidth=100,
+            charge_type="TRAFFIC_POSTPAID_BY_HOUR",
+            zone="ANYCAST_ZONE_OVERSEAS",
+            provider="BGP",
+            bandwidth_package="bwp-1",
+        )
+    )
+    plain = {"AddressCount": 1, "AddressType": "EIP", "AddressName": "n", "ClientToken": "t"}
+    assert [params for _, params in fake.asked] == [
+        plain,
+        plain
+        | {
+            "AddressType": "AnycastEIP",
+            "Tags": [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}],
+            "InternetMaxBandwidthOut": 100,
+            "InternetChargeType": "TRAFFIC_POSTPAID_BY_HOUR",
+            "AnycastZone": "ANYCAST_ZONE_OVERSEAS",
+            "InternetServiceProvider": "BGP",
+            "BandwidthPackageId": "bwp-1",
+        },
+    ]
+
+
+@pytest.mark.parametrize("token", ["", "x" * 65, "käse"])
+def test_a_token_that_would_not_protect_is_refused(token: str) -> None:
+    with pytest.raises(ValueError, match="token"):
+        Order(token=token, type="EIP", name="n")
+
+
+def test_tasks_come_as_text_and_are_asked_for_as_numbers() -> None:
+    fake = FakeTransport(
+        AssociateAddress=lambda params: {"TaskId": "61531428"},
+        DisassociateAddress=lambda params: {"TaskId": 8},
+        DescribeTaskResult=lambda params: {"Result": "RUNNING"},
+    )
+    ours = cloud(fake)
+    assert (ours.associate("eip-1", "ins-1"), ours.disassociate("eip-1")) == ("61531428", "8")
+    assert ours.task("61531428") == "RUNNING"
+    assert [params for _, params in fake.asked] == [
+        {"AddressId": "eip-1", "InstanceId": "ins-1"},
+        {"AddressId": "eip-1"},
+        {"TaskId": 61531428},
+    ]
+
+
+def test_quotas_are_read() -> None:
+    quota = {"QuotaId": "TOTAL_EIP_QUOTA", "QuotaCurrent": 3, "QuotaLimit": 20, "QuotaGroup": "r"}
+    fake = FakeTransport(DescribeAddressQuota=lambda params: {"QuotaSet": [quota]})
+    assert cloud(fake).quotas() == [Quota("TOTAL_EIP_QUOTA", 3, 20)]
+
+
+class Releases:
+    """Releases all or nothing."""
+
+    def __init__(self, **refused: type[errors.CloudError]) -> None:
+        self.refused, self.released, self.calls = refused, set[str](), 0
+
+    def __call__(self, params: Params) -> object:
+        self.calls += 1
+        assert len(params["AddressIds"]) <= 20
+        for each in params["AddressIds"]:
+            if kind := self.refused.get(each):
+                return error(kind)
+        self.released.update(params["AddressIds"])
+        return {"TaskId": "1"}
+
+
+def test_releases_share_calls() -> None:
+    world = Releases()
+    assert cloud(FakeTransport(ReleaseAddresses=world)).release([str(number) for number in range(40)]) == {}
+    assert (len(world.released), world.calls) == (40, 2)
+
+
+def test_what_cannot_be_released_is_told_and_the_rest_released() -> None:
+    world = Releases(a=errors.Gone, b=errors.StateConflict, c=errors.Blocked)
+    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
+    assert {each: type(why) for each, why in refused.items()} == {
+        "b": errors.StateConflict,
+        "c": errors.Blocked,
+    }
+    assert world.released == set("defgh")
+
+
+def test_a_release_without_rights_is_raised_after_one_call() -> None:
+    world = Releases(a=errors.NotPermitted)
+    with pytest.raises(errors.NotPermitted):
+        cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
+    assert world.calls == 1
+
+
+def test_tags_that_are_there_do_not_keep_others_from_being_created() -> None:
+    there, created, sizes = {"1", "5"}, set[str](), []
+
+    def create(params: Params) -> object:
+        values = {tag["TagValue"] for tag in params["Tags"]}
+        sizes.append(len(values))
+        if values & (there | created):
+            return error(errors.TagExists)
+        created.update(values)
+        return {}
+
+    cloud(FakeTransport(CreateTags=create)).create_tags([("k", str(number)) for number in range(12)])
+    assert there | created == {str(number) for number in range(12)}
+    assert max(sizes) == 10
+
+
+def test_tags_in_use_stay_and_are_told_and_those_gone_are_not() -> None:
+    def delete(params: Params) -> object:
+        values = {tag["TagValue"] for tag in params["Tags"]}
+        if "gone" in values:
+            return error(errors.Gone)
+        return error(errors.StateConflict) if "used" in values else {}
+
+    refused = cloud(FakeTransport(DeleteTags=delete)).delete_tags(
+        [("k", "gone"), ("k", "used"), ("k", "free")]
+    )
+    assert set(refused) == {("k", "used")}
+
+
+def test_a_limit_of_tags_is_raised() -> None:
+    fake = FakeTransport(CreateTags=lambda params: error(errors.QuotaExceeded))
+    with pytest.raises(errors.QuotaExceeded):
+        cloud(fake).create_tags([("k", "a"), ("k", "b")])

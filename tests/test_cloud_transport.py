@@ -1,0 +1,347 @@
+"""What goes over the wire, and what becomes of every way to answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud import apis, errors
+from cloud.errors import CloudError
+from cloud.keys import Keys
+from cloud.rows import Addresses, Allocation, Done, Quotas, Task
+from cloud.transport import Transport
+from settings import CloudSettings
+from tests.cloud_server import KEYS, refuses, says, settings, transport
+from tests.misbehaving_server import (
+    Answer,
+    Handler,
+    Server,
+    answers,
+    breaks_off,
+    hangs,
+    in_turn,
+    resets,
+    serving,
+    trickles,
+)
+from tests.server import CA, leaf, write_pair
+
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def ask(server: Server, *, timeout: float = 5.0) -> Quotas:
+    return transport(server).call(apis.DESCRIBE_QUOTA, {}, Quotas, timeout)
+
+
+def test_a_call_is_signed_and_names_version_region_and_language() -> None:
+    with serving(in_turn(says(QuotaSet=[]))) as server:
+        ask(server)
+    (asked,) = server.asked
+    assert (asked.method, asked.path, asked.body) == ("POST", "/", {})
+    assert asked.headers["authorization"].startswith("TC3-HMAC-SHA256 Credential=AKIDtest/")
+    assert {name: asked.headers[f"x-tc-{name}"] for name in ("action", "version", "region", "language")} == {
+        "action": "DescribeAddressQuota",
+        "version": "2017-03-12",
+        "region": "ap-singapore",
+        "language": "en-US",
+    }
+    assert "drawbridge" in asked.headers["x-tc-requestclient"]
+    assert "x-tc-token" not in asked.headers
+
+
+def test_the_keys_of_the_moment_are_used() -> None:
+    keys = [Keys("one", "k"), Keys("two", "k", "token")]
+    with serving(in_turn(says())) as server:
+        ours = Transport(settings(server), "r", iter(keys).__next__)
+        for _ in range(2):
+            ours.call(apis.CREATE_TAGS, {}, Done, 5.0)
+    assert ["Credential=two" in asked.headers["authorization"] for asked in server.asked] == [False, True]
+    assert server.asked[1].headers["x-tc-token"] == "token"
+
+
+def test_without_keys_nothing_is_sent() -> None:
+    def none() -> Keys:
+        raise errors.NotConfigured("NoCredentials", "none", action="credentials")
+
+    with serving(in_turn(says())) as server:
+        with pytest.raises(errors.NotConfigured):
+            Transport(settings(server), "r", none).call(apis.CREATE_TAGS, {}, Done, 5.0)
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "text/html"])
+def test_an_error_is_an_error_whatever_its_content_type(content_type: str) -> None:
+    with (
+        serving(in_turn(refuses("AuthFailure.SecretIdNotFound", content_type))) as server,
+        pytest.raises(errors.NotPermitted) as caught,
+    ):
+        ask(server)
+    assert (caught.value.code, caught.value.request_id) == ("AuthFailure.SecretIdNotFound", "r-1")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json; charset=utf-8", "text/plain"]
+)
+def test_a_success_is_one_whatever_its_content_type(content_type: str) -> None:
+    with serving(in_turn(says(content_type, QuotaSet=[]))) as server:
+        assert ask(server).quota_set == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        pytest.param(says(), errors.Unavailable, id="a success without what was asked for"),
+        pytest.param(says(QuotaSet=None), errors.Unavailable, id="null for what was asked for"),
+        pytest.param(answers({"Response": {"QuotaSet": []}}), errors.Unavailable, id="no request id"),
+        pytest.param(answers({"QuotaSet": []}), errors.Unavailable, id="no envelope"),
+        pytest.param(answers(b"<html>hello"), errors.Unavailable, id="HTML"),
+        pytest.param(answers(b'{"Response": {'), errors.Unavailable, id="half of JSON"),
+        pytest.param(answers(b""), errors.Unavailable, id="nothing"),
+        pytest.param(answers(b"\xff\xfe"), errors.Unavailable, id="not text"),
+        pytest.param(answers(b"<html>502", 502), errors.Unavailable, id="502"),
+        pytest.param(answers(b"slow down", 429), errors.Throttled, id="429 of a gateway"),
+        pytest.param(
+            answers({"Response": {"RequestId": "r", "Error": {"Code": "InternalError"}}}, 500),
+            errors.ServerFault,
+            id="an error that is told with another status",
+        ),
+        pytest.param(resets, errors.Unavailable, id="reset"),
+        pytest.param(breaks_off(b'{"Response": '), errors.Unavailable, id="broken off"),
+        pytest.param(refuses("RequestLimitExceeded"), errors.Throttled, id="throttled"),
+    ],
+)
+def test_every_answer_is_a_result_or_an_error_of_ours(answer: Answer, kind: type[CloudError]) -> None:
+    with serving(in_turn(answer)) as server, pytest.raises(CloudError) as caught:
+        ask(server)
+    assert type(caught.value) is kind
+    assert "DescribeAddressQuota" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "row", [{"AddressId": "eip-1"}, {"AddressStatus": "BIND"}], ids=["no status", "no id"]
+)
+def test_an_address_without_what_decisions_need_is_no_answer(row: dict[str, str]) -> None:
+    with serving(in_turn(says(AddressSet=[row], TotalCount=1))) as server, pytest.raises(errors.Unavailable):
+        transport(server).call(apis.DESCRIBE_ADDRESSES, {}, Addresses, 5.0)
+
+
+def test_a_page_that_is_no_answer_is_quoted() -> None:
+    with (
+        serving(in_turn(answers(b"<html>Bad gateway", 502))) as server,
+        pytest.raises(errors.Unavailable, match=r"Bad gateway.*HTTP502"),
+    ):
+        ask(server)
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"\r\n ", b"\xef\xbb\xbf", b"["], ids=["plain", "blanks", "mark", "list"]
+)
+def test_what_may_hold_keys_is_not_quoted(begin: bytes) -> None:
+    secret = begin + b'{"Response": {"Credentials": {"TmpSecretKey": "hidden"'
+    with serving(in_turn(answers(secret))) as server, pytest.raises(errors.Unavailable) as caught:
+        ask(server)
+    assert "hidden" not in str(caught.value)
+
+
+def drips(begin: bytes) -> Answer:
+    """*begin* at once, then a byte at a time, for 20 s."""
+
+    def send(handler: Handler) -> None:
+        handler.wfile.write(begin)
+        for _ in range(400):
+            if handler.server.closing.wait(0.05):
+                break
+            handler.wfile.write(b"x")
+
+    return send
+
+
+SLOW = [
+    pytest.param(hangs, id="hangs"),
+    pytest.param(drips(b"HTTP/1.1 200 OK\r\nX-Drip: "), id="a head in drips"),
+    pytest.param(trickles(b"x" * 400, pause=0.05), id="a body in drips"),
+    pytest.param(drips(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"), id="a body in drips without length"),
+]
+
+
+@pytest.mark.parametrize("answer", SLOW)
+def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
+    with serving(in_turn(answer)) as server:
+        began = time.monotonic()
+        with pytest.raises(errors.Unavailable):
+            ask(server, timeout=0.3)
+        assert time.monotonic() - began < 10
+
+
+@pytest.fixture
+def over_tls(tmp_path: Path) -> Iterator[Server]:
+    """Whose authority is in ca.crt."""
+    write_pair(tmp_path, leaf())
+    (tmp_path / "ca.crt").write_bytes(CA.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with serving(in_turn(says(QuotaSet=[]))) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        yield server
+
+
+def quotas_over_tls(server: Server, ca_file: str, timeout: float) -> Quotas:
+    wanted = CloudSettings(endpoint=f"127.0.0.1:{server.server_port}", ca_file=ca_file)
+    return Transport(wanted, "r", lambda: KEYS).call(apis.DESCRIBE_QUOTA, {}, Quotas, timeout)
+
+
+def test_an_authority_of_ones_own_is_trusted_when_it_is_named(over_tls: Server, tmp_path: Path) -> None:
+    assert quotas_over_tls(over_tls, str(tmp_path / "ca.crt"), 10.0).quota_set == []
+    with pytest.raises(errors.Unavailable, match="certificate"):
+        quotas_over_tls(over_tls, "", 10.0)
+    assert len(over_tls.asked) == 1
+
+
+@pytest.mark.parametrize("answer", SLOW)
+def test_a_call_over_tls_ends_within_its_timeout(over_tls: Server, tmp_path: Path, answer: Answer) -> None:
+    over_tls.answer = in_turn(answer)
+    began = time.monotonic()
+    with pytest.raises(errors.Unavailable):
+        quotas_over_tls(over_tls, str(tmp_path / "ca.crt"), 0.5)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    with serving(in_turn(says(TaskId="1"))) as other, serving(in_turn(says())) as server:
+        server.answer = in_turn(answers(b"over there", status, Location=other.url))
+        with pytest.raises(errors.Unavailable, match=f"over there.*HTTP{status}"):
+            transport(server).call(apis.ASSOCIATE, {}, Task, 5.0)
+        assert (len(server.asked), other.asked) == (1, [])
+
+
+def test_where_nobody_listens_nothing_was_carried_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    nowhere = Transport(CloudSettings(scheme="http", endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
+    with pytest.raises(errors.Unreachable):
+        nowhere.call(apis.CREATE_TAGS, {}, Done, 5.0)
+
+
+def test_a_connection_that_breaks_later_leaves_the_outcome_open() -> None:
+    with serving(in_turn(resets)) as server, pytest.raises(errors.Unavailable) as caught:
+        ask(server)
+    assert type(caught.value) is errors.Unavailable
+
+
+def test_a_compressed_answer_is_read() -> None:
+    content = gzip.compress(json.dumps({"Response": {"RequestId": "r", "QuotaSet": []}}).encode())
+    with serving(in_turn(answers(content, Content_Encoding="gzip"))) as server:
+        assert ask(server).quota_set == []
+
+
+def test_a_deprecated_call_changes_nothing_else_in_the_process() -> None:
+    with serving(in_turn(says(QuotaSet=[], DeprecatedWarning="use another"))) as server:
+        assert ask(server).quota_set == []
+
+
+def test_a_thread_keeps_its_connection_and_shares_it_with_no_other() -> None:
+    with serving(in_turn(says(QuotaSet=[]))) as server:
+        ours = transport(server)
+
+        def thrice() -> None:
+            for _ in range(3):
+                ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
+
+        thrice()
+        other = threading.Thread(target=thrice)
+        other.start()
+        other.join()
+    ports = [asked.port for asked in server.asked]
+    assert len(set(ports[:3])) == len(set(ports[3:])) == 1
+    assert ports[0] != ports[3]
+
+
+def test_a_broken_answer_does_not_spoil_the_next_call() -> None:
+    with serving(in_turn(answers(b"x" * 100_000), says(AddressSet=["eip-1"]))) as server:
+        ours = transport(server)
+        with pytest.raises(errors.Unavailable):
+            ours.call(apis.ALLOCATE, {}, Allocation, 5.0)
+        assert ours.call(apis.ALLOCATE, {}, Allocation, 5.0).address_set == ["eip-1"]
+
+
+@pytest.mark.parametrize(
+    ("exempt", "proxied"),
+    [
+        pytest.param("", True, id="none"),
+        pytest.param("127.0.0.1", False, id="the host"),
+        pytest.param("localhost,127.0.0.0/8", False, id="a network"),
+        pytest.param("example.com", True, id="another host"),
+    ],
+)
+def test_the_environments_proxy_is_used_but_for_what_it_exempts(
+    monkeypatch: pytest.MonkeyPatch, exempt: str, proxied: bool
+) -> None:
+    with serving(in_turn(says(QuotaSet=[]))) as server, serving(in_turn(says(QuotaSet=[]))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("NO_PROXY", exempt)
+        ask(server)
+        assert (len(proxy.asked), len(server.asked)) == ((1, 0) if proxied else (0, 1))
+
+
+def test_the_configured_proxy_is_used_without_exemption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(in_turn(says(QuotaSet=[]))) as server, serving(in_turn(says(QuotaSet=[]))) as proxy:
+        transport(server, proxy=proxy.url).call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
+        assert (len(proxy.asked), len(server.asked)) == (1, 0)
+
+
+def test_services_have_their_names_under_the_root_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(in_turn(says())) as proxy:
+        inside = CloudSettings(scheme="http", root_domain="internal.tencentcloudapi.com", proxy=proxy.url)
+        ours = Transport(inside, "r", lambda: KEYS)
+        for api in (apis.ALLOCATE, apis.DESCRIBE_INSTANCES, apis.CREATE_TAGS):
+            ours.call(api, {}, Done, 5.0)
+    assert [asked.headers["host"] for asked in proxy.asked] == [
+        "vpc.internal.tencentcloudapi.com",
+        "cvm.internal.tencentcloudapi.com",
+        "tag.internal.tencentcloudapi.com",
+    ]
+
+
+def test_no_log_level_shows_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serving(in_turn(says(QuotaSet=[]), refuses("AuthFailure"))) as server:
+        ours = Transport(settings(server), "r", lambda: Keys("AKIDtest", "test-key", "test-token"))
+        ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
+        with pytest.raises(errors.NotPermitted) as caught:
+            ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
+    told = (
+        caplog.text
+        + str(caught.value)
+        + repr(caught.value)
+        + repr(Keys("AKIDtest", "test-key", "test-token"))
+    )
+    assert "test-key" not in told
+    assert "test-token" not in told
+    assert "Signature=" not in told
+    assert "POST" in caplog.text  # the level was low enough to see what libraries say
+
+
+def test_the_sdk_neither_repeats_nor_changes_region_by_itself() -> None:
+    from cloud.transport import _profile
+
+    profile = _profile(CloudSettings())
+    assert profile.retryer is None
+    assert profile.disable_region_breaker

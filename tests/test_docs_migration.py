@@ -1,0 +1,90 @@
+"""Whoever comes from one of the originals finds each of its names in the page for it."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import facts
+from tests.pages import ROOT, sections, table
+
+CAPO = ROOT / "docs" / "migrate-from-capo.md"
+AIA = ROOT / "docs" / "migrate-from-aia-ip-controller.md"
+CAPO_VALUES = """
+replicaCount: 3
+config:
+  leaderElectionEnable: true
+  healthProbeBindAddress: ":8081"
+  webhookPort: 9443
+  metricsBindAddress: ":8080"
+  ipReserveMaxCount: 300
+  ipReserveTime: 40m
+  ipReleasePeriod: 5s
+"""
+CAPO_FILE = """
+apiVersion: config.capo.io/v1
+kind: CapoConfig
+health: {healthProbeBindAddress: ":8081"}
+metrics: {bindAddress: ":8080"}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: capo, resourceNamespace: ip-reserve}
+ipReserveMaxCount: 400
+ipReserveTime: 40m
+ipReleasePeriod: 5s
+labelSelector: {matchExpressions: []}
+"""
+AIA_VALUES = """
+credential: {clusterID: "", appID: "", secretID: "", secretKey: ""}
+config:
+  region: {shortName: hk, longName: ap-hongkong}
+  aia: {bandwidth: 100, addressType: AnycastEIP, anycastZone: "", tags: ""}
+  node: {labels: ""}
+controller:
+  maxConcurrentReconcile: 3
+  kubeApiQps: 50
+  kubeApiBurst: 100
+  replicaCount: 2
+  image: {ref: "", pullPolicy: Always}
+  resources: {limits: "", requests: ""}
+"""
+
+
+def keys(document: Any) -> Iterator[str]:
+    if isinstance(document, dict):
+        for key, part in document.items():
+            yield key
+            yield from keys(part)
+
+
+def dotted(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    for key, part in values.items():
+        yield from dotted(part, f"{path}{key}.") if isinstance(part, dict) else (f"{path}{key}",)
+
+
+@pytest.mark.parametrize("name", [*dotted(yaml.safe_load(CAPO_VALUES))])
+def test_every_value_of_the_originals_chart_is_in_the_migration_page(name: str) -> None:
+    assert [row[1] for row in table(CAPO, "Value by value") if row[0] == f"`{name}`"] == [f"`{name}`"]
+
+
+@pytest.mark.parametrize("name", [*keys(yaml.safe_load(CAPO_FILE))])
+def test_every_field_of_the_originals_file_is_in_the_migration_page(name: str) -> None:
+    fields = " ".join(row[0] for row in table(CAPO, "The ConfigMap"))
+
+    assert re.search(rf"\b{name}\b", fields)
+
+
+def test_the_originals_labels_and_metrics_are_in_the_migration_page() -> None:
+    said = sections(CAPO)["Labels and metrics"]
+
+    for name in ("ip-reserve=enabled", "ip-reserve=enable", "ip_reserve_count", "ip_reserve_count_max"):
+        assert f"`{name}`" in said
+    assert "`ip_reserve_evictions_count`" in said
+
+
+@pytest.mark.parametrize("name", [*dotted(yaml.safe_load(AIA_VALUES))])
+def test_every_value_of_the_original_of_anycast_ip_is_in_its_migration_page(name: str) -> None:
+    [row] = [row for row in table(AIA, "Value by value") if row[0] == f"`{name}`"]
+
+    assert {*re.findall("`(.+?)`", row[1])} <= facts.chart_values()

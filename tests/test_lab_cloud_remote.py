@@ -1,0 +1,109 @@
+"""A cloud in another process is looked at and turned as one's own, and says what it refuses."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab.cloud import Cloud, serving
+from lab.cloud.remote import Remote
+from lab.errors import LabError
+from tests.sdk import sdk, without_proxies
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    with serving() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def remote(cloud: Cloud) -> Remote:
+    return Remote(cloud.endpoint)
+
+
+def test_knobs_are_turned(cloud: Cloud, remote: Remote) -> None:
+    remote.turn(quota_total=3)
+
+    assert cloud.knobs.quota_total == 3
+    assert remote.knobs()["quota_total"] == 3
+
+
+def test_knobs_are_turned_back_however_the_block_ends(cloud: Cloud, remote: Remote) -> None:
+    seen: list[tuple[float, list[str]]] = []
+
+    def fail() -> None:
+        with remote.turned(throttled=1, denied=["CreateTags"]):
+            seen.append((cloud.knobs.throttled, cloud.knobs.denied))
+            raise ZeroDivisionError
+
+    remote.turn(throttled=0.1)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert seen == [(1, ["CreateTags"])]
+    assert (cloud.knobs.throttled, cloud.knobs.denied) == (0.1, [])
+
+
+def test_an_address_is_had_by_somebody_else_with_tags_that_exist(cloud: Cloud, remote: Remote) -> None:
+    added = remote.add_address(type="AnycastEIP", status="BIND", instance_id="ins-1", tags={"a": "b"})
+
+    (address,) = remote.state()["addresses"]
+    assert (address["id"], address["status"], address["instance_id"]) == (added, "BIND", "ins-1")
+    assert remote.state()["tags"] == [{"key": "a", "value": "b"}]
+    with sdk(cloud.endpoint) as call:
+        assert call.refused("AssociateAddress", AddressId=added, InstanceId="ins-2")
+        found = call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": ["ins-1"]}])
+    assert [each["AddressId"] for each in found["AddressSet"]] == [added]
+
+
+def test_an_address_is_changed_by_somebody_else(cloud: Cloud, remote: Remote) -> None:
+    added = remote.add_address(status="BIND", instance_id="ins-1")
+    remote.alter_address(added, status="UNBIND", blocked=True)
+
+    assert (cloud.world.addresses[added].status, cloud.world.addresses[added].blocked) == ("UNBIND", True)
+
+
+def test_an_instance_comes_with_an_ordinary_address_and_goes_with_it(cloud: Cloud, remote: Remote) -> None:
+    remote.add_instance("ins-1", public_ip="43.1.2.3")
+    assert [each["type"] for each in remote.state()["addresses"]] == ["WanIP"]
+
+    remote.end_instance("ins-1")
+    assert remote.state()["addresses"] == remote.state()["instances"] == []
+
+
+def test_every_call_is_told_with_its_parameters_and_its_outcome(cloud: Cloud, remote: Remote) -> None:
+    with sdk(cloud.endpoint) as call:
+        call("DescribeAddresses", Limit=7)
+        call.refused("ReleaseAddresses", AddressIds=["eip-11112222"])
+
+    told = [(each.action, each.params, each.outcome) for each in remote.calls()]
+    assert told[0] == ("DescribeAddresses", {"Limit": 7}, "OK")
+    assert told[1][0] == "ReleaseAddresses"
+    assert told[1][2] != "OK"
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        pytest.param(lambda to: to.turn(colour="red"), "colour", id="a knob that is not there"),
+        pytest.param(lambda to: to.add_address(colour="red"), "colour", id="a field of no address"),
+        pytest.param(lambda to: to.add_address(status="ASLEEP"), "ASLEEP", id="a status of no address"),
+        pytest.param(
+            lambda to: to.add_instance("ins-1", colour="red"), "colour", id="a field of no instance"
+        ),
+        pytest.param(lambda to: to.alter_address("eip-1", blocked=True), "eip-1", id="no such address"),
+    ],
+)
+def test_what_is_refused_is_said(remote: Remote, ask: Callable[[Remote], object], said: str) -> None:
+    with pytest.raises(LabError, match=rf"the cloud refuses .*{said}"):
+        ask(remote)
+
+
+def test_a_cloud_that_is_gone_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(LabError, match=f"the cloud at {endpoint} does not answer"):
+        Remote(endpoint).state()
