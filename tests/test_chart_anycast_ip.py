@@ -199,6 +199,13 @@ def test_the_clouds_authority_is_a_file_beside_the_configuration() -> None:
     assert directory in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
+def test_the_clouds_names_are_looked_up_as_they_are() -> None:
+    """A resolver asks first for names in the cluster's domains when there are fewer dots than ndots."""
+    [option] = pod_spec(render(anycast_ip()), CONTROLLERS)["dnsConfig"]["options"]
+
+    assert (option["name"], int(option["value"])) == ("ndots", "vpc.tencentcloudapi.com".count("."))
+
+
 def test_the_controllers_are_not_replaced_for_other_keys_nor_for_what_they_follow() -> None:
     before = render(ANYCAST_IP)
     rotated = render(anycast_ip(cloud={"secretID": "another", "secretKey": "other"}))
