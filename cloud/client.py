@@ -1,6 +1,7 @@
 """The verbs: what is asked of Tencent Cloud, in batches and pages as large as it allows.
 
 Every verb returns within the call timeout, or raises a CloudError; one of several calls takes so long for each.
+To look up the name of a host takes what the machine's resolver allows itself, on top of that.
 """
 
 from __future__ import annotations

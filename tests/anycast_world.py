@@ -185,6 +185,7 @@ class Lab:
 
     knobs: Knobs = field(default_factory=lambda: Knobs(quota_total=5000, tag_keys=100000, tag_values=100000))
     settings: AnycastIPSettings = SETTINGS
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -201,7 +202,7 @@ class Lab:
         kube: Any = self.kube
         followed: Any = FakeStore(lambda: self.shown())
         book = Book(kube, "drawbridge", lambda: self.may_write() and None)
-        book.load()
+        book.load(self.cluster)
         self.book = book
         calls = Calls(
             self.sender,

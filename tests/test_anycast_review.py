@@ -20,7 +20,7 @@ from kube.errors import Conflict
 from kube.lease import LeadershipLost
 from lab.cloud import Knobs
 from lab.cloud.world import World
-from settings.anycast_ip import NEED_LABEL
+from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
@@ -344,6 +344,22 @@ def test_claims_from_the_backup_of_another_cluster_are_left_alone() -> None:
 
     assert not held(kube, "elsewhere").claims
     assert list(held(kube, "here").claims) == ["u1"]
+
+
+def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addresses_for_orphans() -> None:
+    release = ReverseReconcile.model_validate({"mode": "release"})
+    lab = Lab(Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
+    lab.join("n1")
+    lab.run(lab.all_open, 60, "open")
+    (claim,) = lab.book.claims.values()
+    lab.kube.place("configmaps", body(replace(claim, cluster="there")))
+    lab.leave("n1")
+    lab.join("n2")
+    lab.cluster = "here"
+    lab.start()
+    lab.run_for(10000)
+
+    assert lab.on("n1")
 
 
 @pytest.mark.parametrize(

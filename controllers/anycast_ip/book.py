@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import SELECTED, Claim, body, name_of, read
+from controllers.anycast_ip.claim import CLUSTER_UUID, SELECTED, Claim, body, name_of, read
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.objects import ConfigMap
@@ -28,6 +28,7 @@ class Book:
         self._versions: dict[str, str] = {}
         self._writing = threading.Lock()
         self._cluster = ""
+        self.has_strangers = False
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -37,7 +38,7 @@ class Book:
 
     def load(self, cluster: str = "") -> None:
         """Read all anew; those of another *cluster* came out of its backup, and their addresses serve over there."""
-        self._cluster = cluster
+        self._cluster, self.has_strangers = cluster, False
         found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=SELECTED)
         for each in found.items:
             try:
@@ -49,7 +50,11 @@ class Book:
         cluster = read(found).cluster
         if cluster in ("", self._cluster) or not self._cluster:
             return found
-        raise ValueError(f"ConfigMap {found.metadata.name} was written in another cluster: delete it here")
+        self.has_strangers = True
+        raise ValueError(
+            f"ConfigMap {found.metadata.name} is of another cluster, or of this one before {CLUSTER_UUID} was created"
+            " anew: delete it here when its address is gone, or serves over there"
+        )
 
     def put(self, claim: Claim) -> None:
         """Write *claim* over the former one of its node, if there was one."""

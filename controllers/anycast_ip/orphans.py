@@ -111,6 +111,11 @@ class Orphans:
             log.exception("no orphans are looked for now")
 
     def _run(self, settings: ReverseReconcile) -> None:
+        if self._book.has_strangers:
+            log.warning(
+                "there are claims of another cluster, whose nodes are not here: no orphans are looked for"
+            )
+            return
         addresses = self._sweep.inventory()
         claims = self._book.claims
         nodes = self._nodes.uids_now().values()  # last: a node that came meanwhile is among them
