@@ -29,7 +29,6 @@ STS = Service("sts", "2018-08-13")
 
 DESCRIBE_ADDRESSES = Api("DescribeAddresses", VPC, 20)
 DESCRIBE_QUOTA = Api("DescribeAddressQuota", VPC, 10)
-DESCRIBE_TASK = Api("DescribeTaskResult", VPC, 20)
 # The ClientToken makes it repeatable.
 ALLOCATE = Api("AllocateAddresses", VPC, 10, writes=True)
 # A repetition of these could undo what someone did in between.

@@ -17,12 +17,10 @@ from cloud.objects import (
     ADDRESS_TYPES,
     Address,
     AddressType,
-    Allocated,
     Instance,
     Order,
     Quota,
     Tag,
-    TaskState,
 )
 from cloud.paging import batches, everything, gathered, in_halves
 from cloud.params import Params
@@ -30,7 +28,6 @@ from cloud.params import Params
 K = TypeVar("K")
 PAGE = 100
 FILTER_VALUES = 100
-INSTANCE_FILTER_VALUES = 5
 RELEASES = 20
 """The cloud documents no limit; the smallest that any of its batches has."""
 TAGS = 10
@@ -68,37 +65,23 @@ class Cloud:
         """Those of *ids* that exist, as in `addresses`."""
         return gathered(lambda some: self._instances({"InstanceIds": some}, 0)[0], ids, PAGE)
 
-    def instances_at(self, private_ips: Collection[str], vpc_id: str | None = None) -> list[Instance]:
-        """By the address of their first network interface, which is unique within a VPC only."""
-        place = {"vpc-id": [vpc_id]} if vpc_id else {}
-        return gathered(
-            lambda some: self._instances_filtered({"private-ip-address": some, **place}),
-            private_ips,
-            INSTANCE_FILTER_VALUES,
-        )
-
     def quotas(self) -> list[Quota]:
         """Of addresses, in this region."""
         return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, rows.Quotas).quota_set]
 
-    def task(self, task_id: str) -> TaskState:
-        """How far a bind or an unbind is; why one failed, the cloud does not say."""
-        return self._call(apis.DESCRIBE_TASK, {"TaskId": int(task_id)}, rows.TaskResult).result
-
-    def allocate(self, order: Order) -> Allocated:
-        """The address of this token: a new one, or the one that an earlier call with the same order brought."""
+    def allocate(self, order: Order) -> str:
+        """The id of this token's address: a new one, or the one that an earlier call with the same order brought."""
         answer = self._call(apis.ALLOCATE, params.allocation(order), rows.Allocation)
-        task = None if answer.task_id is None else str(answer.task_id)
-        return Allocated(answer.address_set[0], task)
+        return answer.address_set[0]
 
-    def associate(self, address_id: str, instance_id: str) -> str:
-        """Begin to bind; returns the task. The address must be UNBIND, and becomes BINDING, then BIND."""
+    def associate(self, address_id: str, instance_id: str) -> None:
+        """Begin to bind. The address must be UNBIND, and becomes BINDING, then BIND."""
         asked = {"AddressId": address_id, "InstanceId": instance_id}
-        return str(self._call(apis.ASSOCIATE, asked, rows.Task).task_id)
+        self._call(apis.ASSOCIATE, asked, rows.Done)
 
-    def disassociate(self, address_id: str) -> str:
-        """Begin to unbind; returns the task. The address must be BIND or BIND_ENI."""
-        return str(self._call(apis.DISASSOCIATE, {"AddressId": address_id}, rows.Task).task_id)
+    def disassociate(self, address_id: str) -> None:
+        """Begin to unbind. The address must be BIND or BIND_ENI."""
+        self._call(apis.DISASSOCIATE, {"AddressId": address_id}, rows.Done)
 
     def release(self, ids: Collection[str]) -> dict[str, CloudError]:
         """Give back addresses that are UNBIND, for ever; returns those that were refused, and why.
@@ -142,9 +125,6 @@ class Cloud:
         whole = asked | {"Limit": PAGE, "Offset": offset}
         answer = self._call(apis.DESCRIBE_ADDRESSES, whole, rows.Addresses)
         return [row.value() for row in answer.address_set], answer.total_count
-
-    def _instances_filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Instance]:
-        return everything(lambda offset: self._instances({"Filters": params.filters(filters)}, offset))
 
     def _instances(self, asked: Params, offset: int) -> tuple[list[Instance], int]:
         whole = asked | {"Limit": PAGE, "Offset": offset}

@@ -9,7 +9,6 @@ import msgspec
 
 AddressType = Literal["WanIP", "EIP", "AnycastEIP", "HighQualityEIP", "AntiDDoSEIP", "ResidentialEIP"]
 ADDRESS_TYPES: tuple[AddressType, ...] = get_args(AddressType)
-TaskState = Literal["RUNNING", "SUCCESS", "FAILED"]
 Tag = tuple[str, str]
 """A key and one of its values: what the cloud counts, and what must exist before anything can carry it."""
 
@@ -38,9 +37,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str
-    private_ips: tuple[str, ...] = ()
-    public_ips: tuple[str, ...] = ()
-    vpc_id: str = ""
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -69,8 +65,3 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"token: {self.token!r} must be 1 to 64 ASCII characters for the cloud to keep it"
             )
-
-
-class Allocated(msgspec.Struct, frozen=True):
-    address_id: str
-    task_id: str | None = None

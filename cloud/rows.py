@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from cloud.objects import ADDRESS_TYPES, Address, Instance, Quota, TaskState
+from cloud.objects import ADDRESS_TYPES, Address, Instance, Quota
 
 
 class Pascal(msgspec.Struct, rename="pascal"):
@@ -20,19 +20,8 @@ class Done(Pascal):
     """Nothing more than that it was accepted."""
 
 
-class Task(Pascal):
-    """A number is understood, too: requests take one, answers are documented to bring text."""
-
-    task_id: str | int
-
-
 class Allocation(Pascal):
     address_set: Annotated[list[str], msgspec.Meta(min_length=1, max_length=1)]
-    task_id: str | int | None = None
-
-
-class TaskResult(Pascal):
-    result: TaskState
 
 
 class QuotaRow(Pascal):
@@ -96,25 +85,12 @@ class Addresses(Pascal):
     total_count: int
 
 
-class Network(Pascal):
-    vpc_id: str | None = None
-
-
 class InstanceRow(Pascal):
     instance_id: str
     instance_state: str
-    private_ip_addresses: list[str] | None = None
-    public_ip_addresses: list[str] | None = None
-    virtual_private_cloud: Network | None = None
 
     def value(self) -> Instance:
-        return Instance(
-            id=self.instance_id,
-            state=self.instance_state.upper(),
-            private_ips=tuple(self.private_ip_addresses or ()),
-            public_ips=tuple(self.public_ip_addresses or ()),
-            vpc_id=(self.virtual_private_cloud and self.virtual_private_cloud.vpc_id) or "",
-        )
+        return Instance(id=self.instance_id, state=self.instance_state.upper())
 
 
 class Instances(Pascal):

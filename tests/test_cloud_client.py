@@ -9,7 +9,7 @@ import pytest
 
 from cloud import errors
 from cloud.client import Cloud
-from cloud.objects import ADDRESS_TYPES, Address, Allocated, Instance, Order, Quota
+from cloud.objects import ADDRESS_TYPES, Address, Instance, Order, Quota
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock
 
@@ -114,17 +114,9 @@ def test_addresses_on_instances_are_read_to_the_last_page_an_ordinary_public_add
 
 
 def test_no_filter_has_more_values_than_the_cloud_takes() -> None:
-    fake = FakeTransport(
-        DescribeAddresses=lambda params: found([], params),
-        DescribeInstances=lambda params: {"InstanceSet": [], "TotalCount": 0},
-    )
-    ours = cloud(fake)
-    ours.addresses_on([f"ins-{number}" for number in range(201)])
+    fake = FakeTransport(DescribeAddresses=lambda params: found([], params))
+    cloud(fake).addresses_on([f"ins-{number}" for number in range(201)])
     assert [len(filters(params)["instance-id"]) for _, params in fake.asked] == [100, 100, 1]
-    fake.asked.clear()
-    ours.instances_at([f"10.0.0.{number}" for number in range(11)], "vpc-1")
-    assert [len(filters(params)["private-ip-address"]) for _, params in fake.asked] == [5, 5, 1]
-    assert filters(fake.asked[0][1])["vpc-id"] == ["vpc-1"]
 
 
 def test_tags_and_names_are_filters() -> None:
@@ -152,23 +144,15 @@ def test_an_instance_that_is_no_more_hides_no_other() -> None:
 
 
 def test_an_instance_is_what_its_row_says() -> None:
-    full = {
-        "InstanceId": "ins-1",
-        "InstanceState": "RUNNING",
-        "PrivateIpAddresses": ["10.0.0.1"],
-        "PublicIpAddresses": None,
-        "VirtualPrivateCloud": {"VpcId": "vpc-1"},
-    }
+    full = {"InstanceId": "ins-1", "InstanceState": "Running", "PublicIpAddresses": None}
     fake = FakeTransport(DescribeInstances=lambda params: {"InstanceSet": [full], "TotalCount": 1})
-    assert cloud(fake).instances_at(["10.0.0.1"]) == [
-        Instance(id="ins-1", state="RUNNING", private_ips=("10.0.0.1",), vpc_id="vpc-1")
-    ]
+    assert cloud(fake).instances(["ins-1"]) == [Instance(id="ins-1", state="RUNNING")]
 
 
 def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:
     fake = FakeTransport(AllocateAddresses=lambda params: {"AddressSet": ["eip-1"], "TaskId": 7})
     ours = cloud(fake)
-    assert ours.allocate(Order(token="t", type="EIP", name="n")) == Allocated("eip-1", "7")
+    assert ours.allocate(Order(token="t", type="EIP", name="n")) == "eip-1"
     ours.allocate(
         Order(
             token="t",
@@ -204,19 +188,17 @@ def test_a_token_that_would_not_protect_is_refused(token: str) -> None:
         Order(token=token, type="EIP", name="n")
 
 
-def test_tasks_come_as_text_and_are_asked_for_as_numbers() -> None:
+def test_an_address_is_bound_and_unbound_by_its_id() -> None:
     fake = FakeTransport(
         AssociateAddress=lambda params: {"TaskId": "61531428"},
         DisassociateAddress=lambda params: {"TaskId": 8},
-        DescribeTaskResult=lambda params: {"Result": "RUNNING"},
     )
     ours = cloud(fake)
-    assert (ours.associate("eip-1", "ins-1"), ours.disassociate("eip-1")) == ("61531428", "8")
-    assert ours.task("61531428") == "RUNNING"
+    ours.associate("eip-1", "ins-1")
+    ours.disassociate("eip-1")
     assert [params for _, params in fake.asked] == [
         {"AddressId": "eip-1", "InstanceId": "ins-1"},
         {"AddressId": "eip-1"},
-        {"TaskId": 61531428},
     ]
 
 

@@ -111,13 +111,7 @@ def test_the_reference_explains_every_result_of_a_call() -> None:
     assert sorted(listed) == sorted(kinds(CloudError))
 
 
-UNUSED = {"DescribeTaskResult"}
-"""Calls that the edge knows, and no feature makes."""
-RATES = {
-    api.action: str(api.rate)
-    for api in vars(apis).values()
-    if isinstance(api, Api) and api.action not in UNUSED
-}
+RATES = {api.action: str(api.rate) for api in vars(apis).values() if isinstance(api, Api)}
 
 
 def test_the_reference_tells_the_rate_of_every_call_that_is_made() -> None:

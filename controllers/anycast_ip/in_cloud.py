@@ -111,7 +111,7 @@ class InCloud:
         before, (known.doubt, known.absent_since) = (known.doubt, known.absent_since), (True, None)
         try:
             order = order_for(case.claim, self._settings(), self._cluster_uuid)
-            address_id = self._cloud.allocate(order).address_id
+            address_id = self._cloud.allocate(order)
         except TokenRefused:
             known.refused, known.nothing_found = True, False
             return
