@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from bench import growth, ip_reservation, report
+from bench import anycast_ip, growth, ip_reservation, report
 from kube.errors import KubeError
 from lab.errors import LabError
 from lab.watching import WatchLost
@@ -18,7 +18,11 @@ from telemetry import logs
 
 WIDTH = 120
 """Where there is no terminal."""
-SUITES: dict[str, ModuleType] = {"ip_reservation": ip_reservation, "ip_reservation_growth": growth}
+SUITES: dict[str, ModuleType] = {
+    "ip_reservation": ip_reservation,
+    "ip_reservation_growth": growth,
+    "anycast_ip": anycast_ip,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU *seconds* since the start, and resident memory in *bytes*."""
+    """CPU *seconds* since the start, resident memory in *bytes*, and the most that it ever was."""
 
     seconds: float
     bytes: int
+    peak: int = 0
 
 
 def of_pods(client: Client, namespace: str) -> dict[str, Usage]:
@@ -43,15 +45,19 @@ def of_component(lab: Lab, name: str) -> Usage:
 def of(pids: Iterable[int]) -> Usage:
     """All of them together; one that is gone counts nothing."""
     each = [_usage(pid) for pid in pids]
-    return Usage(sum(usage.seconds for usage in each), sum(usage.bytes for usage in each))
+    return Usage(
+        sum(one.seconds for one in each), sum(one.bytes for one in each), sum(one.peak for one in each)
+    )
 
 
 def _usage(pid: int) -> Usage:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        peak = re.search(r"^VmHWM:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
         return Usage(0.0, 0)
-    return Usage((int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE)
+    seconds = (int(fields[11]) + int(fields[12])) / TICKS
+    return Usage(seconds, int(fields[21]) * PAGE, int(peak[1]) * 1024 if peak else 0)
 
 
 def _variable(pid: int, name: bytes) -> str:

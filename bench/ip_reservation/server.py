@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from bench import processes
 from bench.ip_reservation import load
-from bench.ip_reservation.deployments import BENCH, PODS, await_scaled, deploy, scale
+from bench.ip_reservation.deployments import BENCH, PODS, Place, await_scaled, deploy, scale
 from bench.ip_reservation.load import Target
 from bench.report import Figure, figure
 from lab.session import Lab
@@ -16,7 +16,18 @@ from webhook.ip_reservation import PATH
 
 CONCURRENCY = 64
 PORT = 9443
+LEAST = 0.8
+"""Of the bare application's answers."""
 BARE, RESERVING, SKIPPING = "bare Flask", "a deletion that is reserved", "a deletion that is skipped"
+
+
+@dataclass(frozen=True)
+class Question:
+    """*bodies* are posted in turn to *path* of the one pod of the Deployment *place*."""
+
+    place: Place
+    path: str
+    bodies: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class Measured:
 
 def figures(lab: Lab, *, rounds: int, requests: int) -> list[Figure]:
     """Both servers are up; asked one after the other in each round."""
-    places = [(BENCH, "noop"), (BENCH, "alone")]
+    noop, alone = places = [(BENCH, "noop"), (BENCH, "alone")]
     deploy(lab.client, "alone", "bench.alone:app")
     for place in places:
         scale(lab.client, place, 1)
@@ -37,49 +48,63 @@ def figures(lab: Lab, *, rounds: int, requests: int) -> list[Figure]:
         await_scaled(lab, place, 1)
     bodies = tuple(load.deletion(number) for number in range(1000))
     skipped = tuple(body.replace(b'"dryRun":false', b'"dryRun":true') for body in bodies)
-    noop, alone = (_address(lab, name) for _, name in places)
-    targets = {
-        BARE: ("noop", Target(noop, PORT, "/", bodies)),
-        RESERVING: ("alone", Target(alone, PORT, PATH, bodies)),
-        SKIPPING: ("alone", Target(alone, PORT, PATH, skipped)),
+    questions = {
+        BARE: Question(noop, "/", bodies),
+        RESERVING: Question(alone, PATH, bodies),
+        SKIPPING: Question(alone, PATH, skipped),
     }
-    measured: dict[str, list[Measured]] = {name: [] for name in targets}
+    return compared(asked(lab, questions, rounds=rounds, requests=requests), at_least=LEAST)
+
+
+def asked(
+    lab: Lab, questions: Mapping[str, Question], *, rounds: int, requests: int
+) -> dict[str, list[Measured]]:
+    """Each *questions* in each round, one after the other."""
+    targets = {
+        name: Target(_address(lab, question.place), PORT, question.path, question.bodies)
+        for name, question in questions.items()
+    }
+    measured: dict[str, list[Measured]] = {name: [] for name in questions}
     for _ in range(rounds):
-        for name, (server, target) in targets.items():
-            measured[name].append(_measure(lab, server, target, requests))
-    return compared(measured)
+        for name, target in targets.items():
+            measured[name].append(_measure(lab, questions[name].place, target, requests))
+    return measured
 
 
-def compared(measured: dict[str, list[Measured]]) -> list[Figure]:
-    """Medians of the rounds, against those of the bare application."""
+def compared(measured: Mapping[str, Sequence[Measured]], *, at_least: float | None = None) -> list[Figure]:
+    """Medians of the rounds, against those of the bare application, which comes first."""
     rates = {name: median(each.rate for each in all_of) for name, all_of in measured.items()}
     costs = {name: median(each.cost for each in all_of) for name, all_of in measured.items()}
+    bare, *ours = measured
     return [
-        figure(f"server alone: requests, {BARE}", rates[BARE], "1/s"),
+        figure(f"server alone: requests, {bare}", rates[bare], "1/s"),
         *(
-            figure(f"server alone: requests, {name}", rates[name], "1/s", baseline=rates[BARE], at_least=0.8)
-            for name in (RESERVING, SKIPPING)
+            figure(
+                f"server alone: requests, {name}", rates[name], "1/s", baseline=rates[bare], at_least=at_least
+            )
+            for name in ours
         ),
         *(
-            figure(f"server alone: CPU per 1,000 requests, {name}", costs[name], "s", baseline=costs[BARE])
-            for name in (RESERVING, SKIPPING)
+            figure(f"server alone: CPU per 1,000 requests, {name}", costs[name], "s", baseline=costs[bare])
+            for name in ours
         ),
     ]
 
 
-def _measure(lab: Lab, server: str, target: Target, requests: int) -> Measured:
-    before = _seconds(lab, server)
+def _measure(lab: Lab, place: Place, target: Target, requests: int) -> Measured:
+    before = _seconds(lab, place)
     rate = load.rate(target, concurrency=CONCURRENCY, requests=requests)
-    return Measured(rate, 1000 / (requests + CONCURRENCY) * (_seconds(lab, server) - before))
+    return Measured(rate, 1000 / (requests + CONCURRENCY) * (_seconds(lab, place) - before))
 
 
-def _seconds(lab: Lab, server: str) -> float:
-    found = processes.of_pods(lab.client, BENCH)
+def _seconds(lab: Lab, place: Place) -> float:
+    namespace, server = place
+    found = processes.of_pods(lab.client, namespace)
     return sum(usage.seconds for name, usage in found.items() if name.startswith(f"{server}-"))
 
 
-def _address(lab: Lab, app: str) -> str:
-    pods: Sequence[dict[str, dict[str, str]]] = lab.client.list(
-        PODS, BENCH, label_selector=f"app={app}"
-    ).items
-    return pods[0]["status"]["podIP"]
+def _address(lab: Lab, place: Place) -> str:
+    """Of its one pod."""
+    namespace, server = place
+    pods: Sequence[dict[str, dict[str, str]]] = lab.client.list(PODS, namespace).items
+    return next(pod["status"]["podIP"] for pod in pods if pod["metadata"]["name"].startswith(f"{server}-"))
