@@ -32,6 +32,16 @@ def test_nothing_changed_is_no_operation(before: dict[str, Any]) -> None:
     assert patch(before, before) == ()
 
 
+@given(OBJECTS, st.dictionaries(st.text("ab/~0", max_size=3), VALUES, max_size=2))
+def test_what_stays_as_it_is_may_be_shared(before: dict[str, Any], change: dict[str, Any]) -> None:
+    after = {**before, **change, "spec": {**before, **change}}
+
+    assert jsonpatch.apply_patch(before, patch(before, after)) == after
+    assert jsonpatch.apply_patch({"spec": before}, patch({"spec": before}, {"spec": after})) == {
+        "spec": after
+    }
+
+
 def test_an_edited_list_is_tested_first() -> None:
     before = {"spec": {"taints": [{"key": "a"}], "other": [1]}}
     after = {"spec": {"taints": [{"key": "a"}, {"key": "b"}], "other": [1]}}
