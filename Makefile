@@ -23,7 +23,7 @@ $(STAMP): requirements.txt requirements-dev.txt
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt >&2
 	@touch $@
 
-demo: $(STAMP) ## Show IP reservation live on a real control plane
+demo: $(STAMP) ## Show live, on a real control plane, what Drawbridge promises
 	@$(RUN) -m demo
 
 test: $(STAMP) ## Run all tests: unit, golden and cluster

@@ -10,22 +10,25 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from calico.segment import IPReservation
-from demo import stage, table
+from demo import fleet_table, stage, table
 from demo.promises import Judge, Promise
 from demo.scene import Scene
-from demo.scenes import SCENES
-from demo.screen import Screen, console, promises, proofs
+from demo.scenes import SCENES, join
+from demo.screen import Screen, console, fleet_proofs, promises, proofs
 from demo.world import World
 from kube.client import Resource
 from kube.errors import KubeError
-from kube.objects import Pod
+from kube.objects import Node, Pod
 from lab.begin import running
 from lab.errors import LabError
+from lab.nodes import NODES
 from lab.watching import Kind, WatchLost, watching
 
 INTRODUCTION = """\
 Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
-A real control plane comes up on this machine, with the chart installed on it; all is gone at the end.
+And it lets a node take no pods before the node has its anycast IP.
+A real control plane comes up on this machine, with the chart installed on it, and an emulated Tencent Cloud;
+all is gone at the end.
 Where Kubernetes' programs are not there yet, they are fetched or built first: that takes minutes, once."""
 
 
@@ -50,14 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Promise]]:
     """Play all scenes in a lab of their own and judge them, at the end, by all that was seen."""
-    with running(values=stage.VALUES, calico=stage.RESERVATIONS.api_version, progress=progress) as lab:
-        kinds: dict[Resource, Kind] = {stage.PODS: Pod, stage.RESERVATIONS: IPReservation}
+    calico = stage.RESERVATIONS.api_version
+    with running(values=stage.VALUES, calico=calico, cloud=stage.CLOUD, progress=progress) as lab:
+        kinds: dict[Resource, Kind] = {stage.PODS: Pod, stage.RESERVATIONS: IPReservation, NODES: Node}
         with watching(lab.client, kinds) as told:
             world = World(lab, Screen(out), stage.RULES, told)
             with world.screen:
                 judges = play(world)
         verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
-        out.print(proofs(table.proofs(world.history)), promises(verdicts))
+        seen = table.proofs(world.history, besides=join.NAMESPACE)
+        out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)), promises(verdicts))
     return verdicts
 
 

@@ -41,8 +41,8 @@ def reserved_before_gone(history: History, pods: Sequence[Pod]) -> Promise:
         if pod.metadata.uid in history.departures
         for hold in history.holds_of(pod)
     ]
-    proof = f"{len(pods)} of {len(pods)}, {_span(leads)} revisions ahead"
-    return _promise(_subject(pods, "IP is reserved before its pod is gone"), faults, proof)
+    proof = f"{len(pods)} of {len(pods)}, {span(leads)} revisions ahead"
+    return judged(_subject(pods, "IP is reserved before its pod is gone"), faults, proof)
 
 
 def never_reserved(history: History, pod: Pod) -> Promise:
@@ -57,7 +57,7 @@ def never_reserved(history: History, pod: Pod) -> Promise:
     else:
         faults = []
     text = f'{_name(pod)}, annotated reserve-ip: "false", goes without a reservation'
-    return _promise(text, faults, "its IP stood in no IPReservation at any time")
+    return judged(text, faults, "its IP stood in no IPReservation at any time")
 
 
 def held_for_their_time(history: History, holds: Sequence[Hold], seconds: float) -> Promise:
@@ -65,21 +65,19 @@ def held_for_their_time(history: History, holds: Sequence[Hold], seconds: float)
     faults = [f"{_what(hold)} {fault}" for hold in holds if (fault := _shortcoming(history, hold, seconds))]
     lasted = [duration for hold in holds if (duration := time_held(hold)) is not None]
     text = f"each IP is held for {seconds:g} s after its pod's end, then released"
-    return _promise(
-        text, faults or _none_of(holds), f"{len(holds)} of {len(holds)} IPs, held for {_span(lasted)} s"
+    return judged(
+        text, faults or none_of(holds), f"{len(holds)} of {len(holds)} IPs, held for {span(lasted)} s"
     )
 
 
-def oldest_released_first(history: History, pods: Sequence[Pod], count: int) -> Promise:
-    """Of *pods*, in the order of their reservations, only the last *count* are still held."""
-    ordered = sorted(
-        (hold for pod in pods for hold in history.holds_of(pod)), key=lambda hold: hold.record.at
-    )
+def oldest_released_first(holds: Sequence[Hold], count: int) -> Promise:
+    """Of *holds*, in the order of their reservations, only the last *count* are not over."""
+    ordered = sorted(holds, key=lambda hold: hold.record.at)
     wrong = [f"{_what(hold)} is held" for hold in ordered[:-count] if hold.until is None]
     wrong += [f"{_what(hold)} was released" for hold in ordered[-count:] if hold.until is not None]
-    text = f"of {len(pods)} IPs the oldest are released at once, the newest {count} stay"
+    text = f"of {len(ordered)} IPs the oldest are released at once, the newest {count} stay"
     kept = ", ".join(hold.record.pod for hold in ordered[-count:])
-    return _promise(text, wrong or _none_of(ordered), f"still held: {kept}")
+    return judged(text, wrong or none_of(ordered), f"still held: {kept}")
 
 
 def died_in_between(history: History, deaths: Sequence[Death], pods: Sequence[Pod]) -> Promise:
@@ -89,14 +87,14 @@ def died_in_between(history: History, deaths: Sequence[Death], pods: Sequence[Po
         f"{death.program} was killed with {_left_at(history, death, pods)} of {len(pods)} pods to go, and restarted"
         for death in deaths
     )
-    return _promise("a replica of the webhook dies in the middle", faults or _none_of(deaths), proof)
+    return judged("a replica of the webhook dies in the middle", faults or none_of(deaths), proof)
 
 
 def not_restarted(before: Collection[str], after: Collection[str]) -> Promise:
     """*before* and *after* name the programs' pods with their uids and restarts."""
     changed = sorted(set(before) ^ set(after))
     text = "a changed configuration is applied without a restart"
-    return _promise(text, changed or _none_of(before), f"{len(before)} programs run on as they were")
+    return judged(text, changed or none_of(before), f"{len(before)} programs run on as they were")
 
 
 def time_held(hold: Hold) -> float | None:
@@ -143,11 +141,12 @@ def _shortcoming(history: History, hold: Hold, seconds: float) -> str:
     return f"was released after {lasted:.1f} s" if lasted < seconds else ""
 
 
-def _promise(text: str, faults: Sequence[str], proof: str) -> Promise:
+def judged(text: str, faults: Sequence[str], proof: str) -> Promise:
+    """Kept unless there are *faults*, which are the evidence then."""
     return Promise(text, not faults, "; ".join(faults) or proof)
 
 
-def _none_of(things: Collection[object]) -> list[str]:
+def none_of(things: Collection[object]) -> list[str]:
     return [] if things else ["there was nothing to judge by"]
 
 
@@ -155,7 +154,7 @@ def _subject(pods: Sequence[Pod], predicate: str) -> str:
     return f"the {predicate}" if len(pods) == 1 else f"each {predicate}"
 
 
-def _span(numbers: Sequence[float]) -> str:
+def span(numbers: Sequence[float]) -> str:
     if not numbers:
         return "no"
     low, high = f"{min(numbers):.3g}", f"{max(numbers):.3g}"

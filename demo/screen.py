@@ -1,9 +1,12 @@
-"""How the demo looks: the story scrolls, the table of held addresses stays below it; without a terminal, lines."""
+"""How the demo looks: the story scrolls, the table of what is at play stays below it; without a terminal, lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -12,15 +15,54 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from demo import fleet_table, table
 from demo.promises import Promise
-from demo.table import Proof, Row, State, news
 
 WIDTH_WITHOUT_TERMINAL = 130
 LINES_AROUND_TABLE = 8
-# Wide enough from the start, so that columns stay where they are; a narrow terminal cuts off the last ones.
-COLUMNS = {"": 1, "IP": 10, "reserved for": 14, "for": 5, "release": 23, "because": 7, "node": 6, "owner": 17}
-STYLES = {State.GOING: "yellow", State.HELD: "green", State.RELEASED: "dim"}
-SIGNS = {State.GOING: "◐", State.HELD: "●", State.RELEASED: "○"}
+STYLES: dict[StrEnum, str] = {
+    table.State.GOING: "yellow",
+    table.State.HELD: "green",
+    table.State.RELEASED: "dim",
+    fleet_table.State.TAINTED: "yellow",
+    fleet_table.State.OPEN: "green",
+    fleet_table.State.GONE: "dim",
+}
+SIGNS = {"yellow": "◐", "green": "●", "dim": "○"}
+
+
+class Shown(Protocol):
+    @property
+    def state(self) -> StrEnum: ...
+
+    @property
+    def cells(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=Shown)
+
+
+@dataclass(frozen=True)
+class Board(Generic[R]):
+    """A table that stays; *news* are the lines that tell without a terminal what became of its rows."""
+
+    title: str
+    # Wide enough from the start, so that columns stay where they are; a narrow terminal cuts off the last ones.
+    columns: Mapping[str, int]
+    news: Callable[[Sequence[R], Sequence[R]], list[str]]
+
+
+ADDRESSES = Board(
+    "Addresses",
+    {"IP": 10, "reserved for": 14, "for": 5, "release": 23, "because": 7, "node": 6, "owner": 17},
+    table.news,
+)
+NODES = Board(
+    "Nodes",
+    {"node": 8, "born": 8, "anycast IP": 12, "in the cloud": 12, "opened": 14, "pods": 5},
+    fleet_table.news,
+)
+RIGHT = {"for", "pods"}
 
 
 class Screen:
@@ -30,7 +72,7 @@ class Screen:
         self._live = (
             Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         )
-        self._rows: Sequence[Row] = ()
+        self._rows: dict[str, Sequence[Any]] = {}
 
     def __enter__(self) -> Screen:
         if self._live:
@@ -59,16 +101,18 @@ class Screen:
     def verdict(self, promise: Promise) -> None:
         self._print(Text.assemble(_mark(promise), f" {promise.text}", (f"  ({promise.evidence})", "dim")))
 
-    def show(self, rows: Sequence[Row], summary: str) -> None:
-        """Draw the table anew when it differs from the last one."""
-        if rows == self._rows:
+    def show(self, board: Board[R], rows: Sequence[R], summary: str) -> None:
+        """Draw the table anew, in place of any other, when it differs from the last one of this board."""
+        before = self._rows.get(board.title)
+        if rows == before:
             return
         if self._live:
-            self._live.update(_table(rows, summary, self._console.height - LINES_AROUND_TABLE), refresh=True)
+            height = self._console.height - LINES_AROUND_TABLE
+            self._live.update(_table(board, rows, summary, height), refresh=True)
         else:
-            for line in news(self._rows, rows):
+            for line in board.news(before or (), rows):
                 self.note(line)
-        self._rows = rows
+        self._rows[board.title] = rows
 
     def _print(self, what: RenderableType) -> None:
         self._console.print(what, soft_wrap=not self._console.is_terminal and isinstance(what, Text))
@@ -78,44 +122,65 @@ def console(is_terminal: bool) -> Console:
     return Console(highlight=False, width=None if is_terminal else WIDTH_WITHOUT_TERMINAL)
 
 
-def proofs(seen: Sequence[Proof]) -> Table:
+def proofs(seen: Sequence[table.Proof]) -> Table:
     """What the watches saw of every pod that is gone."""
-    table = Table(
-        title="What the watches saw, in revisions of the API server's one history", box=box.SIMPLE_HEAD
+    shown = _evidence(
+        "What the watches saw, in revisions of the API server's one history",
+        ["pod", "IP", "how"],
+        ["reserved", "pod gone", "released", "held after its end"],
     )
-    table.title_justify = "left"
-    for name in ("pod", "IP", "how", "reserved", "pod gone", "released", "held after its end"):
-        table.add_column(name, justify="left" if name in ("pod", "IP", "how") else "right")
     for each in seen:
-        table.add_row(each.pod, each.address, each.how, each.reserved, each.gone, each.released, each.held)
-    return table
+        shown.add_row(each.pod, each.address, each.how, each.reserved, each.gone, each.released, each.held)
+    return shown
+
+
+def fleet_proofs(seen: Sequence[fleet_table.Proof]) -> Table:
+    """What the watches and the cloud told of every node that needs an address."""
+    shown = _evidence(
+        "What they saw of the nodes, in revisions, and in seconds from the cloud's binding and the node's end",
+        ["node", "anycast IP"],
+        ["tainted", "opened", "first pod", "bound before it opened", "released after its end"],
+    )
+    for each in seen:
+        revisions = (each.tainted, each.opened, each.first_pod)
+        shown.add_row(each.node, each.address, *revisions, each.bound, each.released)
+    return shown
 
 
 def promises(kept: Sequence[tuple[str, Promise]]) -> Table:
     """The last word: every promise of every scene."""
-    table = Table(
+    shown = Table(
         "", "scene", "promise", "evidence", title="What was promised", box=box.ROUNDED, title_justify="left"
     )
     scenes: set[str] = set()
     for scene, promise in kept:
-        table.add_row(_mark(promise), "" if scene in scenes else scene, promise.text, promise.evidence)
+        shown.add_row(_mark(promise), "" if scene in scenes else scene, promise.text, promise.evidence)
         scenes.add(scene)
-    return table
+    return shown
 
 
-def _table(rows: Sequence[Row], summary: str, height: int) -> Table:
-    table = Table(
-        title=f"Addresses: {summary}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+def _table(board: Board[R], rows: Sequence[R], summary: str, height: int) -> Table:
+    drawn = Table(
+        title=f"{board.title}: {summary}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
     )
-    for name, width in COLUMNS.items():
-        table.add_column(name, no_wrap=True, min_width=width, justify="right" if name == "for" else "left")
+    for name, width in {"": 1, **board.columns}.items():
+        drawn.add_column(name, no_wrap=True, min_width=width, justify="right" if name in RIGHT else "left")
     shown = rows[-max(1, height) :]
     for row in shown:
-        cells = (row.address, row.pod, row.held, row.release, row.reason, row.node, row.owner)
-        table.add_row(SIGNS[row.state], *cells, style=STYLES[row.state])
+        style = STYLES[row.state]
+        drawn.add_row(SIGNS[style], *row.cells, style=style)
     if len(shown) < len(rows):
-        table.caption = f"and {len(rows) - len(shown)} older ones"
-    return table
+        drawn.caption = f"and {len(rows) - len(shown)} older ones"
+    return drawn
+
+
+def _evidence(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for name in left:
+        shown.add_column(name)
+    for name in right:
+        shown.add_column(name, justify="right")
+    return shown
 
 
 def _mark(promise: Promise) -> Text:

@@ -1,14 +1,22 @@
-"""Where the scenes play: the nodes, the Redis-like cluster, and Drawbridge with times short enough to watch."""
+"""Where the scenes play: the nodes, the Redis-like cluster, and Drawbridge and a cloud with times to watch."""
 
 from __future__ import annotations
 
 import re
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from controllers.anycast_ip.book import CONFIG_MAPS
+from controllers.anycast_ip.claim import FIELD, SELECTED
+from demo.fleet import Look
 from demo.table import Rules
 from kube.client import Client, Resource
+from lab.cloud.remote import Remote
+from lab.cloud.values import Address, Task
 from lab.install import NAMESPACE as DRAWBRIDGE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +35,8 @@ VALUES: dict[str, Any] = {
         "ipReleasePeriod": "1s",
     },
 }
+CLOUD: dict[str, Any] = {"bind_seconds": 1.5}
+"""Long enough to be seen."""
 
 
 def programs(client: Client) -> frozenset[str]:
@@ -47,6 +57,29 @@ def is_in_force(client: Client, rules: Rules) -> bool:
     """Whether the leader's metrics tell of the configuration with *rules*."""
     pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=controllers").items
     return any(_max_count(_metrics(pod)) == rules.max_count for pod in pods)
+
+
+def on_record(cloud: Remote, client: Client) -> Look:
+    """What the cloud has at this moment, and which claims there are."""
+    state, at = cloud.state(), datetime.now(UTC)
+    claims = client.list(CONFIG_MAPS, DRAWBRIDGE, label_selector=SELECTED).items
+    return Look(
+        at=at,
+        addresses=msgspec.convert(state["addresses"], list[Address]),
+        ordered=state["calls"].get("AllocateAddresses", {}).get("OK", 0),
+        binding=_binding(msgspec.convert(state["running"], list[Task])),
+        tags=frozenset(tag["value"] for tag in state["tags"]),
+        claims=frozenset(msgspec.json.decode(each["data"][FIELD])["uid"] for each in claims),
+    )
+
+
+def _binding(tasks: list[Task]) -> dict[str, datetime]:
+    return {
+        address: datetime.fromtimestamp(task.due, UTC)
+        for task in tasks
+        if task.kind == "bind"
+        for address in task.addresses
+    }
 
 
 def _restarts(pod: dict[str, Any]) -> int:

@@ -40,6 +40,10 @@ class Row:
     release: str
     state: State
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (self.address, self.pod, self.held, self.release, self.reason, self.node, self.owner)
+
 
 def rows(history: History, rules: Rules, now: datetime) -> list[Row]:
     """Every address that is held or was until a moment ago, the oldest first."""
@@ -65,11 +69,14 @@ class Proof:
     held: str
 
 
-def proofs(history: History) -> list[Proof]:
-    """Of every pod that is gone, in the order of their ends."""
+def proofs(history: History, besides: str = "") -> list[Proof]:
+    """Of every pod that is gone, in the order of their ends, *besides* those of a namespace of no concern."""
     ordered = sorted(history.departures.values(), key=lambda departure: departure.revision)
     return [
-        _proof(history, departure, cidr) for departure in ordered for cidr in sorted(addresses(departure.pod))
+        _proof(history, departure, cidr)
+        for departure in ordered
+        if departure.pod.metadata.namespace != besides
+        for cidr in sorted(addresses(departure.pod))
     ]
 
 

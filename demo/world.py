@@ -1,4 +1,4 @@
-"""What a scene plays with: kubectl and helm as an operator has them, and the history that grows meanwhile."""
+"""What a scene plays with: kubectl and helm as an operator has them, and what is seen meanwhile."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty
 
-from demo import stage, table
-from demo.screen import Screen
+from demo import fleet_table, stage, table
+from demo.fleet import Fleet
+from demo.screen import ADDRESSES, NODES, Screen
 from demo.table import Rules
 from kube.objects import Pod
 from lab.errors import LabError
@@ -29,6 +30,7 @@ class World:
     rules: Rules
     told: Told
     history: History = field(default_factory=History)
+    fleet: Fleet = field(default_factory=Fleet)
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, meanwhile: Callable[[], object] = lambda: None
@@ -75,10 +77,15 @@ class World:
         self.rules = rules
 
     def look(self) -> None:
-        """Take in what the watches have told, waiting a moment for it, and show it."""
+        """Take in what the watches have told, waiting a moment for it, and the cloud, and show it."""
         self._take_in()
         now = datetime.now(UTC).replace(microsecond=0)  # all rows tick at once: one drawing a second
-        self.screen.show(table.rows(self.history, self.rules, now), table.summary(self.history))
+        if self.fleet.courses:
+            self.fleet.look(stage.on_record(self.lab.cloud, self.lab.client))
+            self.screen.show(NODES, fleet_table.rows(self.fleet, now), fleet_table.summary(self.fleet))
+        else:
+            rows = table.rows(self.history, self.rules, now)
+            self.screen.show(ADDRESSES, rows, table.summary(self.history))
 
     def _take_in(self) -> None:
         patience = GLANCE
@@ -90,6 +97,7 @@ class World:
             if isinstance(told, WatchLost):
                 raise told
             self.history.add(told)
+            self.fleet.add(told)
             patience = 0.0
 
     def _run(

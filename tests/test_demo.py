@@ -25,7 +25,7 @@ from demo.promises import (
     reserved_before_gone,
 )
 from demo.scenes import SCENES
-from demo.screen import Screen, promises
+from demo.screen import ADDRESSES, Screen, promises
 from demo.table import Proof, Row, Rules, State, news, proofs, rows, summary
 from kube.objects import Pod
 from lab.history import History, Observation
@@ -197,7 +197,7 @@ def test_a_hold_does_not_count_from_a_time_at_which_its_pod_was_still_there() ->
 
 def test_no_holds_keep_no_promise() -> None:
     assert not held_for_their_time(history(), [], 12.0).kept
-    assert not oldest_released_first(history(), [REDIS], 1).kept
+    assert not oldest_released_first([], 1).kept
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,6 @@ def test_no_holds_keep_no_promise() -> None:
     ],
 )
 def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
-    pods = [pod(f"redis-{number}", ip=f"10.0.0.{number}") for number in range(3)]
     records = [
         record(
             f"10.0.0.{number}/32",
@@ -221,7 +220,7 @@ def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
         for number in range(3)
     ]
     told = history(reserved(5, *reversed(records)), reserved(6, *(records[each] for each in left)))
-    assert oldest_released_first(told, pods, 1).kept is kept
+    assert oldest_released_first(told.holds, 1).kept is kept
 
 
 @pytest.mark.parametrize(
@@ -339,8 +338,9 @@ def test_the_proof_of_a_pod_is_the_order_of_its_revisions() -> None:
         seen(spared, 8, gone=True),
         reserved(9, replace(HELD, ended=END)),
         reserved(10, after=12.1),
+        seen(pod("web-0", namespace="web"), 11, gone=True),
     )
-    assert proofs(told) == [
+    assert proofs(told, besides="web") == [
         Proof(
             "redis/redis-0", "10.0.0.1", how="deleted", reserved="5", gone="7", released="10", held="12.1 s"
         ),
@@ -352,7 +352,7 @@ def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
     text = io.StringIO()
     with Screen(Console(file=text, width=130)) as screen:
         screen.command("kubectl delete pods redis-0")
-        screen.show(rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
+        screen.show(ADDRESSES, rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
         screen.verdict(Promise("each IP is reserved", True, "1 of 1 pods"))
     assert text.getvalue().splitlines() == [
         "$ kubectl delete pods redis-0",
@@ -364,7 +364,7 @@ def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
 def test_a_screen_on_a_terminal_keeps_a_table() -> None:
     terminal = Console(file=io.StringIO(), width=130, force_terminal=True, record=True)
     with Screen(terminal) as screen:
-        screen.show(rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
+        screen.show(ADDRESSES, rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
         drawn = terminal.export_text()
     assert "Addresses: 1 held, 0 released" in drawn
     assert "redis/redis-0" in drawn

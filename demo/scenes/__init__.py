@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from demo.scenes import age, count, death, delete, drain, evict, namespace
+from demo.scenes import age, count, death, delete, drain, evict, join, namespace
 
-SCENES = (delete.SCENE, evict.SCENE, drain.SCENE, death.SCENE, namespace.SCENE, age.SCENE, count.SCENE)
+SCENES = (
+    delete.SCENE,
+    evict.SCENE,
+    drain.SCENE,
+    death.SCENE,
+    namespace.SCENE,
+    age.SCENE,
+    count.SCENE,
+    join.SCENE,
+)

@@ -1,0 +1,400 @@
+"""The demo's nodes: what it shows of them, and what it calls kept, from what was seen."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+import yaml
+from msgspec.structs import replace
+from rich.console import Console
+
+from controllers.anycast_ip.claim import SELECTED, Claim, body, instance_of
+from demo import stage
+from demo.fleet import Fleet, Look
+from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
+from demo.fleet_table import Proof, Row, State, news, proofs, rows, summary
+from demo.promises import Promise
+from demo.scenes import join
+from demo.screen import NODES, Screen
+from kube.client import Client, Listing
+from kube.objects import Node
+from lab.cloud import Knobs, serving
+from lab.cloud.remote import Remote
+from lab.cloud.values import Address, Call
+from lab.history import Observation
+from lab.nodes import LAST, cloud_node, kwok_node
+from settings.anycast_ip import NEED_LABEL
+from tests.factories import NOW, pod
+from webhook.anycast_ip import ADDRESS_ID, TAINT
+
+INSTANCE = "ins-11112222"
+EIP = Address(
+    id="eip-1",
+    ip="198.18.0.1",
+    region="ap-singapore",
+    created=0.0,
+    tags={"aia-node-name": "cloud-0", "aia-node-ins-id": INSTANCE},
+)
+BINDING = replace(EIP, status="BINDING", instance_id=INSTANCE)
+BIND = replace(EIP, status="BIND", instance_id=INSTANCE)
+BOUND_AT = 3.0
+PLAYED = list(yaml.safe_load_all((stage.ROOT / "demo" / "nodes.yaml").read_text()))
+
+Event = Callable[[Fleet], None]
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def node(
+    revision: int,
+    *,
+    after: float = 0.0,
+    tainted: bool = False,
+    address: str = "eip-1",
+    gone: bool = False,
+    labels: dict[str, str] | None = None,
+) -> Event:
+    """A node as it was told at *revision*."""
+    raw = cloud_node("cloud-0", INSTANCE, {NEED_LABEL: "true"} if labels is None else labels)
+    raw["metadata"] |= {"uid": "uid-0", "resourceVersion": str(revision)}
+    raw["metadata"]["annotations"] |= {ADDRESS_ID: address} if address else {}
+    raw["spec"]["taints"] = [msgspec.to_builtins(TAINT)] if tainted else []
+    return _told(msgspec.convert(raw, Node), gone, after)
+
+
+def born(revision: int = 1) -> Event:
+    return node(revision, tainted=True, address="")
+
+
+def server(revision: int, *, name: str = "web-0", gone: bool = False) -> Event:
+    came = pod(name, namespace="web", spec={"nodeName": "cloud-0"})
+    return _told(replace(came, metadata=replace(came.metadata, resource_version=str(revision))), gone, 0)
+
+
+def _told(what: Any, gone: bool, after: float) -> Event:
+    return lambda fleet: fleet.add(Observation(what, gone, at(after)))
+
+
+def look(*addresses: Address, after: float = 0.0, ordered: int = 1, **record: Any) -> Event:
+    seen = Look(at(after), addresses, ordered, **record)
+    return lambda fleet: fleet.look(seen)
+
+
+def binding() -> Event:
+    return look(BINDING, binding={"eip-1": at(BOUND_AT)})
+
+
+def fleet(*events: Event) -> Fleet:
+    played = Fleet()
+    for event in events:
+        event(played)
+    return played
+
+
+OPENED: Sequence[Event] = (born(), binding(), node(5, after=3.5), look(BIND))
+LEFT: Sequence[Event] = (*OPENED, node(9, after=8.0, gone=True))
+
+
+# The promises
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(OPENED, "1 of 1, 0.5 s after the cloud had bound it", id="kept"),
+        pytest.param(
+            [node(1, tainted=False, address=""), look()],
+            "cloud-0 was born without the taint; cloud-0 was open without an address",
+            id="born open",
+        ),
+        pytest.param(
+            [born(), node(5, address=""), look()], "cloud-0 was open without an address", id="no address"
+        ),
+        pytest.param(
+            [born(), node(5), look(BINDING)], "cloud-0 was open, but eip-1 was BINDING", id="not yet bound"
+        ),
+        pytest.param(
+            [born(), node(5), look()], "cloud-0 was open, but eip-1 was not in the cloud", id="made up"
+        ),
+        pytest.param(
+            [born(), node(5), look(replace(BIND, instance_id="ins-other"))],
+            "cloud-0 was open, but eip-1 was on ins-other",
+            id="somebody else's",
+        ),
+        pytest.param([born(), node(5)], "cloud-0 was open, but eip-1 was not looked at", id="not looked at"),
+        pytest.param(
+            [born(), binding(), node(5, after=2.0), look(BIND)],
+            "cloud-0 was open 1.0 s before eip-1 was bound",
+            id="bound by the time one looked",
+        ),
+        pytest.param(
+            [*OPENED, node(6, tainted=True), node(7, address=""), look(BIND)],
+            "cloud-0 was open without an address",
+            id="opened once more, too early",
+        ),
+        pytest.param(
+            [*OPENED, look(BINDING, binding={"eip-1": at(9.0)})],
+            "1 of 1, 0.5 s after the cloud had bound it",
+            id="bound anew since",
+        ),
+        pytest.param([born(), binding()], "cloud-0 has not opened", id="not opened"),
+        pytest.param([], "0 of 1 nodes were seen", id="no node"),
+    ],
+)
+def test_a_node_opens_only_when_its_address_is_bound(events: Sequence[Event], evidence: str) -> None:
+    promise = opened_when_bound(fleet(*events), 1)
+    assert (promise.kept, promise.evidence) == ("1 of 1" in evidence, evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param([*OPENED, server(7)], "1 of 1 pods, 2 revisions after the opening", id="kept"),
+        pytest.param([server(7), *OPENED], "1 of 1 pods, 2 revisions after the opening", id="told late"),
+        pytest.param(
+            [*OPENED, server(7), server(9), server(11, gone=True)],
+            "1 of 1 pods, 2 revisions after the opening",
+            id="by its first revision there",
+        ),
+        pytest.param([*OPENED, server(4)], "web-0 came to cloud-0, which was not open", id="too early"),
+        pytest.param(
+            [*OPENED, node(6, tainted=True), server(7)],
+            "web-0 came to cloud-0, which was not open",
+            id="when it was closed again",
+        ),
+        pytest.param(
+            [*OPENED, node(6, tainted=True), node(8, after=4.0), look(BIND), server(9)],
+            "1 of 1 pods, 1 revisions after the opening",
+            id="when it was open again",
+        ),
+        pytest.param(
+            [node(1, address=""), server(2), look(BIND)],
+            "web-0 came to cloud-0, which was open without an address",
+            id="when it should not have been open",
+        ),
+        pytest.param(OPENED, "0 of 1 pods came", id="no pod"),
+    ],
+)
+def test_pods_come_only_to_open_nodes(events: Sequence[Event], evidence: str) -> None:
+    promise = no_pod_too_early(fleet(*events), 1)
+    assert (promise.kept, promise.evidence) == ("after" in evidence, evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(OPENED, "1 ordered for 1 nodes", id="kept"),
+        pytest.param(
+            [*OPENED, look(BIND, replace(EIP, id="eip-2"))],
+            "cloud-0 shows eip-1, but has eip-1, eip-2",
+            id="another one was ordered for it",
+        ),
+        pytest.param(
+            [*OPENED, look(BIND, replace(BIND, id="eip-2", tags={}))],
+            "cloud-0 shows eip-1, but has eip-1, eip-2",
+            id="another one is on its instance",
+        ),
+        pytest.param([*OPENED, look()], "cloud-0 shows eip-1, but has none", id="none"),
+        pytest.param(
+            [*OPENED, look(BIND, ordered=2)], "2 addresses were ordered for 1 nodes", id="one was forgotten"
+        ),
+        pytest.param([*LEFT, look()], "there was nothing to judge by", id="no node"),
+    ],
+)
+def test_each_node_has_one_address(events: Sequence[Event], evidence: str) -> None:
+    promise = one_address_each(fleet(*events))
+    assert (promise.kept, promise.evidence) == (evidence == "1 ordered for 1 nodes", evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(
+            [*LEFT, look(BIND), look(after=10.0), look(after=11.0)],
+            "no address, tag or claim 2.0 s after its end",
+            id="kept",
+        ),
+        pytest.param(LEFT, "198.18.0.1 is BIND", id="bound as if the node were there"),
+        pytest.param([*LEFT, look(EIP)], "198.18.0.1 is UNBIND", id="unbound and not released"),
+        pytest.param(
+            [*LEFT, look(tags=frozenset({INSTANCE, "cloud-0", "cls-lab00000"}))],
+            f"a tag has the value cloud-0; a tag has the value {INSTANCE}",
+            id="tags",
+        ),
+        pytest.param([*LEFT, look(claims=frozenset({"uid-0"}))], "its claim is there", id="claim"),
+        pytest.param(OPENED, "cloud-0 is still there", id="node"),
+        pytest.param([born(), node(9, gone=True)], "nobody asked the cloud; cloud-0 had no address", id="no"),
+    ],
+)
+def test_nothing_is_left_of_a_node_that_is_gone(events: Sequence[Event], evidence: str) -> None:
+    promise = nothing_left(fleet(*events), "cloud-0")
+    assert (promise.kept, promise.evidence) == ("its end" in evidence, evidence)
+
+
+def test_a_node_that_nobody_saw_has_left_no_proof() -> None:
+    assert nothing_left(fleet(), "cloud-0") == Promise(
+        "the address of cloud-0 goes with its node, and nothing is left of it",
+        False,
+        "cloud-0 is still there",
+    )
+
+
+def test_nodes_that_need_no_address_are_no_concern() -> None:
+    assert fleet(node(1, labels={})).courses == {}
+
+
+# The table
+
+
+@pytest.mark.parametrize(
+    ("events", "row", "sentence"),
+    [
+        pytest.param(
+            [born()],
+            Row("cloud-0", "tainted", "-", "-", "waits 5 s", 0, State.TAINTED),
+            "cloud-0 is tainted; no address yet",
+            id="it joins",
+        ),
+        pytest.param(
+            [born(), binding()],
+            Row("cloud-0", "tainted", "198.18.0.1", "BINDING", "waits 5 s", 0, State.TAINTED),
+            "cloud-0 is tainted; 198.18.0.1 is BINDING",
+            id="it has an address",
+        ),
+        pytest.param(
+            [*OPENED, server(6), server(7, name="web-1"), server(8, gone=True)],
+            Row("cloud-0", "tainted", "198.18.0.1", "BIND", "after 3.5 s", 1, State.OPEN),
+            "cloud-0 opened after 3.5 s; 198.18.0.1 is BIND; pods: 1",
+            id="it is open",
+        ),
+        pytest.param(
+            [*LEFT, look(EIP)],
+            Row("cloud-0", "tainted", "198.18.0.1", "UNBIND", "after 3.5 s", 0, State.GONE),
+            "cloud-0 is gone; 198.18.0.1 is UNBIND",
+            id="it has left",
+        ),
+        pytest.param(
+            [*LEFT, look()],
+            Row("cloud-0", "tainted", "198.18.0.1", "released", "after 3.5 s", 0, State.GONE),
+            "cloud-0 is gone; 198.18.0.1 is released",
+            id="its address, too",
+        ),
+        pytest.param(
+            [node(1, address="")],
+            Row("cloud-0", "open", "-", "-", "after 0.0 s", 0, State.OPEN),
+            "cloud-0 opened after 0.0 s; no address yet; pods: 0",
+            id="it was born open",
+        ),
+    ],
+)
+def test_a_row_tells_how_far_a_node_is(events: Sequence[Event], row: Row, sentence: str) -> None:
+    assert rows(fleet(*events), at(5.0)) == [row]
+    assert news([], [row]) == [sentence]
+
+
+def test_a_clock_that_goes_on_is_no_news() -> None:
+    joined = fleet(born())
+    assert news(rows(joined, at(1.0)), rows(joined, at(2.0))) == []
+
+
+def test_the_summary_counts_living_nodes() -> None:
+    assert summary(fleet(born())) == "0 of 1 open"
+    assert summary(fleet(*OPENED)) == "1 of 1 open"
+    assert summary(fleet(*LEFT)) == "0 of 0 open, 1 gone"
+
+
+def test_the_proof_of_a_node_is_the_order_of_its_revisions() -> None:
+    assert proofs(fleet(*LEFT, server(7), server(6, name="web-1"), look(after=10.0))) == [
+        Proof(
+            "cloud-0", "198.18.0.1", tainted="1", opened="5", first_pod="6", bound="0.50 s", released="2.0 s"
+        )
+    ]
+    assert proofs(fleet(node(1, address=""))) == [
+        Proof("cloud-0", "-", tainted="-", opened="1", first_pod="-", bound="-", released="-")
+    ]
+
+
+def test_a_screen_shows_nodes_as_it_shows_addresses() -> None:
+    text, terminal = io.StringIO(), Console(file=io.StringIO(), width=130, force_terminal=True, record=True)
+    shown = rows(fleet(*OPENED), at(5.0))
+    with Screen(Console(file=text, width=130)) as lines, Screen(terminal) as screen:
+        for each in (lines, screen):
+            each.show(NODES, shown, "1 of 1 open")
+        drawn = terminal.export_text()
+    assert text.getvalue() == "  cloud-0 opened after 3.5 s; 198.18.0.1 is BIND; pods: 0\n"
+    assert "Nodes: 1 of 1 open" in drawn
+    assert "after 3.5 s" in drawn
+
+
+# The stage
+
+
+def test_what_is_on_record_is_read_from_cloud_and_cluster() -> None:
+    with serving(Knobs(bind_seconds=60), clock=lambda: BOUND_AT) as cloud:
+        free = cloud.world.add_address(tags=EIP.tags)
+        cloud.world.begin("bind", [replace(free, instance_id=INSTANCE)], 60)
+        other = cloud.world.add_address(status="BIND", tags={"team": "a"})
+        cloud.world.begin("unbind", [other], 60)
+        cloud.world.log.extend(order(outcome) for outcome in ("LimitExceeded", "OK"))
+        seen = stage.on_record(Remote(cloud.endpoint), cast(Client, ClaimOf("uid-0")))
+    assert [(each.id, each.status) for each in seen.addresses] == [
+        (free.id, "BINDING"),
+        (other.id, "UNBINDING"),
+    ]
+    assert seen.binding == {free.id: datetime.fromtimestamp(BOUND_AT + 60, UTC)}
+    assert seen.tags == {"cloud-0", INSTANCE, "a"}
+    assert seen.ordered == 1
+    assert seen.claims == {"uid-0"}
+
+
+def order(outcome: str) -> Call:
+    return Call(
+        at=0.0,
+        action="AllocateAddresses",
+        region="",
+        outcome=outcome,
+        delivered=True,
+        params=None,
+        request_id="",
+    )
+
+
+class ClaimOf:
+    """A cluster with one claim."""
+
+    def __init__(self, uid: str) -> None:
+        claim = Claim(uid=uid, node="cloud-0", instance=INSTANCE, token="t", name="a", asked=NOW)
+        self._claim = body(claim)
+
+    def list(self, *_: object, label_selector: str) -> Listing[Any]:
+        assert label_selector == SELECTED
+        return Listing([self._claim], "1")
+
+
+def test_the_nodes_that_join_are_those_that_are_awaited() -> None:
+    nodes = msgspec.convert(PLAYED, list[Node])
+    assert join.LEAVER in [each.metadata.name for each in nodes]
+    assert len({instance_of(each) for each in nodes} - {""}) == join.NODES == len(nodes)
+    assert all(each.metadata.labels[NEED_LABEL] == "true" for each in nodes)
+
+
+def test_the_nodes_that_join_are_in_kwoks_care_and_none_gives_away_the_address_of_another() -> None:
+    like = kwok_node(LAST)
+    for each in PLAYED:
+        assert each["metadata"]["annotations"].items() <= like["metadata"]["annotations"].items()
+        assert each["metadata"]["labels"]["kubernetes.io/hostname"] == each["metadata"]["name"]
+        assert each["spec"]["podCIDR"] == like["spec"]["podCIDR"]
+
+
+def test_the_servers_that_wait_for_nodes_are_those_that_are_awaited() -> None:
+    namespace, servers = yaml.safe_load_all((stage.ROOT / "demo" / "web.yaml").read_text())
+    assert namespace["metadata"]["name"] == servers["metadata"]["namespace"] == join.NAMESPACE
+    assert servers["spec"]["replicas"] == join.SERVERS
+    assert servers["spec"]["template"]["spec"]["nodeSelector"] == {NEED_LABEL: "true"}
