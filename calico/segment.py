@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from calico.hidden import revealed
-from kube.objects import ObjectMeta, Value
+from kube.objects import ObjectMeta, Value, complete
 
 KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"
@@ -84,6 +84,9 @@ class IPReservation(Value, frozen=True):
     def malformed(self) -> tuple[str, ...]:
         """The entries that Calico cannot parse."""
         return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parses(entry)))
+
+
+complete(IPReservation)
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,16 @@ class _Outcome(Pascal):
     error: _Problem | None = None
 
 
+# As in cloud.rows: threads use them from the beginning.
+_ENVELOPES = msgspec.json.Decoder(_Envelope)
+_OUTCOMES = msgspec.json.Decoder(_Outcome)
+
+
 def decoded(content: bytes, status: int, type: type[T], action: str) -> T:  # noqa: A002 (reads best)
     """What the answer brings; the error it tells of; or Unavailable when it is not an answer of the cloud."""
     try:
-        response = msgspec.json.decode(content, type=_Envelope).response
-        outcome = msgspec.json.decode(response, type=_Outcome)
+        response = _ENVELOPES.decode(content).response
+        outcome = _OUTCOMES.decode(response)
         if outcome.error:
             raise _refusal(outcome.error, outcome.request_id, action)
         return msgspec.json.decode(response, type=type)

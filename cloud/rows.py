@@ -96,3 +96,8 @@ class InstanceRow(Pascal):
 class Instances(Pascal):
     instance_set: list[InstanceRow]
     total_count: int
+
+
+# msgspec completes a type at its first use, and two threads that are at it together crash it.
+for _each in Pascal.__subclasses__():
+    msgspec.json.Decoder(_each)

@@ -21,6 +21,7 @@ from typing_extensions import TypeVar
 
 from kube.connection import Connection, connect, in_cluster
 from kube.errors import Expired, NotFound
+from kube.objects import complete
 from kube.transport import JSON, LineStream, Transport
 
 T = TypeVar("T", default=dict[str, Any])
@@ -64,6 +65,9 @@ class Page(msgspec.Struct, Generic[T]):
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[T] | None = None
+
+
+complete(ListMeta)
 
 
 class Listing(msgspec.Struct, Generic[T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube.objects import ObjectMeta, key_of
+from kube.objects import ObjectMeta, complete, key_of
 
 
 class Event(msgspec.Struct):
@@ -28,6 +28,9 @@ class Identity(msgspec.Struct, rename="camel"):
 
 class Identified(msgspec.Struct):
     metadata: Identity
+
+
+complete(Event, Identified)
 
 
 def identity_of(item: msgspec.Raw) -> Identity:

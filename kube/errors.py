@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kube.objects import complete
+
 
 class KubeError(Exception):
     """Any failure to get something done at the API server."""
@@ -94,6 +96,9 @@ class Status(msgspec.Struct):
     reason: str | None = None
     message: str | None = None
     details: StatusDetails | None = None
+
+
+complete(Status)
 
 
 def api_error(code: int, body: bytes, retry_after: str | None = None) -> ApiError:

@@ -110,6 +110,15 @@ class ConfigMap(Value, frozen=True):
     data: dict[str, str] = {}
 
 
+def complete(*types: type[msgspec.Struct]) -> None:
+    """Let threads use *types*: msgspec completes one at its first use, and two threads at it together crash it."""
+    for each in types:
+        msgspec.json.Decoder(each)
+
+
+complete(*Value.__subclasses__())
+
+
 def key_of(metadata: ObjectMeta) -> str:
     """``namespace/name``, or ``name`` for what stands in no namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from calico.errors import NotReserved
 from calico.segment import Record, canonical
 from kube.errors import KubeError, NotFound
-from kube.objects import Namespace, ObjectMeta, Pod, Value
+from kube.objects import Namespace, ObjectMeta, Pod, Value, complete
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
 
@@ -291,3 +291,6 @@ class _DeleteOptions(Value, frozen=True):
 
 class _Eviction(Value, frozen=True):
     delete_options: _DeleteOptions = _DeleteOptions()
+
+
+complete(_Eviction)

@@ -1,0 +1,62 @@
+"""What threads decode for the first time at the same moment does not end the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+META = '{"name": "a", "resourceVersion": "1", "labels": {"a": "b"}}'
+LIST = '{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": ' + META + ', "spec": {}}]}'
+ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "Value": "b"}]}'
+CLAIM = """{"uid": "u", "node": "a", "instance": "i", "token": "t", "name": "n", "asked": "2026-01-01T00:00:00Z",
+    "tags": [["a", "b"]]}"""
+RACE = f"""
+import sys, threading
+sys.setswitchinterval(1e-6)
+import msgspec
+from kube.client import Page
+from kube.envelope import Event, Identified
+from kube.errors import Status
+from kube.objects import ConfigMap, Node, Pod
+from cloud.answers import decoded
+from cloud.rows import Addresses
+from calico.segment import IPReservation
+from controllers.anycast_ip.claim import Claim
+from webhook.ip_reservation import _Eviction
+
+def answer(kind, body):
+    return lambda: decoded(body.encode(), 200, kind, "A")
+
+def object(kind, body):
+    return lambda: msgspec.json.decode(body, type=kind)
+
+def together(*uses):
+    start = threading.Barrier(len(uses))
+    def run(use):
+        start.wait()
+        use()
+    threads = [threading.Thread(target=run, args=(use,)) for use in uses]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+
+together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
+together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
+together(*[object(Claim, '''{CLAIM}''')] * 3)
+together(*[object(_Eviction, '{{"deleteOptions": {{"dryRun": ["All"]}}}}')] * 3)
+together(*[object(Event, '{{"type": "ADDED", "object": {{}}}}')] * 3)
+together(*[object(Identified, '{{"metadata": {META}}}')] * 3)
+together(*[object(Status, '{{"code": 404, "reason": "a", "message": "b", "details": {{"name": "a"}}}}')] * 3)
+together(*[answer(Addresses, '{{"Response": {{"RequestId": "r", "TotalCount": 1, "AddressSet": [{ROW}]}}}}')] * 3)
+"""
+
+
+def test_threads_may_decode_a_type_for_the_first_time_together() -> None:
+    """msgspec completes a type when it is first used; two threads that are at it together crash the interpreter."""
+    runs = [
+        subprocess.run([sys.executable, "-c", RACE], cwd=ROOT, check=False, capture_output=True, text=True)
+        for _ in range(4)
+    ]
+
+    assert [(run.returncode, run.stderr) for run in runs] == [(0, "")] * 4
