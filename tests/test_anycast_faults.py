@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cloud.errors import Unavailable
+from controllers.anycast_ip.claim import Claim
 from kube.errors import ServerError, Unreachable
 from lab.cloud import Knobs
 from tests.anycast_world import Killed, Lab
@@ -293,3 +295,45 @@ def test_an_api_server_that_fails_after_the_deed_costs_no_second_address(error: 
     lab.run(lab.is_clean, 120, "clean")
 
     assert len(lab.elastic()) == 2
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
+def test_an_instance_that_comes_back_while_its_address_is_released_has_another_soon(others: int) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    for number in range(others):
+        lab.join(f"other{number}")
+    lab.join("n1")
+    lab.run(lab.all_open, 30, "open")
+    lab.leave("n1")
+    lab.run(lambda: lab.count("ReleaseAddresses") == 1, 30, "released")
+    lab.join("n2", "ins-n1")
+    lab.run(lab.all_open, 30, "open again")
+    lab.leave("n2")
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert len(lab.elastic()) == others
+    assert lab.tag_values("aia-node-name") == {f"other{number}" for number in range(others)}
+
+
+def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes() -> None:
+    lab = Lab(Knobs(**PLENTY))
+
+    def fail(action: str) -> None:
+        if action == "ReleaseAddresses":
+            raise Unavailable("Network", "no answer", action=action)
+
+    lab.sender.before = fail
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.leave()
+    lab.run(lambda: claim_of(lab, "n1").releasing, 30, "not released")
+    lab.join("n2", "ins-n1")
+    lab.run(lab.all_open, 60, "open again")
+
+    assert [each.id for each in lab.elastic()] == [claim_of(lab, "n2").address]
+    assert not claim_of(lab, "n2").releasing
+
+
+def claim_of(lab: Lab, name: str) -> Claim:
+    (claim,) = (each for each in lab.book.claims.values() if each.node == name)
+    return claim

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from cloud.objects import BIND, BIND_ENI, BINDING, UNBINDING, Address, AddressType, Order, Tag
-from kube.objects import ConfigMap, Node
+from kube.objects import ConfigMap, Node, complete
 from settings import AnycastIPSettings
 
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
@@ -55,6 +55,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
 
 
+complete(Claim)
+
+
 def instance_of(node: Node) -> str:
     """The CVM instance behind *node*, or nothing: super nodes and some native ones have none to bind to."""
     said = node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id.rpartition("/")[2]
@@ -89,7 +92,11 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
 
 
 def renewed(claim: Claim, now: datetime) -> Claim:
-    """*claim* on another address, still to be ordered, because there is none any more of the former order."""
+    """*claim* on another address, still to be ordered, because there is none any more of the former order.
+
+    The tags that only the former one had are still to be deleted some day.
+    """
+    tags = (NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)
     return msgspec.structs.replace(
         claim,
         token=_token(claim.uid, now),
@@ -97,13 +104,13 @@ def renewed(claim: Claim, now: datetime) -> Claim:
         address="",
         ours=True,
         releasing=False,
-        tags=((NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)),
+        tags=(*(tag for tag in claim.tags if tag not in tags), *tags),
     )
 
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, releasing=False)
+    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name)
 
 
 def _token(uid: str, now: datetime) -> str:

@@ -144,6 +144,8 @@ class InCloud:
         ((case, step),) = job
         if not case.claim or not step.address:
             return
+        if case.claim.releasing:  # it was not released after all, and is to stay
+            self._book.put(replace(case.claim, releasing=False))
         try:
             self._cloud.associate(step.address.id, case.claim.instance)
         finally:
