@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webhook.admission import (
@@ -175,8 +175,9 @@ def outcome(sent: bytes) -> str:
 
 
 @given(st.binary())
+@example(b"{}")
 def test_bytes_are_refused_in_words(sent: bytes) -> None:
-    assert outcome(sent).startswith("the body is not ")
+    assert outcome(sent).startswith(("the body is not ", "got apiVersion"))
 
 
 @given(st.sampled_from([*DELETE_POD]), anything)

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cloud import apis, errors
-from cloud.rows import Allocation, Done, Quotas, Task
+from cloud.rows import Allocation, Done, Quotas
 from tests.cloud_server import FakeTransport, calls, error, in_turn
 from tests.fakes import FakeClock
 
@@ -22,7 +22,7 @@ def counted(api: apis.Api, result: str) -> float:
 def test_a_throttled_call_is_repeated_until_it_succeeds_whatever_it_does() -> None:
     throttled = [error(errors.Throttled)] * 4
     fake = FakeTransport(AssociateAddress=in_turn(*throttled, TASK))
-    assert calls(fake, FakeClock()).call(apis.ASSOCIATE, {}, Task).task_id == "7"
+    calls(fake, FakeClock()).call(apis.ASSOCIATE, {}, Done)
     assert len(fake.asked) == 5
 
 
@@ -40,7 +40,7 @@ def test_a_write_whose_outcome_is_unknown_is_not_sent_again(
 ) -> None:
     fake = FakeTransport(**{api.action: in_turn(error(kind), TASK)})
     with pytest.raises(kind):
-        calls(fake, FakeClock()).call(api, {}, Task)
+        calls(fake, FakeClock()).call(api, {}, Done)
     assert len(fake.asked) == 1
 
 
@@ -71,9 +71,9 @@ def test_a_call_that_would_wait_too_long_for_its_turn_is_throttled_by_ourselves(
     fake = FakeTransport(AssociateAddress=lambda params: TASK)
     clock = FakeClock(0.0)
     ours = calls(fake, clock, timeout=0.05)
-    ours.call(apis.ASSOCIATE, {}, Task)
+    ours.call(apis.ASSOCIATE, {}, Done)
     with pytest.raises(errors.Throttled, match="share"):
-        ours.call(apis.ASSOCIATE, {}, Task)
+        ours.call(apis.ASSOCIATE, {}, Done)
     assert len(fake.asked) == 1
 
 
@@ -92,7 +92,7 @@ def test_who_lost_the_lead_while_waiting_writes_nothing() -> None:
     )
     ours = calls(fake, clock, may_write=may_write)
     with pytest.raises(LeaseLostError):
-        ours.call(apis.ASSOCIATE, {}, Task)
+        ours.call(apis.ASSOCIATE, {}, Done)
     assert len(fake.asked) == 1
     ours.call(apis.DESCRIBE_QUOTA, {}, Quotas)
 
@@ -136,14 +136,14 @@ def test_keys_are_at_hand_before_it_is_asked_whether_to_write() -> None:
     ours = calls(
         fake, FakeClock(), may_write=lambda: steps.append("asked"), keys=lambda: steps.append("keys")
     )
-    ours.call(apis.ASSOCIATE, {}, Task)
+    ours.call(apis.ASSOCIATE, {}, Done)
     assert steps == ["keys", "asked", "sent"]
 
 
 def test_time_spent_on_keys_is_time_of_the_call() -> None:
     clock = FakeClock(0.0)
     fake = FakeTransport(AssociateAddress=lambda params: TASK)
-    calls(fake, clock, timeout=12.0, keys=lambda: clock.advance(8)).call(apis.ASSOCIATE, {}, Task)
+    calls(fake, clock, timeout=12.0, keys=lambda: clock.advance(8)).call(apis.ASSOCIATE, {}, Done)
     assert fake.timeouts == [4]
 
 
@@ -154,7 +154,7 @@ def test_without_keys_nothing_is_sent_and_that_is_counted() -> None:
     before = counted(apis.ASSOCIATE, "not_configured")
     fake = FakeTransport(AssociateAddress=lambda params: TASK)
     with pytest.raises(errors.NotConfigured):
-        calls(fake, FakeClock(), keys=none).call(apis.ASSOCIATE, {}, Task)
+        calls(fake, FakeClock(), keys=none).call(apis.ASSOCIATE, {}, Done)
     assert fake.asked == []
     assert counted(apis.ASSOCIATE, "not_configured") == before + 1
 
@@ -163,7 +163,7 @@ def test_a_call_is_not_sent_when_there_is_no_time_left_for_its_answer() -> None:
     clock = FakeClock(0.0)
     fake = FakeTransport(AssociateAddress=lambda params: TASK)
     with pytest.raises(errors.Throttled, match="OwnLimit"):
-        calls(fake, clock, timeout=1.0, keys=lambda: clock.advance(0.95)).call(apis.ASSOCIATE, {}, Task)
+        calls(fake, clock, timeout=1.0, keys=lambda: clock.advance(0.95)).call(apis.ASSOCIATE, {}, Done)
     assert fake.asked == []
 
 
@@ -171,7 +171,7 @@ def test_a_call_that_would_not_be_sent_again_fails_with_what_the_cloud_said() ->
     clock = FakeClock(0.0)
     fake = FakeTransport(AssociateAddress=in_turn(error(errors.Throttled, "Theirs"), TASK))
     with pytest.raises(errors.Throttled, match="Theirs"):
-        calls(fake, clock, timeout=1.0, keys=lambda: clock.advance(0.7)).call(apis.ASSOCIATE, {}, Task)
+        calls(fake, clock, timeout=1.0, keys=lambda: clock.advance(0.7)).call(apis.ASSOCIATE, {}, Done)
     assert clock() == pytest.approx(0.7)
 
 
@@ -181,7 +181,7 @@ def test_a_bug_is_not_counted_as_success() -> None:
 
     before = counted(apis.ASSOCIATE, "success")
     with pytest.raises(ZeroDivisionError):
-        calls(FakeTransport(AssociateAddress=broken), FakeClock()).call(apis.ASSOCIATE, {}, Task)
+        calls(FakeTransport(AssociateAddress=broken), FakeClock()).call(apis.ASSOCIATE, {}, Done)
     assert counted(apis.ASSOCIATE, "success") == before
 
 
@@ -189,9 +189,9 @@ def test_every_attempt_is_counted_by_its_result() -> None:
     before = {result: counted(apis.ASSOCIATE, result) for result in ("throttled", "success", "already_bound")}
     fake = FakeTransport(AssociateAddress=in_turn(error(errors.Throttled), TASK, error(errors.AlreadyBound)))
     ours = calls(fake, FakeClock())
-    ours.call(apis.ASSOCIATE, {}, Task)
+    ours.call(apis.ASSOCIATE, {}, Done)
     with pytest.raises(errors.AlreadyBound):
-        ours.call(apis.ASSOCIATE, {}, Task)
+        ours.call(apis.ASSOCIATE, {}, Done)
     assert {result: counted(apis.ASSOCIATE, result) - count for result, count in before.items()} == {
         "throttled": 1,
         "success": 1,

@@ -17,7 +17,7 @@ import pytest
 from cloud import apis, errors
 from cloud.errors import CloudError
 from cloud.keys import Keys
-from cloud.rows import Addresses, Allocation, Done, Quotas, Task
+from cloud.rows import Addresses, Allocation, Done, Quotas
 from cloud.transport import Transport
 from settings import CloudSettings
 from tests.cloud_server import KEYS, refuses, says, settings, transport
@@ -226,7 +226,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
     with serving(in_turn(says(TaskId="1"))) as other, serving(in_turn(says())) as server:
         server.answer = in_turn(answers(b"over there", status, Location=other.url))
         with pytest.raises(errors.Unavailable, match=f"over there.*HTTP{status}"):
-            transport(server).call(apis.ASSOCIATE, {}, Task, 5.0)
+            transport(server).call(apis.ASSOCIATE, {}, Done, 5.0)
         assert (len(server.asked), other.asked) == (1, [])
 
 

@@ -1,0 +1,200 @@
+"""Nodes open when their anycast IP is bound, and not a moment before: on a real control plane, in an emulated cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from lab.nodes import NODES
+from lab.session import Lab
+from settings.anycast_ip import NEED_LABEL
+from tests.cluster import workloads
+from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
+from tests.cluster.anycast_judge import judging
+from tests.cluster.gate import watched
+from tests.cluster.scenes import Scene, playing, title
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, INSTANCE_TYPE, TAINT, VIRTUAL, is_tainted
+
+CROWD = 200
+EKLET = {INSTANCE_TYPE: VIRTUAL}
+OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_crowd_joins(
+    cloud_lab: Lab, fleet: Fleet
+) -> None:
+    lab, namespace = cloud_lab, workloads.namespace(cloud_lab.client, f"crowd-{fleet.token}")
+    names = [f"n{number}" for number in range(CROWD)]
+    # Long enough for a node that opens too early to be found out.
+    slowly = lab.cloud.turned(bind_seconds=2)
+    with slowly, watched(lab) as gate, judging(lab) as judge:
+        deploy(lab, namespace, CROWD, nodeSelector={FLEET: fleet.token})
+        with ThreadPoolExecutor(16) as pool:
+            # One pod fills a node: there is always one that waits for the next node to open.
+            joined = list(pool.map(lambda name: fleet.join(name, pods="1"), names))
+        # The judge hears of each opening while it is new: later, the cloud might have made up for it.
+        lab.wait(
+            lambda: judge.nodes and len(gate.placed(namespace)) == CROWD, 240, "a pod to come to each node"
+        )
+        judge.await_open([fleet.name_of(name) for name in names])
+        # What a watch has not told yet looks early.
+        assert_empty_soon(lab, lambda: gate.too_early(namespace))
+        assert judge.too_early == []
+    assert all(is_tainted(node) for node in joined)
+    assert len({node.metadata.annotations[ADDRESS] for node in fleet.nodes()}) == CROWD
+    assert len(fleet.addresses()) == CROWD
+    lab.client.delete(workloads.NAMESPACES, namespace)
+
+
+def deploy(lab: Lab, namespace: str, replicas: int, **spec: Any) -> None:
+    labels = {"app": "waiting"}
+    template = workloads.pod_template(labels, **{"terminationGracePeriodSeconds": 0, **spec})
+    body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "waiting"},
+        "spec": body,
+    }
+    lab.client.create(DEPLOYMENTS, deployment, namespace)
+
+
+def a_node_that_is_given_the_label_later_is_closed_in_the_same_update(fleet: Fleet) -> None:
+    with watched(fleet.lab) as gate, judging(fleet.lab) as judge:
+        fleet.join("a", need=False)
+        fleet.lab.kubectl("label", "node", fleet.name_of("a"), f"{NEED_LABEL}=true")
+        judge.await_open([fleet.name_of("a")])
+
+        # Without the label it was open.
+        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be seen open again")
+        assert not any(fleet.token in each for each in judge.too_early)
+
+
+def a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why(fleet: Fleet) -> None:
+    fleet.join("a", instance="")
+    node = fleet.name_of("a")
+    all_off = '{"spec":{"taints":null}}'
+    for command in (
+        ["taint", "node", node, f"{TAINT.key}-"],
+        ["patch", "node", node, "--type=merge", "-p", all_off],
+    ):
+        said = fleet.lab.kubectl(*command).stderr
+
+        assert f"Warning: the node keeps taint {TAINT.key} until its anycast IP is bound" in said
+        assert is_tainted(fleet.node("a"))
+
+
+def a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing(fleet: Fleet) -> None:
+    body = fleet.body("a")
+    body["spec"] |= {"taints": [OTHER_TAINT], "unschedulable": True}
+    body["metadata"]["annotations"]["example.com/any"] = "thing"
+
+    shown = fleet.client.request("POST", NODES.path(), body=body, query={"dryRun": "All"})
+
+    ours = {"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}
+    assert [each for each in shown["spec"]["taints"] if each in (OTHER_TAINT, ours)] == [OTHER_TAINT, ours]
+    assert {key: shown["spec"][key] for key in body["spec"] if key != "taints"} == {
+        key: value for key, value in body["spec"].items() if key != "taints"
+    }
+    assert body["metadata"]["labels"].items() <= shown["metadata"]["labels"].items()
+    assert body["metadata"]["annotations"].items() <= shown["metadata"]["annotations"].items()
+    assert {key: shown["status"][key] for key in body["status"]} == body["status"]
+    fleet.join("later")
+    fleet.await_open("later")
+    assert fleet.ordered_for("a") == []
+
+
+def only_our_taint_goes_when_the_node_opens(fleet: Fleet) -> None:
+    body = fleet.body("a")
+    body["spec"]["taints"] = [OTHER_TAINT]
+    fleet.client.create(NODES, body)
+
+    fleet.await_open("a")
+
+    assert OTHER_TAINT in fleet.client.get(NODES, fleet.name_of("a"))["spec"]["taints"]
+    (address,) = fleet.on("a")
+    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address["id"]
+    assert fleet.node("a").metadata.annotations[ADDRESS] == address["ip"]
+
+
+def virtual_nodes_and_nodes_without_the_label_are_left_alone(fleet: Fleet) -> None:
+    fleet.join("virtual", labels=EKLET)
+    fleet.join("plain", need=False)
+    fleet.join("later")
+    fleet.await_open("later")
+
+    assert not any(is_tainted(fleet.node(name)) for name in ("virtual", "plain"))
+    assert fleet.ordered_for("virtual") == fleet.ordered_for("plain") == []
+
+
+def an_instance_with_another_public_address_keeps_its_node_closed_until_that_is_gone(
+    fleet: Fleet,
+) -> None:
+    fleet.cloud.add_instance(fleet.instance_of("wan"), public_ip="203.0.113.7")
+    eip = fleet.cloud.add_address(type="EIP", status="BIND", instance_id=fleet.instance_of("eip"))
+    fleet.join("wan")
+    fleet.join("eip")
+
+    assert "WanIP 203.0.113.7" in fleet.await_event("wan", "AlreadyHasPublicIp")
+    assert "EIP" in fleet.await_event("eip", "AlreadyHasAnycastIp")
+    assert all(is_tainted(fleet.node(name)) for name in ("wan", "eip"))
+    assert fleet.ordered_for("wan") == fleet.ordered_for("eip") == []
+
+    fleet.cloud.add_instance(fleet.instance_of("wan"))
+    fleet.cloud.alter_address(eip, status="UNBIND")
+    fleet.await_open("wan", "eip")
+    assert eip in {each["id"] for each in fleet.addresses()}
+
+
+def an_address_that_somebody_else_bound_serves_the_node_and_stays_when_the_node_goes(
+    fleet: Fleet,
+) -> None:
+    theirs = fleet.cloud.add_address(type="AnycastEIP", status="BIND", instance_id=fleet.instance_of("a"))
+    fleet.join("a")
+    fleet.await_open("a")
+    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == theirs
+
+    fleet.leave("a")
+    fleet.assert_nothing_is_left_behind()
+
+    (address,) = fleet.on("a")
+    assert (address["id"], address["status"]) == (theirs, "BIND")
+
+
+def a_node_waits_until_it_says_on_which_instance_it_is(fleet: Fleet) -> None:
+    for name in ("a", "b"):
+        fleet.join(name, instance="")
+        assert "ins-" in fleet.await_event(name, "NoInstanceID")
+        assert is_tainted(fleet.node(name))
+
+    fleet.patch("a", metadata={"labels": {"cloud.tencent.com/node-instance-id": fleet.instance_of("a")}})
+    fleet.patch("b", spec={"providerID": f"qcloud:///100003/{fleet.instance_of('b')}"})
+
+    fleet.await_open("a", "b")
+    assert all(len(fleet.on(name)) == 1 for name in ("a", "b"))
+
+
+SCENES: tuple[Scene, ...] = (
+    a_node_that_is_given_the_label_later_is_closed_in_the_same_update,
+    a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why,
+    a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing,
+    only_our_taint_goes_when_the_node_opens,
+    virtual_nodes_and_nodes_without_the_label_are_left_alone,
+    an_instance_with_another_public_address_keeps_its_node_closed_until_that_is_gone,
+    an_address_that_somebody_else_bound_serves_the_node_and_stays_when_the_node_goes,
+    a_node_waits_until_it_says_on_which_instance_it_is,
+)
+
+
+@pytest.fixture(scope="module")
+def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
+    with playing(cloud_lab, SCENES) as end_of:
+        yield end_of
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=title)
+def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+    played(scene)

@@ -1,0 +1,142 @@
+"""What is configured otherwise holds, without a restart: on a real control plane, in an emulated cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controllers.anycast_ip.book import CONFIG_MAPS
+from controllers.anycast_ip.claim import CLUSTER_ID, CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
+from lab.cloud import of_lab
+from lab.install import merged
+from lab.session import Lab
+from settings.anycast_ip import NEED_LABEL
+from tests.cluster import anycast
+from tests.cluster.anycast import EVENTS, Fleet, is_open
+from tests.cluster.gate import watched
+from tests.cluster.scenes import Scene, playing, title
+from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
+
+OTHERWISE = {
+    "addressType": "HighQualityEIP",
+    "releaseOnLabelRemoval": True,
+    "resyncPeriod": "1s",
+    "reverseReconcile": {"mode": "report", "period": "1s", "grace": "1s"},
+}
+WITH_RELEASE = merged(OTHERWISE, {"reverseReconcile": {"mode": "release"}})
+
+
+def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(fleet: Fleet) -> None:
+    fleet.join("a")
+    fleet.await_open("a")
+    assert [each["type"] for each in fleet.on("a")] == ["HighQualityEIP"]
+
+    fleet.patch("a", metadata={"labels": {NEED_LABEL: None}})
+    fleet.wait(lambda: fleet.addresses() == [], "the address to be given back")
+
+    node = fleet.node("a")
+    assert not is_tainted(node)
+    assert not {ADDRESS_ID, BOUND} & node.metadata.annotations.keys()
+
+
+def a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again(fleet: Fleet) -> None:
+    fleet.join("a")
+    fleet.await_open("a")
+    (address,) = fleet.on("a")
+    with watched(fleet.lab) as gate:
+        fleet.cloud.alter_address(address["id"], status="UNBIND", instance_id="")
+        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be open again")
+
+    fleet.await_event("a", "AnycastIpLost")
+    assert [each["id"] for each in fleet.on("a")] == [address["id"]]
+
+
+def orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is(fleet: Fleet) -> None:
+    lab = fleet.lab
+    fleet.join("a")
+    fleet.await_open("a")
+    (living,) = fleet.on("a")
+    orphans = {
+        add(fleet, "gone"),
+        add(fleet, "lost", status="BIND", instance_id=fleet.instance_of("lost")),
+    }
+    others = {
+        add(fleet, "other", **{CLUSTER_ID: "cls-other000"}),
+        add(fleet, "stranger", **{CLUSTER_UUID: "another"}),
+        add(fleet, "renewed", **{NODE_NAME: fleet.name_of("a")}),
+        add(fleet, "moved", status="BIND", instance_id="ins-elsewhere"),
+        living["id"],
+    }
+    try:
+        fleet.wait(lambda: reported(lab) >= orphans, "each orphan to be reported")
+        assert not reported(lab) & others
+        assert {each["id"] for each in fleet.addresses()} == orphans | others
+
+        anycast.reconfigure(lab, **WITH_RELEASE)
+        fleet.wait(lambda: {each["id"] for each in fleet.addresses()} <= others, "the orphans to go")
+
+        assert {each["id"] for each in fleet.addresses()} == others
+        assert is_open(fleet.node("a"))
+    finally:
+        forget(fleet, others - {living["id"]})
+
+
+def add(fleet: Fleet, name: str, **how: Any) -> str:
+    """An address with the tags of a node that is not there."""
+    uuid = fleet.client.get(CONFIG_MAPS, CLUSTER_UUID, "kube-system")["data"][CLUSTER_UUID]
+    tags = {
+        CLUSTER_UUID: uuid,
+        CLUSTER_ID: of_lab.CLUSTER_ID,
+        NODE_NAME: name,
+        NODE_INSTANCE: fleet.instance_of(name),
+    }
+    fields = {key: value for key, value in how.items() if key not in tags}
+    tags |= {key: value for key, value in how.items() if key in tags}
+    return fleet.cloud.add_address(type="HighQualityEIP", tags=tags, **fields)
+
+
+def reported(lab: Lab) -> set[str]:
+    selector = f"involvedObject.name={CLUSTER_UUID},reason=OrphanedAnycastIp"
+    found = lab.client.list(EVENTS, "kube-system", field_selector=selector).items
+    return {event["message"].split()[0] for event in found}
+
+
+def forget(fleet: Fleet, ids: set[str]) -> None:
+    """What this test put there by hand goes by hand."""
+    account = anycast.somebody_else(fleet.lab)
+    tags = {
+        (key, value)
+        for each in fleet.addresses()
+        if each["id"] in ids
+        for key, value in each["tags"].items()
+        if key in (NODE_NAME, NODE_INSTANCE)
+    }
+    for each in ids:
+        fleet.cloud.alter_address(each, status="UNBIND", tags={})
+    assert account.release(ids) == {}
+    fleet.wait(
+        lambda: (
+            account.delete_tags({(key, value) for key, value in tags if value != fleet.name_of("a")}) == {}
+        ),
+        "the tags to be unused",
+    )
+
+
+SCENES: tuple[Scene, ...] = (
+    an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label,
+    a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again,
+    orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is,
+)
+
+
+@pytest.fixture(scope="module")
+def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
+    with anycast.configured(cloud_lab, **OTHERWISE), playing(cloud_lab, SCENES) as end_of:
+        yield end_of
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=title)
+def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+    played(scene)
