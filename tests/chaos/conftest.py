@@ -10,9 +10,10 @@ import pytest
 
 from lab.begin import running
 from lab.session import Lab
+from tests.chaos import anycast
 from tests.chaos.judge import Judge, judging
 from tests.chaos.rules import VALUES
-from tests.cluster import workloads
+from tests.cluster import anycast_judge, workloads
 from tests.cluster.workloads import GROUPS
 
 HERE = Path(__file__).parent
@@ -43,3 +44,16 @@ def redis(lab: Lab) -> Iterator[str]:
     name = f"c-{secrets.token_hex(4)}"
     yield workloads.reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture(scope="session")
+def cloud_lab() -> Iterator[Lab]:
+    with running(values=anycast.VALUES, kwok_nodes=0, cloud={}) as up:
+        yield up
+
+
+@pytest.fixture
+def nodes(cloud_lab: Lab) -> Iterator[anycast_judge.Judge]:
+    """Those that need an address; what a test leaves behind, the next one finds."""
+    with anycast_judge.judging(cloud_lab) as watching:
+        yield watching

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cloud.objects import Tag
 from controllers.anycast_ip.book import CONFIG_MAPS
-from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
+from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED, Claim, read
 from kube.client import Client
 from kube.errors import NotFound
 from kube.objects import ConfigMap, Node
@@ -27,12 +28,12 @@ NAMESPACE = "drawbridge"
 
 @dataclass(frozen=True)
 class World:
-    """What is there at one time: *claims* are the uids of their nodes, *tags* all values by their keys."""
+    """What is there at one time: *claims* by the uids of their nodes, *tags* those that are a node's own."""
 
     nodes: Sequence[Node]
-    claims: frozenset[str]
+    claims: Mapping[str, Claim]
     addresses: Sequence[Address]
-    tags: Mapping[str, frozenset[str]]
+    tags: frozenset[Tag]
 
 
 def complaints(world: World) -> list[str]:
@@ -57,12 +58,12 @@ def _of_addresses(world: World) -> Iterator[str]:
 
 
 def _of_remains(world: World) -> Iterator[str]:
-    """An address that a node has taken over with its instance keeps the tags of the node before."""
+    """What a node has taken over with its instance keeps the tags of the node before."""
     living = {node.metadata.uid for node in world.nodes}
-    yield from (f"a claim of {uid} is left, which is gone" for uid in sorted(world.claims - living))
-    for key, values in world.tags.items():
-        used = {each.tags.get(key, "") for each in world.addresses}
-        yield from (f"tag {key}={value} is left" for value in sorted(values - used))
+    yield from (f"a claim of {uid} is left, which is gone" for uid in sorted(world.claims.keys() - living))
+    used = {tag for each in world.addresses for tag in each.tags.items()}
+    known = {tag for uid, claim in world.claims.items() if uid in living for tag in claim.tags}
+    yield from (f"tag {key}={value} is left" for key, value in sorted(world.tags - used - known))
 
 
 def _on(node: Node, addresses: Sequence[Address]) -> list[Address]:
@@ -119,12 +120,13 @@ class Judge:
         state = self._lab.cloud.state()
         return World(
             nodes=nodes,
-            claims=frozenset(each.metadata.name.removeprefix("anycast-ip-") for each in claims),
+            claims={claim.uid: claim for claim in map(read, claims)},
             addresses=_elastic(state["addresses"]),
-            tags={
-                key: frozenset(each["value"] for each in state["tags"] if each["key"] == key)
-                for key in (NODE_NAME, NODE_INSTANCE)
-            },
+            tags=frozenset(
+                (each["key"], each["value"])
+                for each in state["tags"]
+                if each["key"] in (NODE_NAME, NODE_INSTANCE)
+            ),
         )
 
     def _listen(self) -> None:
