@@ -17,6 +17,18 @@ from settings import Settings, parse
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
 CERTS = {"certs": {"existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
 NAMESPACE = "gate-system"
+CAPO_VALUES = """
+replicaCount: 3
+config:
+  leaderElectionEnable: true
+  healthProbeBindAddress: ":8081"
+  webhookPort: 9443
+  metricsBindAddress: ":8080"
+  ipReserveMaxCount: 300
+  ipReserveTime: 40m
+  ipReleasePeriod: 5s
+"""
+"""All that the original of ip_reservation, Capo, can be installed with."""
 ANYCAST_IP: dict[str, Any] = {
     "anycastIP": {"enabled": True, "clusterID": "cls-1"},
     "cloud": {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"},

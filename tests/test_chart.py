@@ -11,6 +11,7 @@ import yaml
 from settings import Settings
 from tests.charts import (
     ANYCAST_IP,
+    CAPO_VALUES,
     CHART,
     Objects,
     annotations,
@@ -23,29 +24,9 @@ from tests.charts import (
     settings_in,
 )
 
-CAPO = """\
-# -- Number of instances, high availability configuration Please set it to 3
-replicaCount: 3
-# -- Set capo config
-config:
-  # -- enable leaderElect
-  leaderElectionEnable: true
-  # -- health probe bind address
-  healthProbeBindAddress: ":8081"
-  # -- webhook port
-  webhookPort: 9443
-  # -- metrics bind address
-  metricsBindAddress: ":8080"
-  # -- ip reserve max count
-  ipReserveMaxCount: 300
-  # -- ip reserve max time
-  ipReserveTime: 40m
-  # -- ip release period
-  ipReleasePeriod: 5s
-"""
 VALUES = {
     "defaults": {},
-    "the original's values": yaml.safe_load(CAPO),
+    "the original's values": yaml.safe_load(CAPO_VALUES),
     "feature off": {"ipReservation": {"enabled": False}},
     "failing open": {
         "ipReservation": {"failurePolicy": "Ignore", "calicoApiVersion": "projectcalico.org/v3"}
@@ -177,7 +158,7 @@ def test_the_default_configuration_is_the_default_of_the_program() -> None:
 
 @helm_needed
 def test_the_values_of_the_original_mean_the_same() -> None:
-    values = yaml.safe_load(CAPO.replace("300", "400").replace("40m", "1h").replace("9443", "10250"))
+    values = yaml.safe_load(CAPO_VALUES.replace("300", "400").replace("40m", "1h").replace("9443", "10250"))
     objects = render(values)
     settings = settings_in(objects)
     assert settings.ip_reservation.ip_reserve_max_count == 400

@@ -8,21 +8,11 @@ import pytest
 import yaml
 
 from tests import facts
+from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table
 
 CAPO = ROOT / "docs" / "migrate-from-capo.md"
 AIA = ROOT / "docs" / "migrate-from-aia-ip-controller.md"
-CAPO_VALUES = """
-replicaCount: 3
-config:
-  leaderElectionEnable: true
-  healthProbeBindAddress: ":8081"
-  webhookPort: 9443
-  metricsBindAddress: ":8080"
-  ipReserveMaxCount: 300
-  ipReserveTime: 40m
-  ipReleasePeriod: 5s
-"""
 CAPO_FILE = """
 apiVersion: config.capo.io/v1
 kind: CapoConfig
