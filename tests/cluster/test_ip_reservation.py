@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kube.errors import NotFound
+from kube.errors import Conflict, NotFound
 from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads
@@ -52,8 +52,18 @@ def no_ip(lab: Lab, namespace: str) -> None:
 
 
 def finished(lab: Lab, namespace: str) -> None:
-    workloads.patch_status(lab, workloads.running_pod(lab, namespace, "a"), phase="Succeeded")
-    lab.client.delete(workloads.PODS, "a", namespace)
+    pod = workloads.running_pod(lab, namespace, "a")
+
+    def gone_as_it_ended() -> bool:
+        """Not when kwok, a moment late, has said once more that the pod is running."""
+        ended = workloads.patch_status(lab, pod, phase="Succeeded").metadata.resource_version
+        try:
+            lab.client.delete(workloads.PODS, "a", namespace, resource_version=ended)
+        except Conflict:
+            return False
+        return True
+
+    lab.wait(gone_as_it_ended, 20, "the pod to be deleted as one that has ended")
 
 
 def opted_out(lab: Lab, namespace: str) -> None:
