@@ -6,11 +6,19 @@ from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Limits
 from kube.client import Client
-from settings import AnycastIPSettings, IPReservationSettings, Settings, SettingsFile, config_path
+from settings import (
+    AnycastIPSettings,
+    ElasticitySettings,
+    IPReservationSettings,
+    Settings,
+    SettingsFile,
+    config_path,
+)
 from telemetry import logs
 from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
 from webhook.cluster import Cluster
+from webhook.elasticity import gate as elasticity
 from webhook.worker import stopping
 
 
@@ -29,6 +37,10 @@ def anycast_ip_settings() -> AnycastIPSettings:
     return settings.current.anycast_ip
 
 
+def elasticity_settings() -> ElasticitySettings:
+    return settings.current.elasticity
+
+
 def ip_reservation_gate(client: Client) -> ip_reservation.Gate:
     ledger = Ledger(
         Reservations(client, ip_reservation_settings().calico_api_version),
@@ -40,7 +52,11 @@ def ip_reservation_gate(client: Client) -> ip_reservation.Gate:
 
 
 app = create_app(
-    [ip_reservation_gate(Client.from_environment()), anycast_ip.Gate(anycast_ip_settings)],
+    [
+        ip_reservation_gate(Client.from_environment()),
+        anycast_ip.Gate(anycast_ip_settings),
+        elasticity.Gate(elasticity_settings),
+    ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,
 )

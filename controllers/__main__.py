@@ -15,6 +15,7 @@ from queue import SimpleQueue
 import structlog
 
 from controllers.anycast_ip import feature as anycast_ip
+from controllers.elasticity import feature as elasticity
 from controllers.ip_reservation import feature as ip_reservation
 from controllers.runtime import CannotFollow
 from kube.client import Client
@@ -93,6 +94,8 @@ def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> l
                 recorder,
             )
         )
+    if now.elasticity.enabled:
+        features.append(partial(elasticity.lead, client, lambda: settings.current.elasticity, recorder))
     return features
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from calico.segment import IPReservation
-from demo import fleet_table, stage, table
+from demo import burst_table, fleet_table, stage, table
 from demo.promises import Judge, Promise
 from demo.scene import Scene
-from demo.scenes import SCENES, join
-from demo.screen import Screen, console, fleet_proofs, promises, proofs
+from demo.scenes import SCENES, burst, join
+from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs
 from demo.world import World
 from kube.client import Resource
 from kube.errors import KubeError
@@ -27,6 +27,7 @@ from lab.watching import Kind, WatchLost, watching
 INTRODUCTION = """\
 Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
 And it lets a node take no pods before the node has its anycast IP.
+And of a workload's replicas it keeps the first ones at home, and sends the others to the cloud.
 A real control plane comes up on this machine, with the chart installed on it, and an emulated Tencent Cloud;
 all is gone at the end.
 Where Kubernetes' programs are not there yet, they are fetched or built first: that takes minutes, once."""
@@ -61,8 +62,9 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
             with world.screen:
                 judges = play(world)
         verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
-        seen = table.proofs(world.history, besides=join.NAMESPACE)
-        out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)), promises(verdicts))
+        seen = table.proofs(world.history, besides=(join.NAMESPACE, burst.NAMESPACE))
+        out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)))
+        out.print(replica_proofs(burst_table.proofs(world.replicas)), promises(verdicts))
     return verdicts
 
 

@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from demo import fleet_table, table
+from demo import burst_table, fleet_table, table
 from demo.promises import Promise
 
 WIDTH_WITHOUT_TERMINAL = 130
@@ -27,8 +27,12 @@ STYLES: dict[StrEnum, str] = {
     fleet_table.State.TAINTED: "yellow",
     fleet_table.State.OPEN: "green",
     fleet_table.State.GONE: "dim",
+    burst_table.State.WAITING: "yellow",
+    burst_table.State.HOME: "green",
+    burst_table.State.AWAY: "cyan",
+    burst_table.State.GONE: "dim",
 }
-SIGNS = {"yellow": "◐", "green": "●", "dim": "○"}
+SIGNS = {"yellow": "◐", "green": "●", "cyan": "◆", "dim": "○"}
 
 
 class Shown(Protocol):
@@ -62,6 +66,7 @@ NODES = Board(
     {"node": 8, "born": 8, "anycast IP": 12, "in the cloud": 12, "opened": 14, "pods": 5},
     fleet_table.news,
 )
+REPLICAS = Board("Replicas", {"pod": 33, "placement": 9, "node": 21, "because": 55}, burst_table.news)
 RIGHT = {"for", "pods"}
 
 
@@ -144,6 +149,16 @@ def fleet_proofs(seen: Sequence[fleet_table.Proof]) -> Table:
     for each in seen:
         revisions = (each.tainted, each.opened, each.first_pod)
         shown.add_row(each.node, each.address, *revisions, each.bound, each.released)
+    return shown
+
+
+def replica_proofs(seen: Sequence[burst_table.Proof]) -> Table:
+    """What the watch saw of every replica of which some are to stay at home."""
+    shown = _evidence(
+        "What they saw of the replicas", ["pod", "node"], ["born", "placed", "scheduled", "left"]
+    )
+    for each in seen:
+        shown.add_row(each.pod, each.node, each.born, each.placed, each.bound, each.left)
     return shown
 
 

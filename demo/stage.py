@@ -34,6 +34,9 @@ VALUES: dict[str, Any] = {
         "ipReserveMaxCount": RULES.max_count,
         "ipReleasePeriod": "1s",
     },
+    "elasticity": {"enabled": True},
+    "eksAdmission": {"autoScaleEKS": "false"},
+    "cloud": {"subnets": [{"id": "subnet-demo0001", "zone": "ap-singapore-1"}]},
 }
 CLOUD: dict[str, Any] = {"bind_seconds": 1.5}
 """Long enough to be seen."""

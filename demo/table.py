@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -69,13 +69,13 @@ class Proof:
     held: str
 
 
-def proofs(history: History, besides: str = "") -> list[Proof]:
-    """Of every pod that is gone, in the order of their ends, *besides* those of a namespace of no concern."""
+def proofs(history: History, besides: Collection[str] = ()) -> list[Proof]:
+    """Of every pod that is gone, in the order of their ends, *besides* those of namespaces of no concern."""
     ordered = sorted(history.departures.values(), key=lambda departure: departure.revision)
     return [
         _proof(history, departure, cidr)
         for departure in ordered
-        if departure.pod.metadata.namespace != besides
+        if departure.pod.metadata.namespace not in besides
         for cidr in sorted(addresses(departure.pod))
     ]
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty
 
-from demo import fleet_table, stage, table
+from demo import burst_table, fleet_table, stage, table
+from demo.burst import Replicas
 from demo.fleet import Fleet
-from demo.screen import ADDRESSES, NODES, Screen
+from demo.screen import ADDRESSES, NODES, REPLICAS, Screen
 from demo.table import Rules
 from kube.objects import Pod
 from lab.errors import LabError
@@ -31,6 +32,7 @@ class World:
     told: Told
     history: History = field(default_factory=History)
     fleet: Fleet = field(default_factory=Fleet)
+    replicas: Replicas = field(default_factory=Replicas)
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, meanwhile: Callable[[], object] = lambda: None
@@ -80,7 +82,9 @@ class World:
         """Take in what the watches have told, waiting a moment for it, and the cloud, and show it."""
         self._take_in()
         now = datetime.now(UTC).replace(microsecond=0)  # all rows tick at once: one drawing a second
-        if self.fleet.courses:
+        if self.replicas.courses:
+            self.screen.show(REPLICAS, burst_table.rows(self.replicas), burst_table.summary(self.replicas))
+        elif self.fleet.courses:
             self.fleet.look(stage.on_record(self.lab.cloud, self.lab.client))
             self.screen.show(NODES, fleet_table.rows(self.fleet, now), fleet_table.summary(self.fleet))
         else:
@@ -98,6 +102,7 @@ class World:
                 raise told
             self.history.add(told)
             self.fleet.add(told)
+            self.replicas.add(told)
             patience = 0.0
 
     def _run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -95,6 +96,16 @@ class Taint(Value, frozen=True):
     time_added: str | None = None
 
 
+class Toleration(Value, frozen=True):
+    """Whole, so that the list can be written back."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
 class NodeSpec(Value, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[Taint, ...] = ()
@@ -108,6 +119,29 @@ class Node(Value, frozen=True):
 class ConfigMap(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = {}
+
+
+class PersistentVolumeClaimSpec(Value, frozen=True):
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    """The volume it is bound to, or nothing."""
+
+
+class PersistentVolumeClaim(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class PersistentVolume(Value, frozen=True):
+    """*spec* as it is: what kind of volume it is, is said by the name of one of its fields."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class StorageClass(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
 
 
 def complete(*types: type[msgspec.Struct]) -> None:

@@ -68,9 +68,11 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        decode: Callable[[msgspec.Raw], T] | None = None,
         read_timeout: float = READ_TIMEOUT,
         pauses: Backoff = PAUSES,
     ) -> None:
+        """*decode* makes of an object as it came what is kept of it, or raises MsgspecError; else *type* says it."""
         self._list_pages = partial(
             client.list_pages,
             resource,
@@ -88,7 +90,7 @@ class Reflector(Generic[T]):
             read_timeout=read_timeout,
         )
         self._read_timeout, self._pauses = read_timeout, pauses
-        self._decoder = msgspec.json.Decoder(type)
+        self._decode_whole = decode or msgspec.json.Decoder(type).decode
         self._store: Store[T] = Store()
         self._handlers: list[Handler[T]] = []
         self._notifying = threading.RLock()
@@ -262,7 +264,7 @@ class Reflector(Generic[T]):
         if type == "BOOKMARK":
             return identity, None
         try:
-            return identity, self._decoder.decode(item)
+            return identity, self._decode_whole(item)
         except msgspec.MsgspecError as error:
             UNDECODABLE.labels(self._kind).inc()
             log.error("an object cannot be decoded", kind=self._kind, key=identity.key, error=str(error))

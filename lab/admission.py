@@ -12,6 +12,7 @@ from kube.objects import Node
 from lab.nodes import NODES
 from lab.waiting import until
 from webhook.anycast_ip import is_tainted
+from webhook.elasticity import GATE, LOCAL_REPLICAS
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")
@@ -51,6 +52,19 @@ def await_gate(client: Client) -> None:
         return is_tainted(client.request("POST", NODES.path(), body=node, query={"dryRun": "All"}, type=Node))
 
     until(gated, SECONDS, "the API server to call Drawbridge's webhook for nodes", every=0.2)
+
+
+def await_placement(client: Client) -> None:
+    """Wait for elasticity's webhook: a pod that it is registered for, created in a dry run, comes back gated."""
+    metadata = {"name": "drawbridge-lab-probe", "annotations": {LOCAL_REPLICAS: "0"}}
+    spec = {"containers": [{"name": "probe", "image": "probe"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def gated() -> bool:
+        born = client.request("POST", PODS.path("default"), body=pod, query={"dryRun": "All"})
+        return {"name": GATE} in born["spec"].get("schedulingGates", ())
+
+    until(gated, SECONDS, "the API server to call Drawbridge's webhook for pods", every=0.2)
 
 
 def webhook_was_answered(metrics: str) -> bool:

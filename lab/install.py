@@ -14,7 +14,7 @@ import yaml
 from certs import issue
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists
-from lab import admission, trouble
+from lab import admission, nodes, trouble
 from lab.cloud import of_lab
 from lab.errors import LabError
 from lab.session import Lab
@@ -50,12 +50,18 @@ def install_crds(client: Client, calico: str) -> None:
 
 
 def install_chart(lab: Lab, values: Mapping[str, Any]) -> None:
-    """``helm install`` with *values* over the lab's own; back when admission and controllers are at work."""
+    """``helm install`` with *values* over the lab's own; back when admission and controllers are at work.
+
+    The super nodes that they register then take pods: kwok plays the provider's virtual kubelet behind them.
+    """
     client = lab.client
     _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     installed = merged(lab_values(lab, _create_certificate(client)), values)
     _values_file(lab).write_text(yaml.safe_dump(installed))
     _helm(lab, "install", installed)
+    if _is_enabled(installed, "elasticity"):
+        for subnet in installed.get("cloud", {}).get("subnets", ()):
+            nodes.play(client, f"eklet-{subnet['id']}")
 
 
 def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
@@ -124,8 +130,14 @@ def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
         raise LabError(f"{error}\n{trouble.describe(pods, lab.directory)}") from error
     if values.get("ipReservation", {}).get("enabled", True):
         admission.await_evictions(lab.client)
-    if values.get("anycastIP", {}).get("enabled", False):
+    if _is_enabled(values, "anycastIP"):
         admission.await_gate(lab.client)
+    if _is_enabled(values, "elasticity"):
+        admission.await_placement(lab.client)
+
+
+def _is_enabled(values: Mapping[str, Any], feature: str) -> bool:
+    return bool(values.get(feature, {}).get("enabled", False))
 
 
 def _create(client: Client, resource: Resource, body: Mapping[str, Any]) -> None:

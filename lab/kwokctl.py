@@ -1,4 +1,4 @@
-"""What kwokctl is told: our binaries and ports, loopback only, RBAC on, and kwok on its own nodes only."""
+"""What kwokctl is told: our binaries and ports, loopback only, RBAC on, and kwok on its own nodes and super nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.slots import Slot
+from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
 
+KWOK = "kwok"
+"""The instance type of nodes that only kwok has."""
+NOWHERE = "nowhere-1"
+"""A zone whose super nodes nobody plays: they are as if their virtual kubelet was down."""
+PLAYED = f"{INSTANCE_TYPE} in ({KWOK}, {SUPER_NODE}),topology.kubernetes.io/zone!={NOWHERE}"
 LOOPBACK = "127.0.0.1"
 # Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
 # the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
@@ -91,7 +97,7 @@ def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
         "kube-scheduler": [*unthrottled, *alone],
         "kwok-controller": [
             ("manage-all-nodes", "false", True),
-            ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake", False),
+            ("manage-nodes-with-label-selector", PLAYED, False),
         ],
     }
 

@@ -10,8 +10,12 @@ from typing import Any
 from zlib import crc32
 
 from kube.client import Client, Resource
+from kube.errors import NotFound
 from kube.objects import Node
+from lab.kwokctl import KWOK
+from lab.waiting import until
 from settings.anycast_ip import NEED_LABEL
+from webhook.elasticity import INSTANCE_TYPE
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 ADDRESSES = ip_network("100.64.0.0/16")
@@ -21,6 +25,7 @@ PODS_PER_NODE = 1 << 14
 LAST = POD_ADDRESSES.num_addresses // PODS_PER_NODE - 1
 CLOUD_ADDRESSES = ip_network("100.65.0.0/16")
 ZONE = "100003"
+NOT_READY = "node.kubernetes.io/not-ready"
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 
@@ -38,9 +43,10 @@ def kwok_node(number: int, capacity: dict[str, str] | None = None) -> dict[str, 
         "kind": "Node",
         "metadata": {
             "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
             "labels": {
                 "type": "kwok",
+                INSTANCE_TYPE: KWOK,
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
@@ -83,6 +89,29 @@ def join(
 
 def leave(client: Client, name: str) -> None:
     client.delete(NODES, name)
+
+
+def play(client: Client, name: str, seconds: float = 60.0) -> None:
+    """Back when super node *name* takes pods, and gives each an address that no other has."""
+    addresses = {"spec": kwok_node(LAST)["spec"]}
+    until(lambda: _changed(client, name, addresses), seconds, f"node {name} to be registered")
+    until(lambda: _takes_pods(client, name), seconds, f"node {name} to be ready")
+
+
+def _changed(client: Client, name: str, change: Mapping[str, Any]) -> bool:
+    try:
+        client.patch(NODES, name, change)
+    except NotFound:
+        return False
+    return True
+
+
+def _takes_pods(client: Client, name: str) -> bool:
+    """Ready, and not tainted any more as one that is not."""
+    node = client.get(NODES, name)
+    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", ())}
+    taints = {each["key"] for each in node["spec"].get("taints", ())}
+    return conditions.get("Ready") == "True" and NOT_READY not in taints
 
 
 def create_kwok_nodes(

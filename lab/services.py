@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from kube.client import Client, Resource
-from kube.objects import Condition, ObjectMeta, Value
+from kube.objects import Condition, ObjectMeta, Value, complete
 from kube.reflector import Reflector
 from lab.kubelet.kubeconfig import api_server
 from lab.relay import Address, Relay
@@ -80,6 +80,9 @@ class Pod(Value, frozen=True):
     def ready(self) -> bool:
         conditions = {each.type: each.status for each in self.status.conditions}
         return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
+
+
+complete(Service, Pod)
 
 
 def table(services: Iterable[Service], pods: Sequence[Pod], api: Address) -> Table:

@@ -2,6 +2,7 @@
 
 from settings.anycast_ip import AnycastIPSettings
 from settings.cloud import CloudSettings
+from settings.elasticity import ElasticitySettings
 from settings.file import SettingsFile
 from settings.load import SettingsError, config_path, load, parse
 from settings.models import IPReservationSettings, LeaderElection, Logging, Settings, Webhook
@@ -10,6 +11,7 @@ from settings.selector import LabelSelector, Requirement
 __all__ = [
     "AnycastIPSettings",
     "CloudSettings",
+    "ElasticitySettings",
     "IPReservationSettings",
     "LabelSelector",
     "LeaderElection",

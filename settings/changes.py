@@ -16,6 +16,8 @@ NEEDS_RESTART = (
     "leaderElection.",
     "cloud.",
     "anycastIP.enabled",
+    "elasticity.enabled",
+    "elasticity.switch.",
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
 )

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from settings.anycast_ip import AnycastIPSettings
 from settings.base import Model
 from settings.cloud import CloudSettings
+from settings.elasticity import ElasticitySettings
 from settings.selector import LabelSelector, Requirement
 from settings.values import Address, Duration, Name, Period, Port, host_and_port
 
@@ -87,6 +88,7 @@ class Settings(Model):
     cloud: CloudSettings = CloudSettings()
     ip_reservation: IPReservationSettings = IPReservationSettings()
     anycast_ip: Annotated[AnycastIPSettings, Field(alias="anycastIP")] = AnycastIPSettings()
+    elasticity: ElasticitySettings = ElasticitySettings()
 
     @model_validator(mode="after")
     def _no_port_is_taken_twice(self) -> Self:

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -54,11 +55,20 @@ def series() -> set[str]:
     return metrics() | parts
 
 
+TELLING = {"event": 1, "_event": 1, "once": 1, "Refused": 1, "Verdict": 3, "Note": 0, "refusal": 0}
+"""Which argument is the reason of an Event: of what writes one, and of what makes a note for one."""
+
+
 def reasons() -> set[str]:
-    """Second argument of each `event` of a Recorder, and the first of what makes a note for one."""
-    said = [call.args[1] for call in calls() if called(call) == "event" and len(call.args) > 1]
-    said += [call.args[0] for call in calls() if called(call) in ("Note", "refusal")]
-    return {reason for each in said for reason in texts_of(each)} - {""}
+    """Those of TELLING, and of the pairs that say what is bad of a pod, and why."""
+    said = [
+        call.args[where]
+        for call in calls()
+        if (where := TELLING.get(called(call), len(call.args))) < len(call.args)
+    ]
+    pairs = [node.elts[0] for node in nodes() if isinstance(node, ast.Tuple) and len(node.elts) == 2]
+    said += [each for each in pairs if re.match("Bad[A-Z]", text_of(each))]
+    return {reason for each in said for reason in texts_of(each) if reason.isalpha()}
 
 
 def texts_of(node: ast.expr) -> set[str]:

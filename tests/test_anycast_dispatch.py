@@ -10,7 +10,7 @@ from cloud.errors import CloudError, NotPermitted, QuotaExceeded, StateConflict
 from controllers.anycast_ip.case import Case, Do, Known, Step
 from controllers.anycast_ip.dispatch import Dispatch
 from controllers.anycast_ip.in_cloud import Job
-from controllers.anycast_ip.pool import Pool
+from controllers.pool import Pool
 from kube.lease import LeadershipLost
 from tests.fakes import FakeClock
 

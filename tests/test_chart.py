@@ -56,6 +56,10 @@ VALUES = {
 }
 
 
+WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector")
+"""Values whose parts are not the chart's."""
+
+
 def registration(objects: Objects) -> dict[str, Any]:
     (webhook,) = objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
     return webhook
@@ -66,11 +70,7 @@ def registration(objects: Objects) -> dict[str, Any]:
 
 def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
-        if (
-            isinstance(value, dict)
-            and value
-            and key not in ("resources", "podSecurityContext", "securityContext", "nodeLabels")
-        ):
+        if isinstance(value, dict) and value and key not in WHOLE:
             yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
@@ -147,11 +147,15 @@ def test_the_parts_fit_together(values: dict[str, Any]) -> None:
 
 
 @helm_needed
-def test_the_default_configuration_is_the_default_of_the_program() -> None:
+def test_the_default_configuration_is_the_default_of_the_program_for_its_own_namespace() -> None:
     lease = {"resource_namespace": "gate-system"}
     default = Settings()
+    excluded = {"excluded_namespaces": (*default.elasticity.excluded_namespaces, "gate-system")}
     expected = default.model_copy(
-        update={"leader_election": default.leader_election.model_copy(update=lease)}
+        update={
+            "leader_election": default.leader_election.model_copy(update=lease),
+            "elasticity": default.elasticity.model_copy(update=excluded),
+        }
     )
     assert settings_in(render()) == expected
 

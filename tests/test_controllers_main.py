@@ -311,6 +311,8 @@ def test_a_feature_that_is_disabled_is_not_started() -> None:
     assert features_of(nothing, disabled, nothing) == []
     both: Any = InForce(anycastIP={"enabled": True, "clusterID": "cls-abc"})
     assert len(features_of(nothing, both, nothing)) == 2
+    elastic: Any = InForce(ipReservation={"enabled": False}, elasticity={"enabled": True})
+    assert len(features_of(nothing, elastic, nothing)) == 1
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_the_proof_of_a_pod_is_the_order_of_its_revisions() -> None:
         reserved(10, after=12.1),
         seen(pod("web-0", namespace="web"), 11, gone=True),
     )
-    assert proofs(told, besides="web") == [
+    assert proofs(told, besides=("web",)) == [
         Proof(
             "redis/redis-0", "10.0.0.1", how="deleted", reserved="5", gone="7", released="10", held="12.1 s"
         ),

@@ -31,6 +31,7 @@ from lab.nodes import LAST, cloud_node, kwok_node
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW, pod
 from webhook.anycast_ip import ADDRESS_ID, TAINT
+from webhook.elasticity import INSTANCE_TYPE
 
 INSTANCE = "ins-11112222"
 EIP = Address(
@@ -388,7 +389,7 @@ def test_the_nodes_that_join_are_those_that_are_awaited() -> None:
 def test_the_nodes_that_join_are_in_kwoks_care_and_none_gives_away_the_address_of_another() -> None:
     like = kwok_node(LAST)
     for each in PLAYED:
-        assert each["metadata"]["annotations"].items() <= like["metadata"]["annotations"].items()
+        assert each["metadata"]["labels"][INSTANCE_TYPE] == like["metadata"]["labels"][INSTANCE_TYPE]
         assert each["metadata"]["labels"]["kubernetes.io/hostname"] == each["metadata"]["name"]
         assert each["spec"]["podCIDR"] == like["spec"]["podCIDR"]
 

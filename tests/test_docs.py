@@ -19,14 +19,15 @@ from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table
 
-IP_RESERVATION, ANYCAST_IP, CLOUD = (
-    ROOT / "docs" / f"{name}.md" for name in ("ip-reservation", "anycast-ip", "cloud")
+IP_RESERVATION, ANYCAST_IP, ELASTICITY, CLOUD = (
+    ROOT / "docs" / f"{name}.md" for name in ("ip-reservation", "anycast-ip", "elasticity", "cloud")
 )
-REFERENCES = (IP_RESERVATION, ANYCAST_IP, CLOUD)
+REFERENCES = (IP_RESERVATION, ANYCAST_IP, ELASTICITY, CLOUD)
 TABLES = {
     "ipReservation.": (IP_RESERVATION, "`ipReservation`"),
     "": (IP_RESERVATION, "All programs"),
     "anycastIP.": (ANYCAST_IP, "`anycastIP`"),
+    "elasticity.": (ELASTICITY, "`elasticity`"),
     "cloud.": (CLOUD, "`cloud`"),
 }
 """Where the settings stand whose names begin so, and under which heading."""
@@ -145,7 +146,9 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 
 def test_the_references_list_exactly_the_event_reasons_of_the_code() -> None:
     listed = Counter(
-        row[0].strip("` ★") for page in (IP_RESERVATION, ANYCAST_IP) for row in table(page, "Events")
+        row[0].strip("` ★")
+        for page in (IP_RESERVATION, ANYCAST_IP, ELASTICITY)
+        for row in table(page, "Events")
     )
 
     assert listed == Counter(facts.reasons())

@@ -13,6 +13,7 @@ from tests.pages import ROOT, sections, table
 
 CAPO = ROOT / "docs" / "migrate-from-capo.md"
 AIA = ROOT / "docs" / "migrate-from-aia-ip-controller.md"
+RESILIENCE = ROOT / "docs" / "migrate-from-tke-resilience.md"
 CAPO_FILE = """
 apiVersion: config.capo.io/v1
 kind: CapoConfig
@@ -38,6 +39,22 @@ controller:
   replicaCount: 2
   image: {ref: "", pullPolicy: Always}
   resources: {limits: "", requests: ""}
+"""
+RESILIENCE_VALUES = """
+cloud:
+  {uniqueID: "", appID: "", ownerUIN: "", secretID: "", secretKey: "", vpcID: "", regionShort: cq,
+   regionLong: ap-chongqing, apiDomain: tencentcloudapi.com, subnets: []}
+eklet:
+  waitSandboxRunningTimeout: 24h
+  podUsedApiserver: ""
+  replicaCount: 1
+  image: {ref: "", pullPolicy: IfNotPresent}
+  service: {type: NodePort}
+  nodeSelector: ""
+  resources: ""
+scheduler: {replicaCount: 1, image: {ref: "", pullPolicy: IfNotPresent}, nodeSelector: "", resources: ""}
+eksAdmission:
+  {replicaCount: 1, autoScaleEKS: "", image: {ref: "", pullPolicy: IfNotPresent}, nodeSelector: "", resources: ""}
 """
 
 
@@ -78,3 +95,11 @@ def test_every_value_of_the_original_of_anycast_ip_is_in_its_migration_page(name
     [row] = [row for row in table(AIA, "Value by value") if row[0] == f"`{name}`"]
 
     assert {*re.findall("`(.+?)`", row[1])} <= facts.chart_values()
+
+
+@pytest.mark.parametrize("name", [*dotted(yaml.safe_load(RESILIENCE_VALUES))])
+def test_every_value_of_the_original_of_elasticity_is_in_its_migration_page(name: str) -> None:
+    [row] = [row for row in table(RESILIENCE, "Value by value") if row[0] == f"`{name}`"]
+
+    assert {*re.findall("`(.+?)`", row[1])} <= facts.chart_values()
+    assert row[1] or name.startswith("scheduler.")

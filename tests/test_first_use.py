@@ -25,6 +25,10 @@ from cloud.rows import Addresses
 from calico.segment import IPReservation
 from controllers.anycast_ip.claim import Claim
 from webhook.ip_reservation import _Eviction
+from webhook.elasticity.gate import NewPod
+from controllers.elasticity.nodes import FollowedNode
+from controllers.elasticity.candidate import candidate
+from kube.objects import ObjectMeta
 
 def answer(kind, body):
     return lambda: decoded(body.encode(), 200, kind, "A")
@@ -44,6 +48,9 @@ def together(*uses):
 together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
 together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
 together(*[object(Claim, '''{CLAIM}''')] * 3)
+together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
+together(*[object(FollowedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
+together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(_Eviction, '{{"deleteOptions": {{"dryRun": ["All"]}}}}')] * 3)
 together(*[object(Event, '{{"type": "ADDED", "object": {{}}}}')] * 3)
 together(*[object(Identified, '{{"metadata": {META}}}')] * 3)

@@ -36,6 +36,7 @@ from lab.session import Lab
 from lab.waiting import until
 from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import TAINT
+from webhook.elasticity import INSTANCE_TYPE
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -338,11 +339,14 @@ def test_services_and_the_serving_certificate_follow_the_slot() -> None:
     assert configuration["options"]["kubeAuthorization"] is True
 
 
-def test_kwok_plays_only_the_nodes_that_say_so() -> None:
+def test_kwok_plays_only_its_own_nodes_and_super_nodes() -> None:
     configuration = kwokctl.configuration(BINARIES, slots.Slot(0), PORTS)
     patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
     assert {"key": "manage-all-nodes", "value": "false", "override": True} in patches["kwok-controller"]
-    assert nodes.kwok_node(0)["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    which = {"key": "manage-nodes-with-label-selector", "value": kwokctl.PLAYED}
+    assert {**which, "override": False} in patches["kwok-controller"]
+    assert f"{INSTANCE_TYPE} in (kwok, eklet)" in kwokctl.PLAYED
+    assert nodes.kwok_node(0)["metadata"]["labels"][INSTANCE_TYPE] == "kwok"
 
 
 def test_a_kwok_node_is_as_large_as_asked_for() -> None:
@@ -355,7 +359,7 @@ def test_a_node_joins_as_an_instance_of_the_cloud_in_the_care_of_kwok() -> None:
     node = nodes.cloud_node("n1", "ins-1", {NEED_LABEL: "true"})
     assert node["metadata"]["name"] == node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
     assert node["metadata"]["labels"][NEED_LABEL] == "true"
-    assert node["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert node["metadata"]["labels"][INSTANCE_TYPE] == "kwok"
     assert node["spec"]["providerID"] == "qcloud:///100003/ins-1"
     assert "providerID" not in nodes.cloud_node("n1", "", {})["spec"]
 

@@ -29,12 +29,17 @@ VALUES = {
     "calico.errors",
     "settings",
     "webhook.admission",
+    "webhook.elasticity",
+    "webhook.elasticity.affinity",
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""
 
 PURE = [
     "webhook/admission.py",
     "webhook/anycast_ip.py",
+    "webhook/elasticity/__init__.py",
+    "webhook/elasticity/affinity.py",
+    "webhook/elasticity/gate.py",
     "webhook/ip_reservation.py",
     "webhook/patch.py",
     "calico/segment.py",
@@ -47,6 +52,18 @@ PLANS = [
     "controllers/anycast_ip/gather.py",
     "controllers/anycast_ip/leave.py",
     "controllers/anycast_ip/plan.py",
+    "controllers/elasticity/burster.py",
+    "controllers/elasticity/candidate.py",
+    "controllers/elasticity/caps.py",
+    "controllers/elasticity/costs.py",
+    "controllers/elasticity/edits.py",
+    "controllers/elasticity/failover.py",
+    "controllers/elasticity/placement.py",
+    "controllers/elasticity/pods.py",
+    "controllers/elasticity/rules.py",
+    "controllers/elasticity/switches.py",
+    "controllers/elasticity/volumes.py",
+    "controllers/elasticity/words.py",
     "controllers/ip_reservation/release.py",
     "controllers/ip_reservation/backstop.py",
 ]
@@ -83,7 +100,16 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
     assert broken == set()
 
 
-@pytest.mark.parametrize("path", ["webhook/anycast_ip.py", "webhook/ip_reservation.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "webhook/anycast_ip.py",
+        "webhook/elasticity/__init__.py",
+        "webhook/elasticity/affinity.py",
+        "webhook/elasticity/gate.py",
+        "webhook/ip_reservation.py",
+    ],
+)
 def test_the_admission_of_a_feature_imports_values_only(path: str) -> None:
     assert ours(imports(ROOT / path)) <= VALUES
 

@@ -2,7 +2,9 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -94,6 +96,10 @@ ipReservation:
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1}}
+elasticity: {enabled: true, switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, schedulerName: c,
+  excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
+  homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}],
+  resolvConf: nameserver 10.0.0.2}
 """
     settings, default = parse(text), Settings()
     assert set(changed_fields(default, settings)) >= {
@@ -103,13 +109,18 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
 
 
 def _names(settings: Settings) -> set[str]:
-    sections = settings.model_dump(by_alias=True, exclude={"api_version", "kind"})
-    return {f"{section}.{field}" for section, fields in sections.items() for field in fields} - {
-        "ipReservation.labelSelector",
-        "anycastIP.nodeLabels",
-        "anycastIP.reverseReconcile",
-        "anycastIP.anycastZone",  # goes with no other addressType than the default
-    }
+    """All but those whose names are the user's, and one that goes with no other addressType than the default."""
+    others = ("ipReservation.labelSelector", "anycastIP.nodeLabels", "anycastIP.anycastZone")
+    parts = _leaves("", settings.model_dump(by_alias=True, exclude={"api_version", "kind"}))
+    return {name for name in parts if not name.startswith(others)}
+
+
+def _leaves(path: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value:
+        yield path
+        return
+    for name, part in value.items():
+        yield from _leaves(f"{path}.{name}" if path else name, part)
 
 
 def test_a_capo_config_is_accepted_as_it_stands() -> None:

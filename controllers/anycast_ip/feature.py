@@ -21,10 +21,10 @@ from controllers.anycast_ip.in_cluster import InCluster
 from controllers.anycast_ip.lanes import THREADS
 from controllers.anycast_ip.nodes import NODES, Nodes
 from controllers.anycast_ip.orphans import Orphans
-from controllers.anycast_ip.pool import Pool
 from controllers.anycast_ip.rounds import Rounds
 from controllers.anycast_ip.sweep import Sweep
 from controllers.anycast_ip.tell import Teller
+from controllers.pool import Pool
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import KubeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demo.scenes import age, count, death, delete, drain, evict, join, namespace
+from demo.scenes import age, burst, count, death, delete, drain, evict, join, namespace
 
 SCENES = (
     delete.SCENE,
@@ -13,4 +13,5 @@ SCENES = (
     age.SCENE,
     count.SCENE,
     join.SCENE,
+    burst.SCENE,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from lab import binaries, install
 from lab.begin import running
 from lab.session import Lab
-from tests.cluster import anycast
+from tests.cluster import anycast, elasticity, elasticity_subnets
 from tests.cluster.anycast import Fleet
 from tests.cluster.workloads import VALUES, reserved_namespace
 
@@ -60,6 +60,20 @@ def fleet(cloud_lab: Lab) -> Iterator[Fleet]:
     """The nodes of one test."""
     with anycast.joined(cloud_lab) as nodes:
         yield nodes
+
+
+@pytest.fixture(scope="session")
+def elastic_lab() -> Iterator[Lab]:
+    """A lab with nodes at home and one super node, whose pods kwok plays."""
+    with running(values=elasticity.VALUES, calico=None, nodes=2) as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def subnets(elastic_lab: Lab) -> Iterator[Callable[[], None]]:
+    """They come and go while other tests run; what it gives waits for the end of that."""
+    with elasticity_subnets.coming_and_going(elastic_lab) as end:
+        yield end
 
 
 @pytest.fixture(params=["v3", "v1"])

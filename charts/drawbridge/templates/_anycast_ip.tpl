@@ -1,11 +1,14 @@
 {{/*
-As JSON: the values that AIA-IP-Controller's chart knows by other names, by their names here. Its names come before
-our defaults; labels and tags are added to the default, as Helm adds them. No message says what a value is.
+As JSON: the values that the charts of AIA-IP-Controller and TKE Resilience know by other names, by their names here.
+Those names come before our defaults; labels and tags are added to the default, as Helm adds them. No message says what
+a value is.
 */}}
 {{- define "drawbridge.twoNames" -}}
 {{- $found := dict }}
 {{- range list
   (list "cloud.region" "config.region.longName" "")
+  (list "cloud.region" "cloud.regionLong" "")
+  (list "cloud.rootDomain" "cloud.apiDomain" "tencentcloudapi.com")
   (list "cloud.secretID" "credential.secretID" "")
   (list "cloud.secretKey" "credential.secretKey" "")
   (list "anycastIP.clusterID" "credential.clusterID" "")
@@ -19,6 +22,7 @@ our defaults; labels and tags are added to the default, as Helm adds them. No me
 {{- $default := index . 2 }}
 {{- $ours := $.Values }}
 {{- range splitList "." $name }}{{ $ours = get $ours . }}{{ end }}
+{{- if hasKey $found $name }}{{ $ours = get $found $name }}{{ end }}
 {{- $theirs := $.Values }}
 {{- range splitList "." $other }}{{ $theirs = get (default dict $theirs) . }}{{ end }}
 {{- if has $theirs (list "" dict) }}
@@ -40,7 +44,7 @@ our defaults; labels and tags are added to the default, as Helm adds them. No me
 region: {{ get $names "cloud.region" | quote }}
 endpoint: {{ .Values.cloud.endpoint | quote }}
 scheme: {{ .Values.cloud.scheme }}
-rootDomain: {{ .Values.cloud.rootDomain | quote }}
+rootDomain: {{ get $names "cloud.rootDomain" | quote }}
 proxy: {{ .Values.cloud.proxy | quote }}
 caFile: {{ and .Values.cloud.caBundle "/etc/drawbridge/config/cloud-ca.crt" | quote }}
 credentials: {{ .Values.cloud.credentials }}

@@ -46,6 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "config.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
 {{- end }}
 {{- include "drawbridge.validateAnycastIP" . }}
+{{- include "drawbridge.validateElasticity" . }}
 {{- include "drawbridge.validatePorts" . }}
 {{- include "drawbridge.validateGrace" . }}
 {{- end }}

@@ -1,0 +1,160 @@
+{{/* The section "elasticity" of the configuration. Our own pods stay at home: the API server has to reach them. */}}
+{{- define "drawbridge.elasticity" -}}
+{{- with .Values.elasticity -}}
+enabled: {{ .enabled }}
+switch:
+  namespace: {{ .switch.namespace | quote }}
+  name: {{ .switch.name | quote }}
+localOptOut: {{ .localOptOut }}
+localReplicas: {{ kindIs "invalid" .localReplicas | ternary "null" (int .localReplicas | toString) }}
+schedulerName: {{ .schedulerName | quote }}
+excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
+maxSuperPods:
+  total: {{ .maxSuperPods.total | int }}
+  perNamespace: {{ .maxSuperPods.perNamespace | int }}
+scaleInOrder: {{ .scaleInOrder }}
+homeFailover:
+  enabled: {{ .homeFailover.enabled }}
+  homeAfter: {{ .homeFailover.homeAfter | quote }}
+subnets: {{ toJson $.Values.cloud.subnets }}
+resolvConf: {{ toJson .resolvConf }}
+{{- end }}
+{{- end }}
+
+{{/* As JSON. */}}
+{{- define "drawbridge.excludedNamespaces" -}}
+{{- append .Values.elasticity.excludedNamespaces .Release.Namespace | uniq | toJson }}
+{{- end }}
+
+{{/* An id that somebody may have written as a number, without the exponent that Helm would give it. */}}
+{{- define "drawbridge.digits" -}}
+{{- kindIs "string" . | ternary . (int64 . | toString) }}
+{{- end }}
+
+{{/* The original's default has quotes within its quotes. */}}
+{{- define "drawbridge.autoScaleEKS" -}}
+{{- .Values.eksAdmission.autoScaleEKS | toString | trimAll "\"" }}
+{{- end }}
+
+{{/* The Secret that eklet finds its keys in. */}}
+{{- define "drawbridge.ekletSecret" -}}
+{{- default "eks-secret" .Values.cloud.existingSecret }}
+{{- end }}
+
+{{- define "drawbridge.ekletLabels" -}}
+app.kubernetes.io/name: {{ include "drawbridge.name" . }}-eklet
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "drawbridge.validateElasticity" -}}
+{{- $ids := list }}
+{{- range .Values.cloud.subnets }}
+{{- if has .id $ids }}
+{{- fail (printf "cloud.subnets has %s more than once: each subnet has one super node; leave one of them out" .id) }}
+{{- end }}
+{{- $ids = append $ids .id }}
+{{- end }}
+{{- if and (ne (include "drawbridge.autoScaleEKS" .) "") (not .Values.elasticity.enabled) }}
+{{- fail "eksAdmission.autoScaleEKS is set, but elasticity.enabled is false: set that to true, or leave autoScaleEKS out" }}
+{{- end }}
+{{- if .Values.eklet.enabled }}
+{{- include "drawbridge.validateEklet" . }}
+{{- end }}
+{{- end }}
+
+{{- define "drawbridge.validateEklet" -}}
+{{- $names := include "drawbridge.twoNames" . | fromJson }}
+{{- $needed := dict
+  "cloud.appID" .Values.cloud.appID
+  "cloud.ownerUIN" .Values.cloud.ownerUIN
+  "cloud.vpcID" .Values.cloud.vpcID
+  "cloud.regionShort" .Values.cloud.regionShort
+  "cloud.region" (get $names "cloud.region")
+  "eklet.image.ref" .Values.eklet.image.ref
+  "eklet.podUsedApiserver" .Values.eklet.podUsedApiserver }}
+{{- range $name, $value := $needed }}
+{{- if not $value }}
+{{- fail (printf "%s is empty: with eklet.enabled, give it as the original's chart had it" $name) }}
+{{- end }}
+{{- end }}
+{{- $id := get $names "cloud.secretID" }}
+{{- $key := get $names "cloud.secretKey" }}
+{{- if and .Values.cloud.existingSecret $id }}
+{{- fail "cloud.existingSecret and cloud.secretID are both set: keep the keys in that Secret, and leave secretID and secretKey out" }}
+{{- end }}
+{{- if not (or .Values.cloud.existingSecret (and $id $key)) }}
+{{- fail "eklet.enabled needs keys: give cloud.existingSecret, or cloud.secretID and cloud.secretKey" }}
+{{- end }}
+{{- end }}
+
+{{/* CEL: the pod is one of a DaemonSet. */}}
+{{- define "drawbridge.celOfDaemonSet" -}}
+object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == "DaemonSet")
+{{- end }}
+
+{{/* CEL: where the pod belongs is still to be decided. */}}
+{{- define "drawbridge.celWaitsForPlacement" -}}
+!({{ include "drawbridge.celOfDaemonSet" . }})
+&& !(request.namespace in {{ include "drawbridge.excludedNamespaces" . }})
+&& object.spec.?nodeName.orValue("") == ""
+&& !object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
+&& !object.spec.?schedulingGates.orValue([]).exists(g, g.name == "drawbridge.io/placement")
+{{- if kindIs "invalid" .Values.elasticity.localReplicas }}
+&& object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
+{{- else }}
+&& (object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
+|| object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)))
+{{- end }}
+{{- end }}
+
+{{/* CEL: the pod, one of a DaemonSet, could run on super nodes. */}}
+{{- define "drawbridge.celMayLeaveHome" -}}
+{{ include "drawbridge.celOfDaemonSet" . }}
+&& object.spec.?tolerations.orValue([]).exists(t, t.?effect.orValue("") in ["", "NoSchedule"]
+&& (t.?key.orValue("") == "eks.tke.cloud.tencent.com/eklet"
+&& (t.?operator.orValue("") == "Exists" || t.?operator.orValue("") in ["", "Equal"] && t.?value.orValue("") == "")
+|| t.?key.orValue("") == "" && t.?operator.orValue("") == "Exists"))
+&& (!object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue()
+|| object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
+.exists(t, (t.?matchExpressions.orValue([]).size() > 0 || t.?matchFields.orValue([]).size() > 0)
+&& !t.?matchExpressions.orValue([]).exists(e, e.key == "node.kubernetes.io/instance-type" && e.operator == "NotIn"
+&& e.?values.orValue([]) == ["eklet"])))
+{{- end }}
+
+{{- define "drawbridge.elasticityWebhook" -}}
+- name: elasticity.drawbridge.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "drawbridge.fullname" . }}-webhook
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate/pods/elasticity
+      port: 443
+    caBundle: {{ include "drawbridge.caBundle" . | quote }}
+  rules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      resources: [pods]
+      operations: [CREATE]
+      scope: Namespaced
+  matchPolicy: Equivalent
+  # A pod that slips through runs locally, and is counted there.
+  failurePolicy: Ignore
+  sideEffects: None
+  timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
+  # What another webhook brings after us is met by the conditions anew; what we have done is not.
+  reinvocationPolicy: IfNeeded
+  # Not kube-system, too: pods of its DaemonSets are to be kept off super nodes like all others.
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
+  # The server decides by the same rules: a pod that it would leave as it is costs no call.
+  matchConditions:
+    - name: pod-is-to-be-changed
+      expression: >-
+        {{- include "drawbridge.celWaitsForPlacement" . | nindent 8 }}
+        {{- if ne .Values.elasticity.schedulerName "tke-scheduler" }}
+        || object.spec.?schedulerName.orValue("") == "tke-scheduler"
+        {{- end }}
+        || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
+{{- end }}

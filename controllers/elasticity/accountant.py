@@ -1,0 +1,158 @@
+"""Turn by turn, one thread decides where each pod belongs, so that no number is ever exceeded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from controllers.elasticity import burster, failover
+from controllers.elasticity.burster import Let, Refused, Stuck
+from controllers.elasticity.caps import Room
+from controllers.elasticity.costs import cost_to_change
+from controllers.elasticity.edits import burst, cost_change, to_home, to_super_node
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.failover import Refusals
+from controllers.elasticity.intents import Do, Intent
+from controllers.elasticity.placement import Case, Place, Verdict, plan
+from controllers.elasticity.pods import Pod, oldest_first
+from controllers.elasticity.scene import Scene
+from controllers.elasticity.tell import Teller
+from controllers.elasticity.words import Wish
+from controllers.elasticity.writer import Writer
+from webhook.elasticity import LOCAL_REPLICAS, SWITCH
+
+SOON, LATER = 1.0, 5.0
+"""Seconds to the next turn when something is waited for that nobody will tell us, and otherwise."""
+
+
+class Accountant:
+    """*scene* is asked for at the beginning of each turn; *clock* is monotonic, *now* the time of day."""
+
+    def __init__(
+        self,
+        scene: Callable[[], Scene],
+        writer: Writer,
+        eligibility: Eligibility,
+        teller: Teller,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._scene, self._writer, self._eligibility, self._teller = scene, writer, eligibility, teller
+        self._now = now
+        self._refusals = Refusals(clock)
+        self._costs_by: tuple[frozenset[str], bool] = (frozenset(), False)
+        self._costs_due: set[str] = set()
+
+    def turn(self) -> float:
+        """Decide all that can be decided; the seconds after which to look again, unasked. LeadershipLost."""
+        if self._writer.lost:
+            raise self._writer.lost
+        self._writer.repeat()
+        scene = self._scene()
+        unbound = scene.book.having("unbound")
+        room = Room(scene.settings.max_super_pods, (pod.metadata.namespace for pod in scene.sent()))
+        verdicts = self._verdicts(scene, room)
+        self._writer.start([intent for each in verdicts if (intent := self._intent(each, scene))])
+        self._writer.start(self._bursts(scene, unbound, room))
+        self._writer.start(self._given_up(scene, unbound))
+        changed = scene.book.take_changed()
+        self._tell_problems(scene, changed)
+        self._writer.start(self._costs(scene, changed))
+        self._tidy(scene, unbound)
+        waits = any(each.place in (Place.WAIT, Place.LOOK) for each in verdicts)
+        return SOON if waits or self._writer.under_way() else LATER
+
+    def _verdicts(self, scene: Scene, room: Room) -> list[Verdict]:
+        gated = oldest_first(scene.idle(scene.book.having("gated")))
+        local = {key: scene.local(key) for key in {pod.key for pod in gated}}
+        return plan([self._case(scene, pod) for pod in gated], local, self._eligibility.violations, room)
+
+    def _case(self, scene: Scene, pod: Pod) -> Case:
+        wish = self._wish(scene, pod)
+        return Case(pod, wish.replicas, wish.allowed, wish.inputs, self._barred(scene, pod))
+
+    def _barred(self, scene: Scene, pod: Pod) -> str:
+        if not scene.settings.home_failover.enabled:
+            return ""
+        if not scene.nodes.any_ready:
+            return "no super node is ready"
+        return "super nodes did not take its like" if self._refusals.known(pod.key) else ""
+
+    def _intent(self, verdict: Verdict, scene: Scene) -> Intent | None:
+        pod, why = verdict.pod, verdict.why
+        if verdict.exception:
+            self._teller.once(pod, verdict.exception, why)
+        if verdict.place in (Place.WAIT, Place.LOOK):
+            return None
+        if verdict.place is Place.SUPER:
+            with_cost = scene.settings.scale_in_order and pod.metadata.controller is not None
+            return Intent(Do.SEND, pod, why, to_super_node(pod, why, with_cost=with_cost))
+        return Intent(Do.KEEP, pod, why, to_home(pod, why))
+
+    def _bursts(self, scene: Scene, unbound: Iterable[Pod], room: Room) -> Iterator[Intent]:
+        stuck = oldest_first(scene.idle(pod for pod in unbound if burster.is_stuck(pod)))
+        wishes = [(pod, self._wish(scene, pod)) for pod in stuck if scene.nodes.names]
+        cases = [Stuck(pod, wish.allowed, wish.inputs) for pod, wish in wishes]
+        for each in burster.plan(cases, self._eligibility.violations, room):
+            match each:
+                case Let(pod, why):
+                    yield Intent(Do.BURST, pod, why, burst(pod, why))
+                case Refused(pod, reason, why):
+                    self._teller.once(pod, reason, why)
+
+    def _given_up(self, scene: Scene, unbound: Iterable[Pod]) -> Iterator[Intent]:
+        settings = scene.settings.home_failover
+        for pod in scene.idle(failover.stranded(unbound, settings, self._now())):
+            if pod.metadata.controller is None:
+                self._teller.once(pod, "NotTakenBySuperNode", failover.NOBODY_REPLACES_IT)
+                continue
+            self._refusals.note(pod.key, settings.home_after)
+            why = f"Super nodes did not take it for {settings.home_after:g} s: the pod that replaces it stays home"
+            yield Intent(Do.GIVE_UP, pod, why)
+
+    def _tell_problems(self, scene: Scene, uids: Iterable[str]) -> None:
+        """Also of pods that were let through by admission for them, and may have been bound at once."""
+        for uid in uids:
+            pod = scene.book.get(uid)
+            if (
+                pod
+                and pod.active
+                and not pod.metadata.annotations.keys().isdisjoint((LOCAL_REPLICAS, SWITCH))
+            ):
+                self._wish(scene, pod)
+
+    def _costs(self, scene: Scene, changed: set[str]) -> Iterator[Intent]:
+        by = (scene.nodes.names, scene.settings.scale_in_order)
+        due = self._costs_due | (
+            changed if by == self._costs_by else {pod.metadata.uid for pod in scene.book.all()}
+        )
+        self._costs_by, self._costs_due = by, set()
+        for uid in due if scene.settings.scale_in_order else ():
+            pod = scene.book.get(uid)
+            if pod is None or not (change := cost_to_change(pod, scene.nodes.names)):
+                continue
+            if scene.is_idle(uid):
+                yield Intent(Do.COST, pod, patch=cost_change(pod, change))
+            else:
+                self._costs_due.add(uid)
+
+    def _wish(self, scene: Scene, pod: Pod) -> Wish:
+        wish = scene.wish(pod)
+        for reason, message in wish.problems:
+            self._teller.once(pod, reason, message)
+        return wish
+
+    def _tidy(self, scene: Scene, unbound: Iterable[Pod]) -> None:
+        """Forget what was known of pods that wait no more, or are no more, and count those that are there."""
+        gated = scene.book.having("gated")
+        waiting = {pod.metadata.uid for pod in (*gated, *unbound)}
+        self._eligibility.keep_only(waiting)
+        self._teller.forget(lambda uid: scene.book.get(uid) is None)
+        self._writer.forget(lambda uid: scene.book.get(uid) is None)
+        self._teller.count(
+            gated=len(gated),
+            pending=sum(pod.stuck_since is not None for pod in unbound),
+            local=len(scene.book.having("placed local")),
+            super=len(scene.sent()),
+        )

@@ -1,0 +1,66 @@
+"""What is written to a pod: merge patches that apply to nothing but the version they were made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controllers.elasticity.pods import BURST, Pod, spec_of
+from webhook.elasticity import COST, GATE, LOCAL, OUR_COST, PLACEMENT, SUPER, SUPER_COST, TAINT
+from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
+
+REASON = "drawbridge.io/placement-reason"
+"""The annotation that explains a placement; it costs no write of its own, as an Event would."""
+ACCOUNTANT = "drawbridge.io/accountant"
+TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
+
+Patch = Mapping[str, Any]
+
+
+def to_home(pod: Pod, why: str) -> Patch:
+    """Only a pod that tolerates super nodes is kept off them: any other may be let there when home is full."""
+    spec = _ungated(spec_of(pod))
+    if pod.unbound and pod.unbound.tolerates:
+        spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
+    return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
+
+
+def to_super_node(pod: Pod, why: str, *, with_cost: bool) -> Patch:
+    held = spec_of(pod)
+    spec = _ungated(held) | {"affinity": bound_to_super_nodes(held)["affinity"]} | _tolerant(held, pod)
+    cost = cost_given(pod.metadata.annotations) if with_cost else {}
+    return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, spec)
+
+
+def burst(pod: Pod, why: str) -> Patch:
+    return _patch(pod, {BURST: "allowed", REASON: why}, _tolerant(spec_of(pod), pod))
+
+
+def fenced(pod: Pod, accountant: str) -> Patch:
+    """Changes nothing but the version, so that what was decided before comes too late."""
+    return _patch(pod, {ACCOUNTANT: accountant}, {})
+
+
+def cost_change(pod: Pod, change: Mapping[str, str | None]) -> Patch:
+    return _patch(pod, change, {})
+
+
+def cost_given(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Nothing when there is a cost that the user gave; one that he took away again stays away, too."""
+    return {} if COST in annotations or OUR_COST in annotations else {COST: SUPER_COST, OUR_COST: SUPER_COST}
+
+
+def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
+    gates = spec.get("schedulingGates") or ()
+    return {"schedulingGates": [gate for gate in gates if gate.get("name") != GATE]}
+
+
+def _tolerant(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
+    tolerates = pod.unbound is not None and pod.unbound.tolerates
+    return {} if tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
+
+
+def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:
+    guarded = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    patch: dict[str, Any] = {"metadata": {**guarded, "annotations": annotations}}
+    return {**patch, "spec": spec} if spec else patch

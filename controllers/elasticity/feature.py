@@ -1,0 +1,205 @@
+"""The feature as the leader runs it: what it follows, and the turns that it takes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from controllers.elasticity.accountant import Accountant
+from controllers.elasticity.book import Book
+from controllers.elasticity.claims import Claims
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.fence import Fence, may_have_been_decided_on
+from controllers.elasticity.following import Copies, GlobalSwitch, followed
+from controllers.elasticity.nodes import SuperNodes, matters
+from controllers.elasticity.registrar import Registrar
+from controllers.elasticity.scene import Scene
+from controllers.elasticity.tell import Teller
+from controllers.elasticity.writer import Writer
+from controllers.pool import Pool, Work
+from kube.client import Client
+from kube.events import Recorder
+from kube.lease import LeadershipLost
+from settings import ElasticitySettings
+
+THREADS = 48
+"""As many writes at once as keep a pod from waiting: whoever creates pods has hundreds of requests under way."""
+COMPANY = 0.01
+"""Seconds between two turns at least, in which pods that are created together gather."""
+LOAD = 2.0
+"""A turn is followed by a pause of so many times its own length, in which its decisions are written."""
+NOTICE = 0.5
+"""Seconds within which a stop, or a loss, is noticed."""
+
+Settings = Callable[[], ElasticitySettings]
+
+
+def lead(
+    client: Client,
+    settings: Settings,
+    recorder: Recorder,
+    stop: threading.Event,
+    check: Callable[[], None],
+) -> None:
+    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    CannotFollow when decisions would rest on copies that are too old.
+    """
+    with followed(client, settings(), stop) as copies, _pool() as hand_out:
+        if not stop.is_set():
+            _work(Tools(client, settings, recorder, copies, hand_out, check, stop))
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the leader works with."""
+
+    client: Client
+    settings: Settings
+    recorder: Recorder
+    copies: Copies
+    hand_out: Callable[[Work], None]
+    check: Callable[[], None]
+    stop: threading.Event
+    book: Book = field(default_factory=Book)
+    wake: threading.Event = field(default_factory=threading.Event)
+
+    def listen(self) -> None:
+        """Take in all that the copies know and are going to hear."""
+        self.copies.pods.on_change(lambda old, new: self.wake.set() if self.book.observe(old, new) else None)
+        self.copies.nodes.on_change(lambda old, new: self.wake.set() if matters(old, new) else None)
+        self.copies.switches.on_change(lambda *_: self.wake.set())
+
+    def fence(self) -> Fence:
+        limits = self.settings().max_super_pods
+        return Fence(
+            self.client,
+            self.book,
+            f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
+            wanted=partial(may_have_been_decided_on, is_limited=bool(limits.total or limits.per_namespace)),
+            check=self.check,
+            pause=self.stop.wait,
+        )
+
+    def accountant(self) -> Accountant:
+        return assemble(
+            self.client,
+            self.book,
+            self.settings,
+            self.recorder,
+            switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
+            nodes=self.copies.super_nodes,
+            check=self.check,
+            stopped=self.stop.is_set,
+            hand_out=self.hand_out,
+            wake=self.wake.set,
+        )
+
+    def registrar(self) -> Registrar:
+        return Registrar(
+            self.client,
+            self.copies.nodes.list,
+            self.recorder,
+            self.settings,
+            check=self.check,
+            now=lambda: datetime.now(UTC),
+        )
+
+
+def _work(tools: Tools) -> None:
+    tools.listen()
+    with _beside(tools.registrar().run, tools.stop) as raise_loss:
+        tools.fence().put_up(tools.hand_out)
+        _run(tools.accountant(), tools.wake, tools.stop, (tools.copies.check, raise_loss))
+
+
+def assemble(
+    client: Client,
+    book: Book,
+    settings: Settings,
+    recorder: Recorder,
+    *,
+    switch: Callable[[], bool | None],
+    nodes: Callable[[], SuperNodes],
+    check: Callable[[], None],
+    stopped: Callable[[], bool],
+    hand_out: Callable[[Work], None],
+    wake: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Accountant:
+    """All parts, put together; nothing is begun yet."""
+    teller = Teller(recorder, now)
+    writer = Writer(
+        client, book, teller, check=check, stopped=stopped, hand_out=hand_out, wake=wake, clock=clock
+    )
+    eligibility = Eligibility(
+        Claims(client), lambda: settings().excluded_namespaces, hand_out=hand_out, wake=wake, clock=clock
+    )
+
+    def scene() -> Scene:
+        return Scene(writer.under_way(), book, nodes(), settings(), switch(), writer.may_begin)
+
+    return Accountant(scene, writer, eligibility, teller, clock=clock, now=now)
+
+
+def _run(
+    accountant: Accountant,
+    wake: threading.Event,
+    stop: threading.Event,
+    checks: Iterable[Callable[[], None]],
+) -> None:
+    """A turn whenever *wake* is set or one is due; what a check raises ends it."""
+    while not stop.is_set():
+        wake.clear()
+        began = time.monotonic()
+        due = accountant.turn()
+        took = time.monotonic() - began
+        stop.wait(max(COMPANY, LOAD * took))
+        until = time.monotonic() + due
+        while not stop.is_set():
+            for each in checks:
+                each()
+            left = until - time.monotonic()
+            if left <= 0 or wake.wait(min(left, NOTICE)):
+                break
+
+
+@contextmanager
+def _pool() -> Iterator[Callable[[Work], None]]:
+    pool = Pool("elasticity", THREADS)
+    try:
+        yield pool.submit
+    finally:
+        pool.close()
+
+
+@contextmanager
+def _beside(work: Callable[[threading.Event], None], stop: threading.Event) -> Iterator[Callable[[], None]]:
+    """*work* on a thread of its own; to be asked whether it has lost the leadership."""
+    lost: list[LeadershipLost] = []
+
+    def run() -> None:
+        try:
+            work(stop)
+        except LeadershipLost as error:
+            lost.append(error)
+
+    def raise_loss() -> None:
+        if lost:
+            raise lost[0]
+
+    thread = threading.Thread(target=run, name="super-nodes", daemon=True)
+    thread.start()
+    try:
+        yield raise_loss
+    finally:
+        if stop.is_set():
+            thread.join(10.0)

@@ -1,0 +1,205 @@
+"""What is kept in mind of a pod: what places it while it has no node, and next to nothing afterwards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value
+from webhook.elasticity import (
+    COST,
+    GATE,
+    LOCAL_REPLICAS,
+    OUR_COST,
+    PLACEMENT,
+    SUPER,
+    SWITCH,
+    tolerates_super_nodes,
+)
+
+BURST = "drawbridge.io/burst"
+"""The annotation of a pod that was let to super nodes because there was no room for it at home."""
+REVISIONS = ("pod-template-hash", "controller-revision-hash")
+"""Labels by which Deployments, and StatefulSets and others, tell their revisions apart."""
+KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))
+"""The annotations that still matter when a pod is bound."""
+
+
+class Gate(Value, frozen=True):
+    name: str = ""
+
+
+class Head(Value, frozen=True):
+    """The parts of a spec that are looked at every time."""
+
+    node_name: str = ""
+    scheduling_gates: tuple[Gate, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Status(Value, frozen=True):
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Sent(Value, frozen=True):
+    """A pod as it comes; its spec is read in part."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: Status = Status()
+
+
+class Unbound(Value, frozen=True):
+    """*spec* is the whole of it, as JSON; *stuck_since* is when the scheduler found no room for the pod."""
+
+    spec: bytes = b"{}"
+    gated: bool = False
+    tolerates: bool = False
+    stuck_since: datetime | None = None
+    nominated: bool = False
+
+
+class Pod(Value, frozen=True):
+    """*unbound* is None for a pod that has a node, and for one that needs none any more."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    node_name: str = ""
+    finished: bool = False
+    unbound: Unbound | None = None
+
+    @property
+    def active(self) -> bool:
+        return not self.finished and self.metadata.deletion_timestamp is None
+
+    @property
+    def gated(self) -> bool:
+        """Whether it waits for us."""
+        return self.active and self.unbound is not None and self.unbound.gated
+
+    @property
+    def placed(self) -> str:
+        return self.metadata.annotations.get(PLACEMENT, "")
+
+    @property
+    def stuck_since(self) -> datetime | None:
+        """None, too, while others are being evicted to make room for it."""
+        waits = self.unbound if self.active else None
+        return None if waits is None or waits.gated or waits.nominated else waits.stuck_since
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether it has no node yet, and may get a super node by our doing."""
+        if not self.active or self.unbound is None or self.unbound.gated:
+            return False
+        return self.placed == SUPER or BURST in self.metadata.annotations
+
+    @property
+    def key(self) -> str:
+        """Names the replicas among which it is counted: those of its owner and revision, or itself alone."""
+        owner = self.metadata.controller
+        if owner is None:
+            return self.metadata.uid
+        revision = next(filter(None, map(self.metadata.labels.get, REVISIONS)), "")
+        return f"{owner.uid}/{revision}"
+
+    @property
+    def version(self) -> int:
+        return version_of(self.metadata)
+
+
+def decode(raw: msgspec.Raw) -> Pod:
+    """MsgspecError when it cannot be read."""
+    sent = _SENT.decode(raw)
+    head = _HEAD.decode(sent.spec)
+    finished = sent.status.phase in ("Succeeded", "Failed")
+    if head.node_name or finished:
+        return Pod(_slim(sent.metadata), sys.intern(head.node_name), finished)
+    return Pod(sent.metadata, unbound=_unbound(sent, head))
+
+
+def spec_of(pod: Pod) -> dict[str, Any]:
+    """Raw, of a pod that has no node."""
+    spec: dict[str, Any] = msgspec.json.decode(pod.unbound.spec if pod.unbound else b"{}")
+    return spec
+
+
+def version_of(metadata: ObjectMeta) -> int:
+    """Larger for what is newer."""
+    return int(metadata.resource_version) if metadata.resource_version.isdecimal() else 0
+
+
+def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
+    """Those of one second by their names, of which web-9 comes before web-10."""
+    return sorted(pods, key=_age)
+
+
+def facets(pod: Pod) -> Iterable[str]:
+    """Under which names a pod is looked up; nothing is looked for among those that are over."""
+    if not pod.active:
+        return
+    yield f"key {pod.key}"
+    if pod.node_name:
+        yield f"node {pod.node_name}"
+    else:
+        yield "gated" if pod.gated else "unbound"
+    if pod.placed:
+        yield f"placed {pod.placed}"
+
+
+def _unbound(sent: Sent, head: Head) -> Unbound:
+    return Unbound(
+        spec=bytes(sent.spec),
+        gated=any(gate.name == GATE for gate in head.scheduling_gates),
+        tolerates=tolerates_super_nodes(head.tolerations),
+        stuck_since=next((_since(sent, each) for each in sent.status.conditions if _says_stuck(each)), None),
+        nominated=bool(sent.status.nominated_node_name),
+    )
+
+
+def _says_stuck(condition: Condition) -> bool:
+    return (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
+
+
+def _since(sent: Sent, condition: Condition) -> datetime | None:
+    return condition.last_transition_time or sent.metadata.creation_timestamp
+
+
+def _slim(metadata: ObjectMeta) -> ObjectMeta:
+    owner = metadata.controller
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=sys.intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=_only(metadata.labels, REVISIONS),
+        annotations=_only(metadata.annotations, KEPT),
+        owner_references=_owners(owner.kind, owner.name, owner.uid) if owner else (),
+        deletion_timestamp=metadata.deletion_timestamp,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _owners(kind: str, name: str, uid: str) -> tuple[OwnerReference, ...]:
+    """One for all pods of an owner."""
+    return (OwnerReference(kind=kind, name=name, uid=uid, controller=True),)
+
+
+def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {sys.intern(name): sys.intern(values[name]) for name in names if name in values} or _NOTHING
+
+
+def _age(pod: Pod) -> tuple[float, int, str]:
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0, len(pod.metadata.name), pod.metadata.name
+
+
+_NOTHING: dict[str, str] = {}
+_SENT = msgspec.json.Decoder(Sent)
+_HEAD = msgspec.json.Decoder(Head)

@@ -1,0 +1,195 @@
+"""One super node stands for each configured subnet, and none goes away under a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from kube.objects import Node
+from settings import ElasticitySettings
+from settings.elasticity import Subnet
+from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "drawbridge"
+SUBNET_ID = "eks.tke.cloud.tencent.com/subnet-id"
+RESOLV_CONF = "eks.tke.cloud.tencent.com/resolv-conf"
+ZONE_NAME = "eks.tke.cloud.tencent.com/zone-name"
+VERSION = "eks.tke.cloud.tencent.com/version"
+ZONE = "topology.kubernetes.io/zone"
+RETIRED_AT = "drawbridge.io/retired-at"
+"""When a super node stopped taking pods because its subnet is not configured any more."""
+
+GIVEN = (ZONE, VERSION)
+"""Labels that are written once: whoever runs pods on the node may know better, and is not fought with."""
+SETTLE = timedelta(seconds=30)
+"""Longer than a scheduler needs to carry out what it decided before it saw the node closed."""
+
+
+class Do(StrEnum):
+    CREATE = "create"
+    CHANGE = "change"
+    REMOVE = "remove"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is told on the node."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+@dataclass(frozen=True)
+class Step:
+    """*node* is as it was seen, None when there was none; *body* is the whole of it, or a merge patch."""
+
+    do: Do
+    name: str
+    node: Node | None
+    note: Note
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def name_of(subnet: Subnet) -> str:
+    return f"eklet-{subnet.id}"
+
+
+def is_ours(node: Node) -> bool:
+    return node.metadata.labels.get(MANAGED_BY) == MANAGER
+
+
+def leftovers(nodes: Iterable[Node], settings: ElasticitySettings) -> list[Node]:
+    """Super nodes of ours whose subnets are not configured any more."""
+    wanted = {name_of(subnet) for subnet in settings.subnets}
+    return [
+        node
+        for node in nodes
+        if is_ours(node) and _stays(node) and _is_super(node) and node.metadata.name not in wanted
+    ]
+
+
+def may_go(node: Node, now: datetime) -> bool:
+    """Whether a leftover has been closed for so long that no pod is on its way to it."""
+    return now - SETTLE >= (_retired_at(node) or now)
+
+
+def plan(
+    nodes: Iterable[Node], occupied: Mapping[str, bool], settings: ElasticitySettings, now: datetime
+) -> list[Step]:
+    """*occupied* tells of each leftover that may go whether pods are on it; of others it is not asked."""
+    nodes = list(nodes)
+    by_name = {node.metadata.name: node for node in nodes}
+    kept = [_kept(by_name.get(name_of(subnet)), manifest(subnet, settings)) for subnet in settings.subnets]
+    left = [_left(node, occupied, now) for node in leftovers(nodes, settings)]
+    return [step for step in (*kept, *left) if step]
+
+
+def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
+    """As the original's chart registers it, but for the finalizer, the zone's common label and our own."""
+    resolv_conf = {RESOLV_CONF: settings.resolv_conf} if settings.resolv_conf else {}
+    labels = {
+        INSTANCE_TYPE: SUPER_NODE,
+        ZONE_NAME: subnet.zone,
+        ZONE: subnet.zone,
+        VERSION: "v2",
+        MANAGED_BY: MANAGER,
+    }
+    metadata = {
+        "name": name_of(subnet),
+        "labels": labels,
+        "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
+    }
+    spec = {"taints": [msgspec.to_builtins(TAINT)]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def _kept(node: Node | None, wanted: Mapping[str, Any]) -> Step | None:
+    name = wanted["metadata"]["name"]
+    if node is None:
+        note = Note("SuperNodeRegistered", f"The super node of {name.removeprefix('eklet-')} is registered")
+        return Step(Do.CREATE, name, None, note, wanted)
+    if not _stays(node):
+        return None
+    if not is_ours(node):
+        note = Note(
+            "SuperNodeNotOurs", f"It is left as it is: label {MANAGED_BY} is not {MANAGER}", "Warning"
+        )
+        return Step(Do.NOTHING, name, node, note)
+    if not (change := _difference(node, wanted)):
+        return None
+    return Step(
+        Do.CHANGE, name, node, Note("SuperNodeRestored", f"Set as configured: {_keys(change)}"), change
+    )
+
+
+def _difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch that makes *node* what is *wanted*, and leaves all else."""
+    annotations: dict[str, Any] = _other(node.metadata.annotations, wanted["metadata"]["annotations"])
+    spec: dict[str, Any] = {}
+    if RETIRED_AT in node.metadata.annotations:
+        annotations[RETIRED_AT], spec["unschedulable"] = None, None
+    if not any((taint.key, taint.effect) == (TAINT.key, TAINT.effect) for taint in node.spec.taints):
+        spec["taints"] = [msgspec.to_builtins(taint) for taint in (*node.spec.taints, TAINT)]
+    labels = _labels(node.metadata.labels, wanted["metadata"]["labels"])
+    metadata = _given(labels=labels, annotations=annotations)
+    return _given(metadata=metadata, spec=spec)
+
+
+def _labels(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Those that were only given once follow when the zone is configured anew."""
+    other = _other(held, wanted)
+    moved = ZONE_NAME in other
+    return {key: value for key, value in other.items() if moved or key not in GIVEN or key not in held}
+
+
+def _other(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in wanted.items() if held.get(key) != value}
+
+
+def _given(**parts: dict[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in parts.items() if part}
+
+
+def _keys(change: Mapping[str, Any]) -> str:
+    parts = (*change.get("metadata", {}).values(), change.get("spec", {}))
+    return ", ".join(key for part in parts for key in part)
+
+
+def _left(node: Node, occupied: Mapping[str, bool], now: datetime) -> Step | None:
+    name = node.metadata.name
+    if _retired_at(node) is None:
+        note = Note(
+            "SuperNodeRetired", "Its subnet is not configured any more: it goes when its pods have gone"
+        )
+        closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
+        return Step(Do.CHANGE, name, node, note, closed)
+    if not may_go(node, now) or occupied.get(name, True):
+        return None
+    return Step(
+        Do.REMOVE, name, node, Note("SuperNodeRemoved", "Its subnet is not configured, and it was empty")
+    )
+
+
+def _retired_at(node: Node) -> datetime | None:
+    """None, too, when somebody wrote there what is no time with its zone: it is retired once more."""
+    try:
+        at = datetime.fromisoformat(node.metadata.annotations.get(RETIRED_AT, ""))
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
+def _stays(node: Node) -> bool:
+    return node.metadata.deletion_timestamp is None
+
+
+def _is_super(node: Node) -> bool:
+    return node.metadata.labels.get(INSTANCE_TYPE) == SUPER_NODE

@@ -1,0 +1,126 @@
+"""Which of a pod's volumes a super node cannot mount, told by kind, and what has to be looked up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from controllers.elasticity.candidate import Candidate
+from kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
+"""The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
+CBS_DRIVER = "com.tencent.cloud.csi.cbs"
+PROVISIONERS = (CBS_DRIVER, "cloud.tencent.com/qcloud-cbs")
+"""Who makes CBS disks, as CSI driver and as the provisioner before it."""
+LIMIT = "super nodes mount nfs, cephfs, hostPath and CBS disks only"
+
+EPHEMERAL = ("configMap", "downwardAPI", "emptyDir", "gitRepo", "projected", "secret")
+"""What needs no persistent volume."""
+
+NO_KIND = {
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "name",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+}
+"""The fields of a volume, in a pod or by itself, that do not say what kind it is."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A claim to look up. *storage_class* is that of a claim which is made for the pod, and may not be there yet."""
+
+    volume: str
+    claim: str
+    storage_class: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What was found out about a claim: the volume that it is bound to, else who is going to make one."""
+
+    bound_to: str = ""
+    volume: PersistentVolume | None = None
+    storage_class: str = ""
+    provisioner: str = ""
+
+
+class Cluster(Protocol):
+    """What is looked up; None is for what does not exist. The methods raise KubeError."""
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None: ...
+    def volume(self, name: str) -> PersistentVolume | None: ...
+    def storage_class(self, name: str) -> StorageClass | None: ...
+
+
+def needs(pod: Candidate) -> tuple[Need, ...]:
+    """The claims that have to be looked up before *pod* can be judged: none for most pods."""
+    return tuple(need for volume in pod.spec.volumes if (need := _need(pod, volume)))
+
+
+def gather(wanted: Iterable[Need], namespace: str, cluster: Cluster) -> dict[str, Claim]:
+    """What is known of each claim, by name, without those that do not exist; raises KubeError."""
+    found = {need.claim: _look_up(need, namespace, cluster) for need in wanted}
+    return {name: claim for name, claim in found.items() if claim}
+
+
+def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
+    """A sentence for each volume of *pod* that keeps it off super nodes."""
+    for volume in pod.spec.volumes:
+        need = _need(pod, volume)
+        why = _claim_refused(need.claim, claims.get(need.claim)) if need else _refused(volume)
+        if why:
+            yield f"volume {volume.get('name')} {why}"
+
+
+def _need(pod: Candidate, volume: Mapping[str, Any]) -> Need | None:
+    name = volume.get("name", "")
+    if claimed := volume.get("persistentVolumeClaim"):
+        return Need(name, claimed.get("claimName", ""))
+    if ephemeral := volume.get("ephemeral"):
+        template = ephemeral.get("volumeClaimTemplate") or {}
+        storage_class = template.get("spec", {}).get("storageClassName") or ""
+        return Need(name, f"{pod.metadata.name}-{name}", storage_class)
+    return None
+
+
+def _look_up(need: Need, namespace: str, cluster: Cluster) -> Claim | None:
+    claim = cluster.claim(namespace, need.claim)
+    if claim and (name := claim.spec.volume_name):
+        return Claim(bound_to=name, volume=cluster.volume(name))
+    storage_class = claim.spec.storage_class_name if claim else need.storage_class
+    if claim is None and not storage_class:
+        return None
+    found = cluster.storage_class(storage_class) if storage_class else None
+    return Claim(storage_class=storage_class or "", provisioner=found.provisioner if found else "")
+
+
+def _claim_refused(name: str, claim: Claim | None) -> str:
+    if claim is None:
+        return f"is of claim {name}, which does not exist"
+    if claim.volume:
+        why = _refused(claim.volume.spec)
+        return why and f"is of claim {name}, bound to {claim.bound_to}, which {why}"
+    if claim.bound_to:
+        return f"is of claim {name}, bound to {claim.bound_to}, which does not exist"
+    if claim.provisioner in PROVISIONERS:
+        return ""
+    by = f"{claim.provisioner or 'nobody known'} (storage class {claim.storage_class or 'none'})"
+    return f"is of claim {name}, to be made by {by}: {LIMIT}; bind it first if it becomes one of these"
+
+
+def _refused(volume: Mapping[str, Any]) -> str:
+    """Why a volume, given by its fields, cannot be mounted, or nothing."""
+    for kind in sorted(volume.keys() - NO_KIND - {*KINDS, *EPHEMERAL}):
+        driver = volume[kind].get("driver", "") if isinstance(volume[kind], Mapping) else ""
+        if kind != "csi" or driver != CBS_DRIVER:
+            return f"is of kind {f'{kind} ({driver})' if driver else kind}: {LIMIT}"
+    return ""

@@ -1,0 +1,84 @@
+"""The settings of elasticity."""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from settings.base import Model
+from settings.values import Name, Period
+
+RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
+"""What a line of resolv.conf may begin with, by its manual page; # and ; begin a comment."""
+
+Limit = Annotated[int, Field(ge=0)]
+"""As many as that; 0 is no limit."""
+
+
+def _subnet(value: str) -> str:
+    if not re.fullmatch(r"subnet-[0-9a-z]+", value, re.ASCII):
+        raise ValueError(f"{value!r} is not the id of a subnet; write for example subnet-ab12cd34")
+    return value
+
+
+def _zone(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", value, re.ASCII):
+        raise ValueError(f"{value!r} is not a zone; write its long name, for example ap-guangzhou-3")
+    return value
+
+
+def _resolv_conf(value: str) -> str:
+    for line in filter(None, map(str.strip, value.splitlines())):
+        if line[0] not in "#;" and line.split()[0] not in RESOLVER_WORDS:
+            raise ValueError(
+                f"{line!r} is no line of a resolv.conf; one begins with {', '.join(RESOLVER_WORDS)},"
+                " for example nameserver 10.0.0.2"
+            )
+    return value
+
+
+class Switch(Model):
+    """The ConfigMap that holds the global AUTO_SCALE_EKS."""
+
+    namespace: Name = "kube-system"
+    name: Name = "eks-config"
+
+
+class MaxSuperPods(Model):
+    total: Limit = 0
+    per_namespace: Limit = 0
+
+
+class HomeFailover(Model):
+    """The way back for pods that super nodes do not take."""
+
+    enabled: bool = False
+    home_after: Period = 300.0
+
+
+class Subnet(Model):
+    """Where pods on a super node get their addresses: there is one super node for each."""
+
+    id: Annotated[str, AfterValidator(_subnet)]
+    zone: Annotated[str, AfterValidator(_zone)]
+
+
+class ElasticitySettings(Model):
+    enabled: bool = False
+    switch: Switch = Switch()
+    local_opt_out: bool = False
+    local_replicas: Annotated[int, Field(ge=0)] | None = None
+    scheduler_name: Name = "default-scheduler"
+    excluded_namespaces: tuple[Name, ...] = ("kube-system", "tke-eni-ip-webhook")
+    max_super_pods: MaxSuperPods = MaxSuperPods()
+    scale_in_order: bool = True
+    home_failover: HomeFailover = HomeFailover()
+    subnets: tuple[Subnet, ...] = ()
+    resolv_conf: Annotated[str, AfterValidator(_resolv_conf)] = ""
+
+    @model_validator(mode="after")
+    def _no_subnet_twice(self) -> Self:
+        ids = [subnet.id for subnet in self.subnets]
+        if twice := sorted({each for each in ids if ids.count(each) > 1}):
+            raise ValueError(f"subnets names {', '.join(twice)} more than once; a subnet has one super node")
+        return self

@@ -1,0 +1,221 @@
+"""The demo's replicas: what it shows of them, and what it calls kept, from what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import yaml
+
+from demo.burst import Replicas
+from demo.burst_promises import never_more_at_home, placed_first, split, super_node_first
+from demo.burst_table import Proof, Row, State, news, proofs, rows, summary
+from demo.scenes import burst
+from demo.stage import ROOT
+from kube.objects import ObjectMeta, Pod, PodSpec
+from lab.history import Observation
+from tests.factories import NOW
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, TKE_SCHEDULER
+
+HOME, AWAY = "kwok-1", "eklet-subnet-1"
+WHY = "global=false local=true LOCAL_REPLICAS=1, 0 local: stays home"
+
+
+def pod(
+    revision: int,
+    name: str = "a",
+    *,
+    placed: str = "",
+    node: str = "",
+    leaving: bool = False,
+    gone: bool = False,
+    annotations: dict[str, str] | None = None,
+) -> Observation:
+    """A replica as it was told at *revision*."""
+    why = {PLACEMENT: placed, "drawbridge.io/placement-reason": WHY} if placed else {}
+    metadata = ObjectMeta(
+        name=name,
+        namespace="shop",
+        uid=f"uid-{name}",
+        resource_version=str(revision),
+        annotations={LOCAL_REPLICAS: "1", **why} if annotations is None else annotations,
+        deletion_timestamp=NOW if leaving else None,
+    )
+    return Observation(Pod(metadata, PodSpec(node_name=node)), gone, NOW)
+
+
+def course(begin: int, name: str, node: str) -> list[Observation]:
+    """Born at *begin*, placed one revision later, and bound after another one."""
+    placed = "super" if node == AWAY else "local"
+    return [
+        pod(begin, name),
+        pod(begin + 1, name, placed=placed),
+        pod(begin + 2, name, placed=placed, node=node),
+    ]
+
+
+def replicas(*events: Observation) -> Replicas:
+    seen = Replicas()
+    for each in events:
+        seen.add(each)
+    return seen
+
+
+TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
+
+
+# The promises
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(TWO, "2 of 2, 1 revisions ahead", id="kept"),
+        pytest.param(
+            [*course(1, "a", HOME), pod(11, "b"), pod(12, "b", node=HOME)],
+            "b was not placed",
+            id="slipped through",
+        ),
+        pytest.param(
+            [
+                *course(1, "a", HOME),
+                pod(11, "b"),
+                pod(12, "b", node=AWAY),
+                pod(13, "b", node=AWAY, placed="super"),
+            ],
+            "b was scheduled before it was placed",
+            id="placed too late",
+        ),
+        pytest.param(
+            [*course(1, "a", HOME), pod(11, "b"), pod(12, "b", placed="super")],
+            "b has no node",
+            id="not scheduled",
+        ),
+        pytest.param(course(1, "a", HOME), "1 of 2 pods were seen", id="one is missing"),
+    ],
+)
+def test_each_replica_is_placed_before_it_is_scheduled(events: Sequence[Observation], evidence: str) -> None:
+    promise = placed_first(replicas(*events), 2)
+    assert (promise.kept, promise.evidence) == ("ahead" in evidence, evidence)
+
+
+@pytest.mark.parametrize(
+    ("revision", "kept", "evidence"),
+    [
+        pytest.param(13, True, "eklet-subnet-1, kwok-1", id="both are there"),
+        pytest.param(12, False, "1 at home, 0 on the super node", id="one is not yet there"),
+        pytest.param(20, False, "1 at home, 0 on the super node", id="one leaves"),
+    ],
+)
+def test_how_replicas_are_split_is_judged_as_of_its_revision(
+    revision: int, kept: bool, evidence: str
+) -> None:
+    seen = replicas(*TWO, pod(20, "b", placed="super", node=AWAY, leaving=True))
+    promise = split(seen, revision, home=1, away=1)
+    assert (promise.kept, promise.evidence) == (kept, evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "kept"),
+    [
+        pytest.param(TWO, True, id="one"),
+        pytest.param([*course(1, "a", HOME), *course(11, "b", HOME)], False, id="two at one time"),
+        pytest.param(
+            [
+                *course(1, "a", HOME),
+                *course(11, "b", HOME),
+                pod(20, "a", placed="local", node=HOME, leaving=True),
+            ],
+            False,
+            id="two for a while",
+        ),
+        pytest.param(
+            [
+                *course(1, "a", HOME),
+                pod(5, "a", placed="local", node=HOME, gone=True),
+                *course(11, "b", HOME),
+            ],
+            True,
+            id="one after the other",
+        ),
+        pytest.param([], False, id="none at all"),
+    ],
+)
+def test_at_no_time_are_there_too_many_at_home(events: Sequence[Observation], kept: bool) -> None:
+    assert never_more_at_home(replicas(*events), 1).kept is kept
+
+
+@pytest.mark.parametrize(
+    ("leaver", "node", "kept", "evidence"),
+    [
+        pytest.param("b", AWAY, True, "b left; a stays at home", id="from the super node"),
+        pytest.param("a", HOME, False, "a left kwok-1", id="from home"),
+    ],
+)
+def test_those_on_the_super_node_leave_first(leaver: str, node: str, kept: bool, evidence: str) -> None:
+    placed = "super" if node == AWAY else "local"
+    seen = replicas(*TWO, pod(20, leaver, placed=placed, node=node, leaving=True))
+    promise = super_node_first(seen, 13, 20)
+    assert (promise.kept, promise.evidence) == (kept, evidence)
+
+
+def test_when_nobody_left_nothing_is_proven() -> None:
+    assert not super_node_first(replicas(*TWO), 13, 14).kept
+
+
+def test_pods_without_a_number_are_no_replicas() -> None:
+    assert not replicas(pod(1, annotations={})).courses
+
+
+# The table
+
+
+def test_a_row_tells_where_a_replica_is_and_why() -> None:
+    seen = replicas(
+        *course(1, "a", HOME),
+        *course(4, "b", AWAY),
+        pod(7, "c"),
+        *course(8, "d", AWAY),
+        pod(11, "d", placed="super", node=AWAY, leaving=True),
+    )
+    assert rows(seen) == [
+        Row("a", "local", HOME, WHY, State.HOME),
+        Row("b", "super", AWAY, WHY, State.AWAY),
+        Row("c", "gated", "-", "-", State.WAITING),
+        Row("d", "super", AWAY, WHY, State.GONE),
+    ]
+    assert summary(seen) == "1 at home, 1 on the super node"
+
+
+def test_news_are_told_once() -> None:
+    waiting, placed = rows(replicas(pod(1))), rows(replicas(pod(1), pod(2, placed="local")))
+    there = rows(replicas(*course(1, "a", HOME)))
+    left = rows(replicas(*course(1, "a", HOME), pod(9, "a", placed="local", node=HOME, leaving=True)))
+
+    assert news([], waiting) == ["a is held by its gate"]
+    assert news(waiting, placed) == ["a is placed: local"]
+    assert news(placed, there) == [f"a is on kwok-1 ({WHY})"]
+    assert news(there, there) == []
+    assert news(there, left) == ["a leaves kwok-1"]
+
+
+def test_the_proof_of_a_replica_is_the_order_of_its_revisions() -> None:
+    seen = replicas(*course(1, "a", HOME), pod(9, "a", placed="local", node=HOME, gone=True), pod(12, "b"))
+    assert proofs(seen) == [
+        Proof("a", HOME, born="1", placed="2", bound="3", left="9"),
+        Proof("b", "-", born="12", placed="-", bound="-", left="-"),
+    ]
+
+
+# The scene
+
+
+def test_the_replicas_that_are_awaited_are_those_of_the_manifest() -> None:
+    namespace, workload = yaml.safe_load_all((ROOT / "demo" / "burst.yaml").read_text())
+    annotations = workload["spec"]["template"]["metadata"]["annotations"]
+
+    assert namespace["metadata"]["name"] == workload["metadata"]["namespace"] == burst.NAMESPACE
+    assert f"deployment/{workload['metadata']['name']}" == burst.WORKLOAD
+    assert workload["spec"]["replicas"] == burst.REPLICAS
+    assert annotations[LOCAL_REPLICAS] == str(burst.AT_HOME)
+    assert workload["spec"]["template"]["spec"]["schedulerName"] == TKE_SCHEDULER

@@ -1,0 +1,113 @@
+"""Pods on super nodes cost less to delete than those at home, except where the user says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.elasticity.costs import cost_to_change
+from controllers.elasticity.pods import decode
+from settings import ElasticitySettings
+from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
+from webhook.elasticity import COST, OUR_COST
+
+OURS = {COST: "-100", OUR_COST: "-100"}
+GONE = dict.fromkeys(OURS)
+
+
+@pytest.mark.parametrize(
+    ("node", "annotations", "change"),
+    [
+        pytest.param(AWAY, {}, OURS, id="away without one gets ours"),
+        pytest.param(AWAY, OURS, {}, id="away with ours keeps it"),
+        pytest.param(AWAY, {COST: "7"}, {}, id="the user's stays"),
+        pytest.param(AWAY, {COST: "7", OUR_COST: "-100"}, {}, id="ours that the user changed stays"),
+        pytest.param(AWAY, {OUR_COST: "-100"}, {}, id="ours that the user took away stays away"),
+        pytest.param(HOME, OURS, GONE, id="ours goes at home"),
+        pytest.param(HOME, {COST: "-100"}, {}, id="the user's stays at home"),
+        pytest.param(HOME, {}, {}, id="none at home"),
+    ],
+)
+def test_the_cost_follows_the_node_unless_the_user_gave_one(
+    node: str, annotations: dict[str, str], change: dict[str, Any]
+) -> None:
+    raw = raw_pod("web-1", gated=False, annotations=annotations, spec={"nodeName": node})
+
+    assert cost_to_change(decode(raw_of(raw)), frozenset({AWAY})) == change
+
+
+def test_a_pod_that_nobody_replaces_needs_no_cost() -> None:
+    raw = raw_pod("web-1", gated=False, owned=False, spec={"nodeName": AWAY})
+
+    assert cost_to_change(decode(raw_of(raw)), frozenset({AWAY})) == {}
+
+
+def test_a_pod_that_burst_gets_its_cost_when_it_lands() -> None:
+    world = World()
+    away, home = world.create(2, n=None, gated=False)
+    world.bind(away, AWAY)
+    world.bind(home, HOME)
+    world.leader.settle()
+
+    assert world.annotations(away)[COST] == "-100"
+    assert COST not in world.annotations(home)
+    assert world.cluster.writes == [away]
+
+
+def test_a_cost_that_somebody_got_ahead_of_is_written_after_all() -> None:
+    world = World()
+    (name,) = world.create(1, n=None, gated=False)
+    world.bind(name, AWAY)
+    world.leader.hear()
+    world.leader.turn()
+    world.cluster.edit(name, {"status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    world.leader.let_go()
+    assert COST not in world.annotations(name)
+    world.leader.settle()
+
+    assert world.annotations(name)[COST] == "-100"
+
+
+def test_the_order_can_be_left_to_chance_and_taken_up_later() -> None:
+    world = World(settings=ElasticitySettings(scale_in_order=False))
+    (name,) = world.create(1, n="0")
+    world.leader.settle()
+    world.bind_all()
+    world.leader.settle()
+    assert COST not in world.annotations(name)
+    world.leader.settings = ElasticitySettings()
+    world.leader.settle()
+
+    assert world.annotations(name)[COST] == "-100"
+
+
+def about_to_write_a_cost() -> tuple[World, str]:
+    """A pod that has come to a super node for want of room at home."""
+    world = World()
+    [name] = world.create(gated=False, n=None)
+    world.bind(name, AWAY)
+    world.leader.hear()
+    world.leader.turn()
+    assert len(world.leader.queue) == 1
+    return world, name
+
+
+def test_a_cost_that_came_after_a_report_of_the_kubelet_is_written_anew() -> None:
+    world, name = about_to_write_a_cost()
+    world.cluster.edit(name, {"status": {"podIP": "10.0.0.1"}})
+    world.leader.hear()
+
+    world.leader.let_go()
+    world.leader.settle()
+
+    assert world.annotations(name)[COST] == OURS[COST]
+
+
+def test_a_cost_that_was_refused_once_is_written_later() -> None:
+    world, name = about_to_write_a_cost()
+
+    world.leader.let_go(fault="forbidden")
+    world.leader.settle()
+
+    assert world.annotations(name)[COST] == OURS[COST]

@@ -1,0 +1,185 @@
+"""The feature as it runs: threads, sockets and watches, until it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from controllers.elasticity import following
+from controllers.elasticity.feature import lead
+from controllers.runtime import CannotFollow
+from kube.lease import LeadershipLost
+from settings import ElasticitySettings
+from tests.api_server import Api
+from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
+from tests.fakes import FakeRecorder
+from tests.misbehaving_server import Answer, Asked, refuses, serving, until
+from webhook.elasticity import INSTANCE_TYPE, PLACEMENT, SUPER_NODE, SWITCH
+
+PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
+SUPER = {
+    "metadata": {"name": AWAY, "uid": "n1", "labels": {INSTANCE_TYPE: SUPER_NODE}},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+class Running:
+    """The feature on a thread, as the leader runs it."""
+
+    def __init__(self, api: Api, server: Any, settings: ElasticitySettings) -> None:
+        self.api, self.server, self.recorder = api, server, FakeRecorder()
+        self.stop, self.may_lead = threading.Event(), True
+        self.raised: BaseException | None = None
+        self._given = (server.client(), lambda: settings, self.recorder, self.stop, self._check)
+        self.thread = threading.Thread(target=self._lead, daemon=True)
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("somebody else leads")
+
+    def _lead(self) -> None:
+        try:
+            lead(*self._given)  # type: ignore[arg-type]
+        except BaseException as error:
+            self.raised = error
+
+    def create(self, *names: str, **parts: Any) -> None:
+        for name in names:
+            self.api.put(PODS, raw_pod(name, **parts))
+
+    def edit(self, name: str, **parts: Any) -> None:
+        (held,) = [each for each in self.pods() if each["metadata"]["name"] == name]
+        self.api.put(PODS, held | parts)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.api.in_collection(PODS)
+
+    def placements(self) -> list[str]:
+        return sorted(each["metadata"]["annotations"].get(PLACEMENT, "") for each in self.pods())
+
+    def set_switch(self, said: str) -> None:
+        metadata = {"name": "eks-config", "namespace": "kube-system"}
+        self.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {SWITCH: said}})
+
+    def writes(self) -> int:
+        return sum(asked.method == "PATCH" and "/pods/" in asked.path for asked in self.server.asked)
+
+
+@contextmanager
+def world(**fields: Any) -> Iterator[Running]:
+    """With one super node; the leader has not begun."""
+    api = Api()
+    api.put(NODES, SUPER)
+    with serving(api) as server:
+        running = Running(api, server, ElasticitySettings.model_validate({"enabled": True, **fields}))
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            if running.thread.ident:
+                running.thread.join(30)
+                assert not running.thread.is_alive()
+
+
+@contextmanager
+def running(**fields: Any) -> Iterator[Running]:
+    with world(**fields) as begun:
+        begun.thread.start()
+        yield begun
+
+
+def test_pods_are_placed_as_they_come_with_one_write_each() -> None:
+    with running() as lab:
+        lab.create("first", key="other")
+        until(lambda: lab.placements() == ["local"], 60)
+        before = lab.writes()
+        lab.create("web-1", "web-2", "web-3")
+        until(lambda: lab.placements() == ["local", "local", "local", "super"], 60)
+        lab.create("web-4")
+        until(lambda: lab.placements() == ["local", "local", "local", "super", "super"], 60)
+
+        assert not any(is_gated(each) for each in lab.pods())
+        assert lab.writes() - before == 4
+        assert lab.raised is None
+
+
+def test_pods_that_were_there_before_are_fenced_first_and_counted() -> None:
+    with world() as lab:
+        lab.create("web-1", gated=False)
+        lab.create("web-2", "web-3")
+        lab.thread.start()
+        until(lambda: lab.placements() == ["", "local", "super"], 60)
+
+        assert lab.writes() == 4
+
+
+def test_the_switch_is_followed() -> None:
+    with world() as lab:
+        lab.set_switch("false")
+        lab.thread.start()
+        lab.create("web-1", gated=False, n=None)
+        lab.edit("web-1", status={"conditions": [{**STUCK, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        until(lambda: "KeptAtHome" in lab.recorder.reasons, 60)
+        lab.set_switch("perhaps")
+        until(lambda: bool(lab.pods()[0]["spec"].get("tolerations")), 60)
+        until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)
+
+        assert lab.recorder.reasons.count("BadSwitch") == 1
+
+
+def test_super_nodes_are_registered_beside() -> None:
+    with running(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
+        until(lambda: "SuperNodeRegistered" in lab.recorder.reasons, 60)
+
+        names = {each["metadata"]["name"] for each in lab.api.in_collection(NODES)}
+        assert names == {AWAY, "eklet-subnet-ab12"}
+
+
+def test_leadership_that_is_lost_ends_it_before_anything_is_written() -> None:
+    with running() as lab:
+        until(lambda: any(asked.watches and asked.path == PODS for asked in lab.server.asked), 60)
+        lab.may_lead = False
+        lab.create("web-1")
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert isinstance(lab.raised, LeadershipLost)
+        assert lab.writes() == 0
+
+
+def test_leadership_that_is_lost_over_a_super_node_ends_it_too() -> None:
+    with world(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
+        lab.may_lead = False
+        lab.thread.start()
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert isinstance(lab.raised, LeadershipLost)
+
+
+def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LONGEST_SILENCE", 0.5)
+
+    def fault(asked: Asked) -> Answer | None:
+        return refuses(403, "Forbidden") if asked.path.endswith("configmaps") else None
+
+    with world() as lab:
+        lab.api.fault = fault
+        lab.thread.start()
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert isinstance(lab.raised, CannotFollow)
+        assert "configmaps" in str(lab.raised)
+
+
+def test_a_leader_that_is_told_to_stop_while_it_waits_for_its_copies_ends() -> None:
+    with world() as lab:
+        lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
+        lab.thread.start()
+        until(lambda: any(asked.path == PODS for asked in lab.server.asked), 60)
+        lab.stop.set()
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert lab.raised is None

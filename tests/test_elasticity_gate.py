@@ -1,0 +1,176 @@
+"""The admission of elasticity: golden cases, each decided a second time on its own outcome."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from settings import ElasticitySettings
+from webhook.admission import Decision, Request, ReviewError, parse, render
+from webhook.elasticity.affinity import REQUIRED, bound_to_super_nodes, kept_off_super_nodes
+from webhook.elasticity.gate import Gate
+
+CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "web-5d9f",
+    "uid": "uid-rs",
+    "controller": True,
+}
+
+
+def raw_pod(**parts: Any) -> dict[str, Any]:
+    """A pod of a Deployment as it comes to admission; *parts* are merged into metadata and spec."""
+    metadata = {"generateName": "web-5d9f-", "namespace": "web", "ownerReferences": [OWNER]}
+    spec = {"containers": [{"name": "web", "image": "nginx"}], "schedulerName": "default-scheduler"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata | parts.get("metadata", {}),
+        "spec": spec | parts.get("spec", {}),
+        "status": {},
+    }
+
+
+def request(pod: Any, *, operation: str = "CREATE") -> Request:
+    namespace = pod["metadata"].get("namespace", "") if isinstance(pod, dict) else ""
+    fields = {"uid": "request-1", "operation": operation, "namespace": namespace, "object": pod}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return parse(msgspec.json.encode(review))
+
+
+def gate(**settings: Any) -> Gate:
+    parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
+    return Gate(lambda: parsed)
+
+
+def outcome(pod: dict[str, Any], question: Request, decision: Decision) -> tuple[dict[str, Any], list[str]]:
+    """*pod* as the API server has it after it applied the answer, and what it warned of."""
+    response = msgspec.json.decode(render(question, decision))["response"]
+    assert response["allowed"]
+    operations = msgspec.json.decode(b64decode(response.get("patch", "W10=")))
+    return jsonpatch.apply_patch(pod, operations), response.get("warnings", [])
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    case = yaml.safe_load(path.read_text())
+    pod, expect = raw_pod(**case["pod"]), case["expect"]
+    feature, question = gate(**case.get("settings", {})), request(pod)
+
+    decision = feature.review(question, deadline=0)
+
+    admitted, warnings = outcome(pod, question, decision)
+    assert admitted == pod | {"spec": pod["spec"] | expect.get("spec", {})}
+    assert decision.audit == expect["audit"]
+    assert warnings == expect.get("warnings", [])
+    assert feature.review(request(admitted), deadline=0).patch == ()
+
+
+NAMES = st.sampled_from(["a", "node.kubernetes.io/instance-type"])
+EXPRESSIONS = st.lists(
+    st.fixed_dictionaries(
+        {"key": NAMES, "operator": st.sampled_from(["In", "NotIn"])},
+        optional={"values": st.lists(st.sampled_from(["eklet", "S5"]), max_size=2)},
+    ),
+    max_size=2,
+)
+TERMS = st.lists(
+    st.fixed_dictionaries({}, optional={"matchExpressions": EXPRESSIONS, "matchFields": EXPRESSIONS}),
+    min_size=1,
+    max_size=3,
+)
+SUPER, HOME = {"node.kubernetes.io/instance-type": "eklet"}, {"node.kubernetes.io/instance-type": "S5"}
+
+
+def matches(spec: dict[str, Any], labels: dict[str, str]) -> bool:
+    """As the scheduler matches required node affinity, were fields labels."""
+    return any(
+        (expressions := [*term.get("matchExpressions", []), *term.get("matchFields", [])])
+        and all(_met(each, labels) for each in expressions)
+        for term in spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    )
+
+
+def _met(expression: dict[str, Any], labels: dict[str, str]) -> bool:
+    is_in = labels.get(expression["key"]) in expression.get("values", [])
+    return is_in == (expression["operator"] == "In")
+
+
+@pytest.mark.parametrize(
+    ("tighten", "allowed", "forbidden"),
+    [
+        pytest.param(bound_to_super_nodes, SUPER, HOME, id="bound to super nodes"),
+        pytest.param(kept_off_super_nodes, HOME, SUPER, id="kept off super nodes"),
+    ],
+)
+@given(terms=TERMS)
+def test_affinity_is_only_ever_tightened(
+    tighten: Any, allowed: dict[str, str], forbidden: dict[str, str], terms: list[dict[str, Any]]
+) -> None:
+    before = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}, "x": 1}, "y": 2}, "z": 3}
+
+    after = tighten(before)
+
+    assert not matches(after, forbidden)
+    assert matches(after, allowed) == matches(before, allowed)
+    assert tighten(after) == after
+    assert (after["z"], after["affinity"]["y"], after["affinity"]["nodeAffinity"]["x"]) == (3, 2, 1)
+    kept = after["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    for old, new in zip(terms, kept, strict=True):
+        earlier = old.get("matchExpressions", [])
+        assert new.get("matchExpressions", [])[: len(earlier)] == earlier
+        assert new.get("matchFields") == old.get("matchFields")
+
+
+def test_what_is_not_known_of_a_pod_survives() -> None:
+    pod = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}}) | {"unheardOf": {"x": [1]}}
+    pod["spec"] |= {"unheardOf": None, "schedulingGates": [{"name": "other", "unheardOf": 1.5}]}
+    question = request(pod)
+
+    admitted, _ = outcome(pod, question, gate().review(question, deadline=0))
+
+    assert admitted["unheardOf"] == {"x": [1]}
+    assert admitted["spec"]["unheardOf"] is None
+    assert admitted["spec"]["schedulingGates"] == [
+        {"name": "other", "unheardOf": 1.5},
+        {"name": "drawbridge.io/placement"},
+    ]
+
+
+def test_a_pod_that_lives_already_is_not_gated() -> None:
+    question = request(raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}}), operation="UPDATE")
+
+    assert gate().review(question, deadline=0).patch == ()
+
+
+def test_a_review_without_a_pod_is_let_through() -> None:
+    assert gate().review(request(None), deadline=0).audit == {"skipped": "no new pod"}
+
+
+def test_it_fails_open() -> None:
+    assert gate().fails_open()
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        pytest.param({"metadata": {"annotations": {"LOCAL_REPLICAS": 1}}}, "annotations", id="a bare number"),
+        pytest.param({"spec": {"schedulingGates": "none"}}, "schedulingGates", id="gates that are no list"),
+        pytest.param(
+            {"spec": {"affinity": {"nodeAffinity": []}}}, "nodeAffinity", id="affinity that is a list"
+        ),
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_named(parts: dict[str, Any], field: str) -> None:
+    with pytest.raises(ReviewError, match=rf"request\.object .*{field}"):
+        gate().review(request(raw_pod(**parts)), deadline=0)

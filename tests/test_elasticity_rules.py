@@ -1,0 +1,228 @@
+"""The rules for super nodes: each limit of the original at its edges, and all that are broken at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.elasticity.candidate import Candidate, candidate
+from controllers.elasticity.rules import overlaps, violations
+from controllers.elasticity.volumes import Claim
+from kube.objects import ObjectMeta
+from settings import ElasticitySettings
+from tests.test_elasticity_gate import raw_pod
+
+EXCLUDED = ElasticitySettings().excluded_namespaces
+KEPT = "super nodes keep ports 61000-65534 for themselves"
+CLAIMING = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]}
+
+
+def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Candidate:
+    raw = raw_pod(metadata={"name": "web-0", **metadata}, spec=spec or {})
+    return candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.json.encode(raw["spec"]))
+
+
+def refused(candidate: Candidate, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
+    return violations(candidate, claims or {}, EXCLUDED)
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"name": "web", "image": "nginx"} | fields
+
+
+def test_a_plain_pod_may_go() -> None:
+    assert refused(pod()) == ()
+
+
+# Whose pod it is
+
+
+def test_a_daemon_pod_stays() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+
+    assert refused(pod(ownerReferences=[owner])) == ("it is a pod of DaemonSet agent: super nodes run none",)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "tke-eni-ip-webhook"])
+def test_a_pod_of_an_excluded_namespace_stays(namespace: str) -> None:
+    [reason] = refused(pod(namespace=namespace))
+
+    assert reason == (f"namespace {namespace} is one of excludedNamespaces (kube-system, tke-eni-ip-webhook)")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        pytest.param("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", "Never", id="VPC-CNI, kept"),
+        pytest.param("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", "", id="VPC-CNI, at any value"),
+        pytest.param("k8s.v1.cni.galaxy.io/release-policy", "immutable", id="Galaxy"),
+        pytest.param("cni.projectcalico.org/ipAddrs", '["10.0.0.1"]', id="Calico"),
+        pytest.param("cni.projectcalico.org/ipAddrsNoIpam", '["10.0.0.1"]', id="Calico without IPAM"),
+    ],
+)
+def test_a_pod_with_a_fixed_ip_stays(annotation: str, value: str) -> None:
+    reason = f"annotation {annotation} is {value!r}: super nodes give no fixed IP"
+    assert refused(pod(annotations={annotation: value})) == (reason,)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"k8s.v1.cni.galaxy.io/release-policy": ""}, id="Galaxy's word for no policy"),
+        pytest.param({"tke.cloud.tencent.com/networks": "tke-route-eni"}, id="VPC-CNI without a fixed IP"),
+        pytest.param(
+            {"eks.tke.cloud.tencent.com/retain-ip": "true"}, id="what super nodes themselves retain"
+        ),
+    ],
+)
+def test_other_words_of_networks_ask_for_no_fixed_ip(annotations: dict[str, str]) -> None:
+    assert refused(pod(annotations=annotations)) == ()
+
+
+# Ports
+
+
+def sysctl(value: str, name: str = "net.ipv4.ip_local_port_range") -> Candidate:
+    return pod(spec={"securityContext": {"sysctls": [{"name": name, "value": value}]}})
+
+
+@pytest.mark.parametrize(
+    ("value", "spares"),
+    [
+        pytest.param("32768 60999", True, id="below"),
+        pytest.param(" 1024\t60999 ", True, id="below, with other space"),
+        pytest.param("65535 65535", True, id="above"),
+        pytest.param("32768 61000", False, id="up to the first"),
+        pytest.param("65534 65535", False, id="from the last"),
+        pytest.param("62000 62001", False, id="within"),
+        pytest.param("1024 65535", False, id="around"),
+    ],
+)
+def test_a_local_port_range_must_spare_the_reserved_ports(value: str, spares: bool) -> None:
+    said = f"sysctl net.ipv4.ip_local_port_range is {value!r}: it holds some of 61000-65534: {KEPT}"
+    assert refused(sysctl(value)) == (() if spares else (said,))
+
+
+PORTS = st.sampled_from([0, 60999, 61000, 61001, 63000, 65533, 65534, 65535]) | st.integers(0, 65535)
+
+
+@given(PORTS, PORTS)
+def test_ranges_overlap_when_they_have_a_port_in_common(one: int, other: int) -> None:
+    low, high = sorted((one, other))
+
+    assert overlaps(low, high) == bool(range(max(low, 61000), min(high, 65534) + 1))
+
+
+@pytest.mark.parametrize(
+    "value", ["", "61000", "a b", "1 2 3", "60999 32768", "-1 60999", "1024-60999", "٣ ٤"]
+)
+def test_a_local_port_range_that_is_none_is_a_reason(value: str) -> None:
+    [reason] = refused(sysctl(value))
+
+    assert reason == (
+        f"sysctl net.ipv4.ip_local_port_range is {value!r}: no range of ports; write for example"
+        ' "32768 60999"'
+    )
+
+
+def test_a_sysctl_may_be_written_with_slashes() -> None:
+    assert len(refused(sysctl("1024 65535", "net/ipv4/ip_local_port_range"))) == 1
+
+
+def test_other_sysctls_are_of_no_concern() -> None:
+    assert refused(sysctl("61000 65534", "net.ipv4.ip_unprivileged_port_start")) == ()
+
+
+@pytest.mark.parametrize("port", [60999, 61000, 65534, 65535])
+@pytest.mark.parametrize("field", ["containerPort", "hostPort"])
+@pytest.mark.parametrize("kind", ["container", "initContainer"])
+def test_a_port_of_a_container_must_not_be_reserved(kind: str, field: str, port: int) -> None:
+    listening = container(ports=[{"containerPort": 80, "hostPort": 8080} | {field: port}])
+
+    expected = (f"{kind} web: {field} is {port}: {KEPT}",) if 61000 <= port <= 65534 else ()
+    assert refused(pod(spec={f"{kind}s": [listening]})) == expected
+
+
+HANDLERS = ["httpGet", "tcpSocket", "grpc"]
+
+
+@pytest.mark.parametrize("port", [60999, 61000, 65534, 65535])
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("field", ["livenessProbe", "readinessProbe", "startupProbe"])
+@pytest.mark.parametrize("kind", ["container", "initContainer"])
+def test_the_port_of_a_probe_must_not_be_reserved(kind: str, field: str, handler: str, port: int) -> None:
+    probed = container(**{field: {handler: {"port": port}}})
+
+    expected = (f"{kind} web: {field} asks port {port}: {KEPT}",) if 61000 <= port <= 65534 else ()
+    assert refused(pod(spec={f"{kind}s": [probed]})) == expected
+
+
+@pytest.mark.parametrize("handler", ["httpGet", "tcpSocket"])
+def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str) -> None:
+    named = {"name": "health", "containerPort": 61000}
+    probe = {"livenessProbe": {handler: {"port": "health"}}}
+    beside = container(name="other", **probe)
+
+    reasons = refused(pod(spec={"containers": [container(ports=[named], **probe), beside]}))
+
+    assert reasons == (
+        f"container web: containerPort is 61000: {KEPT}",
+        f"container web: livenessProbe asks port 61000 (named health): {KEPT}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("port", "count"),
+    [
+        pytest.param("61000", 1, id="digits in quotes"),
+        pytest.param("nobody", 0, id="a name of no port"),
+        pytest.param("٦١٠٠٠", 0, id="digits of another script"),
+    ],
+)
+def test_a_probes_port_may_be_text(port: str, count: int) -> None:
+    probed = container(readinessProbe={"httpGet": {"port": port}})
+
+    assert len(refused(pod(spec={"containers": [probed]}))) == count
+
+
+def test_a_probe_that_runs_a_command_asks_no_port() -> None:
+    probed = container(livenessProbe={"exec": {"command": ["nc", "localhost", "61000"]}})
+
+    assert refused(pod(spec={"containers": [probed]})) == ()
+
+
+# All at once
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    reasons = refused(
+        pod(
+            namespace="kube-system",
+            annotations={"tke.cloud.tencent.com/vpc-ip-claim-delete-policy": "Never"},
+            ownerReferences=[{"kind": "DaemonSet", "name": "agent", "controller": True}],
+            spec={
+                "securityContext": {
+                    "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": "1 65535"}]
+                },
+                "initContainers": [container(ports=[{"containerPort": 62000, "hostPort": 62001}])],
+                "containers": [container(startupProbe={"grpc": {"port": 63000}})],
+                "volumes": [{"name": "a", "rbd": {}}, *CLAIMING["volumes"]],
+            },
+        )
+    )
+
+    assert [reason.split(":")[0].split(" is ")[0] for reason in reasons] == [
+        "it",
+        "namespace kube-system",
+        "sysctl net.ipv4.ip_local_port_range",
+        "annotation tke.cloud.tencent.com/vpc-ip-claim-delete-policy",
+        "initContainer web",
+        "initContainer web",
+        "container web",
+        "volume a",
+        "volume data",
+    ]

@@ -1,0 +1,238 @@
+"""Volumes that super nodes mount, and those that keep a pod at home; what has to be looked up to tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.elasticity.volumes import Claim, gather, needs
+from kube.objects import ObjectMeta, PersistentVolume, PersistentVolumeClaim, StorageClass
+from tests.test_elasticity_rules import CLAIMING, pod, refused
+
+MOUNTED = "super nodes mount nfs, cephfs, hostPath and CBS disks only"
+
+
+# Volumes in the pod itself
+
+
+KEEPING = ("nfs", "cephfs", "hostPath", "qcloudCbs")
+PASSING = ("emptyDir", "configMap", "secret", "projected", "downwardAPI", "gitRepo")
+
+
+@pytest.mark.parametrize("kind", [*KEEPING, *PASSING])
+def test_a_volume_that_super_nodes_mount_is_no_reason(kind: str) -> None:
+    assert refused(pod(spec={"volumes": [{"name": "data", kind: {}}]})) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        pytest.param({"iscsi": {"lun": 0}}, "iscsi", id="another network's"),
+        pytest.param({"csi": {"driver": "ebs.csi.aws.com"}}, "csi (ebs.csi.aws.com)", id="another driver's"),
+        pytest.param({"image": {"reference": "a"}}, "image", id="of a later Kubernetes"),
+        pytest.param({"rbd": None}, "rbd", id="without any detail"),
+        pytest.param(
+            {"flexVolume": {"driver": "com.tencent.cloud.csi.cbs"}},
+            "flexVolume (com.tencent.cloud.csi.cbs)",
+            id="a driver's name of another interface",
+        ),
+    ],
+)
+def test_another_volume_is_a_reason(source: dict[str, Any], named: str) -> None:
+    assert refused(pod(spec={"volumes": [{"name": "data", **source}]})) == (
+        f"volume data is of kind {named}: {MOUNTED}",
+    )
+
+
+def test_a_cbs_disk_of_the_csi_driver_is_no_reason() -> None:
+    assert (
+        refused(pod(spec={"volumes": [{"name": "d", "csi": {"driver": "com.tencent.cloud.csi.cbs"}}]})) == ()
+    )
+
+
+# Volumes of claims
+
+EPHEMERAL = {
+    "volumes": [
+        {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}},
+    ]
+}
+
+
+def volume(**spec: Any) -> PersistentVolume:
+    common = {
+        "capacity": {"storage": "10Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "claimRef": {"name": "data-web-0"},
+        "persistentVolumeReclaimPolicy": "Delete",
+        "storageClassName": "cbs",
+        "mountOptions": ["hard"],
+        "volumeMode": "Filesystem",
+        "volumeAttributesClassName": "fast",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": []}},
+    }
+    return PersistentVolume(ObjectMeta(name="pv-1"), common | spec)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param({"nfs": {"server": "10.0.0.9"}}, id="nfs"),
+        pytest.param({"cephfs": {"monitors": []}}, id="cephfs"),
+        pytest.param({"hostPath": {"path": "/data"}}, id="hostPath"),
+        pytest.param({"qcloudCbs": {"cbsDiskId": "disk-1"}}, id="a CBS disk of TKE's distribution"),
+        pytest.param({"csi": {"driver": "com.tencent.cloud.csi.cbs"}}, id="a CBS disk by CSI"),
+    ],
+)
+def test_a_claim_of_such_a_volume_is_no_reason(source: dict[str, Any]) -> None:
+    claims = {"data-web-0": Claim(bound_to="pv-1", volume=volume(**source))}
+
+    assert refused(pod(spec=CLAIMING), claims) == ()
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        pytest.param({}, "is of claim data-web-0, which does not exist", id="no claim"),
+        pytest.param(
+            {"data-web-0": Claim(bound_to="pv-1")},
+            "is of claim data-web-0, bound to pv-1, which does not exist",
+            id="no volume",
+        ),
+        pytest.param(
+            {
+                "data-web-0": Claim(
+                    bound_to="pv-1", volume=volume(csi={"driver": "com.tencent.cloud.csi.cfs"})
+                )
+            },
+            f"is of claim data-web-0, bound to pv-1, which is of kind csi (com.tencent.cloud.csi.cfs): {MOUNTED}",
+            id="another driver",
+        ),
+        pytest.param(
+            {"data-web-0": Claim(bound_to="pv-1", volume=volume(local={"path": "/mnt"}))},
+            f"is of claim data-web-0, bound to pv-1, which is of kind local: {MOUNTED}",
+            id="a disk of a node",
+        ),
+        pytest.param(
+            {"data-web-0": Claim(storage_class="fast", provisioner="ebs.csi.aws.com")},
+            f"is of claim data-web-0, to be made by ebs.csi.aws.com (storage class fast): {MOUNTED};"
+            " bind it first if it becomes one of these",
+            id="not bound yet",
+        ),
+        pytest.param(
+            {"data-web-0": Claim()},
+            f"is of claim data-web-0, to be made by nobody known (storage class none): {MOUNTED};"
+            " bind it first if it becomes one of these",
+            id="not bound yet, and of no class",
+        ),
+    ],
+)
+def test_a_claim_of_another_volume_is_a_reason(claims: dict[str, Claim], said: str) -> None:
+    assert refused(pod(spec=CLAIMING), claims) == (f"volume data {said}",)
+
+
+@pytest.mark.parametrize("provisioner", ["com.tencent.cloud.csi.cbs", "cloud.tencent.com/qcloud-cbs"])
+def test_a_claim_that_will_become_a_cbs_disk_is_no_reason(provisioner: str) -> None:
+    claims = {"data-web-0": Claim(storage_class="cbs", provisioner=provisioner)}
+
+    assert refused(pod(spec=CLAIMING), claims) == ()
+
+
+def test_a_claim_that_is_made_for_the_pod_counts_as_any_other() -> None:
+    bound = Claim(bound_to="pv-1", volume=volume(iscsi={"lun": 0}))
+
+    assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound})) == 1
+    assert refused(pod(spec=EPHEMERAL), {"web-0-data": Claim(provisioner="com.tencent.cloud.csi.cbs")}) == ()
+
+
+class Storage:
+    """A cluster's storage that remembers what it was asked for."""
+
+    def __init__(self, **objects: Any) -> None:
+        self.objects, self.asked = objects, list[str]()
+
+    def _found(self, kind: str, name: str) -> Any:
+        self.asked.append(f"{kind} {name}")
+        return self.objects.get(kind, {}).get(name)
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        found: PersistentVolumeClaim | None = self._found("claim", f"{namespace}/{name}")
+        return found
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        found: PersistentVolume | None = self._found("volume", name)
+        return found
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        found: StorageClass | None = self._found("storage class", name)
+        return found
+
+
+def claim(**spec: Any) -> dict[str, PersistentVolumeClaim]:
+    return {"web/data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
+
+
+CBS = {"cbs": StorageClass(provisioner="com.tencent.cloud.csi.cbs")}
+
+
+def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
+    assert needs(pod(spec={"volumes": [{"name": "data", "emptyDir": {}}, {"name": "x", "nfs": {}}]})) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "storage", "found", "asked"),
+    [
+        pytest.param(
+            CLAIMING,
+            {"claim": claim(volumeName="pv-1", storageClassName="cbs"), "volume": {"pv-1": volume(nfs={})}},
+            {"data-web-0": Claim(bound_to="pv-1", volume=volume(nfs={}))},
+            ["claim web/data-web-0", "volume pv-1"],
+            id="a bound claim, by its volume",
+        ),
+        pytest.param(
+            CLAIMING,
+            {"claim": claim(volumeName="pv-1")},
+            {"data-web-0": Claim(bound_to="pv-1")},
+            ["claim web/data-web-0", "volume pv-1"],
+            id="a claim that lost its volume",
+        ),
+        pytest.param(
+            CLAIMING,
+            {"claim": claim(storageClassName="cbs"), "storage class": CBS},
+            {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
+            ["claim web/data-web-0", "storage class cbs"],
+            id="a claim not bound yet, by its class",
+        ),
+        pytest.param(
+            CLAIMING,
+            {"claim": claim(storageClassName="gone")},
+            {"data-web-0": Claim(storage_class="gone")},
+            ["claim web/data-web-0", "storage class gone"],
+            id="a class that does not exist",
+        ),
+        pytest.param(
+            CLAIMING,
+            {"claim": claim()},
+            {"data-web-0": Claim()},
+            ["claim web/data-web-0"],
+            id="a claim without a class",
+        ),
+        pytest.param(CLAIMING, {}, {}, ["claim web/data-web-0"], id="a claim that does not exist"),
+        pytest.param(
+            EPHEMERAL,
+            {"storage class": CBS},
+            {"web-0-data": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
+            ["claim web/web-0-data", "storage class cbs"],
+            id="a claim that is still to be made for the pod",
+        ),
+    ],
+)
+def test_claims_are_looked_up_as_far_as_it_takes(
+    spec: dict[str, Any], storage: dict[str, Any], found: dict[str, Claim], asked: list[str]
+) -> None:
+    cluster = Storage(**storage)
+
+    assert gather(needs(pod(spec=spec)), "web", cluster) == found
+    assert cluster.asked == asked

@@ -1,0 +1,77 @@
+"""The words of elasticity, and what they say of a pod or a node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kube.objects import Node, ObjectMeta, Taint, Toleration
+from settings import ElasticitySettings
+
+NAME = "elasticity"
+PATH = "/mutate/pods/elasticity"
+
+GATE = "drawbridge.io/placement"
+PLACEMENT = "drawbridge.io/placement"
+"""The annotation that says where a pod was placed; it is written in the change that removes the gate."""
+LOCAL, SUPER = "local", "super"
+
+LOCAL_REPLICAS, SWITCH = "LOCAL_REPLICAS", "AUTO_SCALE_EKS"
+"""As the original, TKE Resilience, calls these annotations of a pod; SWITCH is a key of its ConfigMap, too."""
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+SUPER_NODE = "eklet"
+"""The instance type of super nodes: the name of the virtual kubelet behind them."""
+TAINT_KEY = "eks.tke.cloud.tencent.com/eklet"
+TAINT = Taint(key=TAINT_KEY, effect="NoSchedule")
+TKE_SCHEDULER = "tke-scheduler"
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+OUR_COST = "drawbridge.io/deletion-cost"
+"""The value of COST that we wrote: one that differs from it, or stands alone, is the user's."""
+SUPER_COST = "-100"
+
+
+def is_super(node: Node) -> bool:
+    return node.metadata.labels.get(INSTANCE_TYPE) == SUPER_NODE
+
+
+def is_daemon_pod(metadata: ObjectMeta) -> bool:
+    """By kind alone: other groups have DaemonSets, too, and theirs are bound to their nodes just the same."""
+    owner = metadata.controller
+    return owner is not None and owner.kind == "DaemonSet"
+
+
+def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:
+    return any(map(_tolerates_taint, tolerations))
+
+
+def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:
+    """How many pods of its owner and revision stay at home; None where nobody said; ValueError for no number.
+
+    The pod's own word wins. The configured number is for pods of controllers: the others are no replicas.
+    """
+    if (said := metadata.annotations.get(LOCAL_REPLICAS)) is not None:
+        return _number(said)
+    return settings.local_replicas if metadata.controller else None
+
+
+def _number(said: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", said.strip()):
+        raise ValueError(
+            f"annotation {LOCAL_REPLICAS} is {said[:20]!r}, no number: the pod is not placed;"
+            ' write for example "2"'
+        )
+    return int(said)
+
+
+def _tolerates_taint(toleration: Toleration) -> bool:
+    """As the scheduler decides it; the taint of super nodes has no value."""
+    exists = toleration.operator == "Exists"
+    equal = toleration.operator in ("", "Equal") and not toleration.value
+    of_all = exists and not toleration.key
+    return (
+        (exists or equal)
+        and (toleration.key == TAINT_KEY or of_all)
+        and toleration.effect in ("", TAINT.effect)
+    )

@@ -1,0 +1,49 @@
+"""A pod is bound to super nodes, or kept off them, by required node affinity, which is only ever tightened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
+
+Raw = Mapping[str, Any]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def bound_to_super_nodes(spec: Raw) -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it runs on super nodes only."""
+    return _tightened(spec, "In")
+
+
+def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it runs on any nodes but super nodes."""
+    return _tightened(spec, "NotIn")
+
+
+def _tightened(spec: Raw, operator: Literal["In", "NotIn"]) -> dict[str, Any]:
+    affinity = spec.get("affinity") or {}
+    of_node = affinity.get("nodeAffinity") or {}
+    required = _required(of_node.get(REQUIRED), operator)
+    return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_node, REQUIRED: required}}}
+
+
+def _required(selector: Raw | None, operator: str) -> dict[str, Any]:
+    if selector is None:
+        return {"nodeSelectorTerms": [{"matchExpressions": [_expression(operator)]}]}
+    terms = selector.get("nodeSelectorTerms")
+    # One term that matches is enough for the scheduler, so each of them has to say it.
+    return {**selector, "nodeSelectorTerms": terms and [_term(each, operator) for each in terms]}
+
+
+def _term(term: Raw, operator: str) -> dict[str, Any]:
+    expressions = term.get("matchExpressions") or []
+    # An empty term matches no node; with an expression it would match many.
+    is_empty = not expressions and not term.get("matchFields")
+    if is_empty or _expression(operator) in expressions:
+        return {**term}
+    return {**term, "matchExpressions": [*expressions, _expression(operator)]}
+
+
+def _expression(operator: str) -> dict[str, Any]:
+    return {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]}
