@@ -1,0 +1,85 @@
+"""Leaders come to their end in the midst of placing a thousand pods, and the number at home is still exact."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from lab.begin import running
+from lab.session import Lab
+from tests.chaos import programs
+from tests.cluster import elasticity, workloads
+from tests.cluster.elasticity import Shop, keeping, template
+from tests.cluster.elasticity_judge import Judge, judging
+from tests.cluster.workloads import PODS
+
+VALUES = {**elasticity.VALUES, "controllers": {"replicaCount": 2}}
+AT_HOME = 10
+PATIENCE = 240
+"""Seconds for a thousand pods to be created, placed and ready on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def elastic_lab() -> Iterator[Lab]:
+    """With room for 550 pods at home."""
+    with running(values=VALUES, calico=None, nodes=2, kwok_nodes=5) as up:
+        yield up
+
+
+@contextmanager
+def crowded(lab: Lab, deployments: int, replicas: int) -> Iterator[tuple[Shop, Judge]]:
+    """So many Deployments are created at once; in the end each has its number at home, and had never more."""
+    programs.await_ready(lab, "controllers")
+    shop, names = Shop(lab), [f"web-{number}" for number in range(deployments)]
+    with judging(lab) as judge:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda name: shop.deploy(name, replicas, template(keeping(AT_HOME))), names))
+        yield shop, judge
+        for name in names:
+            lab.wait(lambda: is_ready(shop, name, replicas), PATIENCE, f"{name} to be ready")  # noqa: B023
+        assert judge.too_many(shop.namespace) == []
+    counts = {name: (len(shop.home(name)), len(shop.away(name))) for name in names}
+    assert counts == dict.fromkeys(names, (AT_HOME, replicas - AT_HOME))
+    shop.client.delete(workloads.NAMESPACES, shop.namespace)
+
+
+def is_ready(shop: Shop, name: str, replicas: int) -> bool:
+    return elasticity.is_settled(shop.client.get(elasticity.DEPLOYMENTS, name, shop.namespace), replicas)
+
+
+def leader_after(shop: Shop, judge: Judge, more: int, than: str = "") -> str:
+    """The leader's pod, another *than* that, when so many *more* pods have been placed than now."""
+    before = judge.placed(shop.namespace)
+    leader = programs.another_leader(shop.lab, than)
+    shop.lab.wait(
+        lambda: judge.placed(shop.namespace) >= before + more, PATIENCE, f"{more} more pods to be placed"
+    )
+    return leader
+
+
+def end_for_good(lab: Lab, pod: str) -> None:
+    """Another pod takes its place, and not the same one again."""
+    programs.kill(lab, pod)
+    lab.client.delete(PODS, pod, programs.NAMESPACE, grace_seconds=0)
+
+
+def test_two_leaders_are_killed_while_a_thousand_pods_of_twenty_deployments_are_placed(
+    elastic_lab: Lab,
+) -> None:
+    with crowded(elastic_lab, 20, 50) as (shop, judge):
+        first = leader_after(shop, judge, 100)
+        end_for_good(elastic_lab, first)
+        second = leader_after(shop, judge, 100, than=first)
+        end_for_good(elastic_lab, second)
+
+
+def test_a_leader_that_stood_still_while_others_placed_pods_places_none_of_them(elastic_lab: Lab) -> None:
+    with crowded(elastic_lab, 8, 50) as (shop, judge):
+        first = leader_after(shop, judge, 40)
+        programs.kill(elastic_lab, first, signal.SIGSTOP)
+        leader_after(shop, judge, 40, than=first)
+        programs.kill(elastic_lab, first, signal.SIGCONT)

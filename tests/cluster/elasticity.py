@@ -1,0 +1,258 @@
+"""A namespace with workloads that may go to super nodes, and where their pods are."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kube.client import Resource
+from kube.errors import NotFound
+from kube.objects import Pod
+from lab import install
+from lab.session import Lab
+from tests.cluster import workloads
+from tests.cluster.workloads import PODS
+from webhook.elasticity import GATE, LOCAL_REPLICAS, SWITCH
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+Scene = Callable[["Shop"], None]
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+DAEMONSETS = Resource("apps", "v1", "daemonsets")
+JOBS = Resource("batch", "v1", "jobs")
+EVENTS = Resource("", "v1", "events")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+
+SUBNET = {"id": "subnet-lab00001", "zone": "ap-guangzhou-3"}
+VALUES: dict[str, Any] = {
+    "replicaCount": 2,
+    "controllers": {"replicaCount": 1},
+    "ipReservation": {"enabled": False},
+    "elasticity": {"enabled": True},
+    "cloud": {"subnets": [SUBNET]},
+    "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+}
+SWITCH_PLACE = {"name": "eks-config", "namespace": "kube-system"}
+SUPER = "eklet-"
+"""How the names of super nodes begin, and no others."""
+TOO_LARGE = {"cpu": "33"}
+"""More than any node at home has; a super node has a thousand."""
+REASON = "drawbridge.io/placement-reason"
+SECONDS = 90
+"""For what is awaited: most of it takes one."""
+
+
+class Shop:
+    """The workloads of one test, in a namespace that stays: what runs there is in nobody's way."""
+
+    def __init__(self, lab: Lab, namespace: str = "") -> None:
+        """In a *namespace* that is there, or a new one."""
+        self.lab, self.client = lab, lab.client
+        self.namespace = namespace or workloads.namespace(lab.client, f"shop-{secrets.token_hex(4)}")
+        await_account(lab, self.namespace)
+
+    def create(self, resource: Resource, body: Mapping[str, Any]) -> None:
+        self.client.create(resource, body, self.namespace)
+
+    def deploy(self, name: str, replicas: int, template: Raw, **spec: Any) -> None:
+        """A Deployment."""
+        self.create(DEPLOYMENTS, workload("Deployment", name, template, replicas=replicas, **spec))
+
+    def run(self, name: str, template: Raw) -> None:
+        """A bare pod."""
+        metadata = {**template["metadata"], "name": name}
+        self.create(PODS, {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+
+    def scale(self, name: str, replicas: int, resource: Resource = DEPLOYMENTS) -> None:
+        """As an autoscaler does."""
+        change = {"spec": {"replicas": replicas}}
+        self.client.patch(resource, name, change, self.namespace, subresource="scale")
+
+    def update(self, name: str, resource: Resource = DEPLOYMENTS) -> None:
+        """Give its pods another template."""
+        change = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
+        self.client.patch(resource, name, change, self.namespace)
+
+    def settle(self, name: str, replicas: int, resource: Resource = DEPLOYMENTS) -> None:
+        """Until its controller says that all of them are ready, and up to date, and there are no others."""
+
+        def settled() -> bool:
+            return is_settled(self.client.get(resource, name, self.namespace), replicas)
+
+        self.wait(settled, f"{replicas} pods of {self.namespace}/{name} to be ready")
+
+    def pods(self, name: str = "") -> list[Pod]:
+        """Those of this workload, or all, which are not on their way out."""
+        found = self.client.list(PODS, self.namespace, type=Pod, label_selector=name and f"app={name}").items
+        return [pod for pod in found if not pod.terminating]
+
+    def home(self, name: str = "") -> set[str]:
+        """The names of the pods on nodes at home."""
+        return {pod.metadata.name for pod in self.pods(name) if is_home(pod)}
+
+    def away(self, name: str = "") -> set[str]:
+        """The names of the pods on super nodes."""
+        return {pod.metadata.name for pod in self.pods(name) if is_away(pod)}
+
+    def gated(self, name: str = "") -> set[str]:
+        """The names of the pods that wait for their placement."""
+        found = self.client.list(PODS, self.namespace, label_selector=name and f"app={name}").items
+        return {pod["metadata"]["name"] for pod in found if is_gated(pod)}
+
+    def pod(self, name: str) -> Pod:
+        return self.client.get(PODS, name, self.namespace, type=Pod)
+
+    def await_away(self, *names: str) -> None:
+        self.wait(lambda: set(names) <= self.away(), f"{names} in {self.namespace} to come to super nodes")
+
+    def await_home(self, *names: str) -> None:
+        self.wait(lambda: set(names) <= self.home(), f"{names} in {self.namespace} to come home")
+
+    def await_event(self, name: str, reason: str) -> str:
+        """Its message."""
+        what = f"an Event {reason} on {self.namespace}/{name}"
+        return self.wait(lambda: self.events(name).get(reason, ""), what)
+
+    def events(self, name: str) -> dict[str, str]:
+        """The last message by reason."""
+        found = self.client.list(EVENTS, self.namespace, field_selector=f"involvedObject.name={name}").items
+        return {event["reason"]: event["message"] for event in found}
+
+    def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        return self.lab.wait(condition, SECONDS, what)
+
+
+def template(annotations: Mapping[str, str] | None = None, **spec: Any) -> Raw:
+    """Of a pod that asks for nothing; *spec* over that."""
+    made = workloads.pod_template({}, **spec)
+    return {**made, "metadata": {"annotations": dict(annotations or {})}}
+
+
+def keeping(number: int, **annotations: str) -> dict[str, str]:
+    """The annotations of a pod of which *number* stay at home."""
+    return {LOCAL_REPLICAS: str(number), **annotations}
+
+
+def switched(local: str) -> dict[str, str]:
+    """The annotations of a pod with a switch of its own, or none."""
+    return {SWITCH: local} if local else {}
+
+
+def asking(resources: Mapping[str, str], **spec: Any) -> Raw:
+    """What to add to the spec of a pod that requests *resources*."""
+    container = {"name": "app", "image": "app", "resources": {"requests": dict(resources)}}
+    return {**spec, "containers": [{**container, **each} for each in spec.get("containers", [{}])]}
+
+
+def workload(kind: str, name: str, template: Raw, **spec: Any) -> Raw:
+    """One of group apps, whose pods are labelled with its name."""
+    labels = {"app": name}
+    metadata = {**template["metadata"], "labels": labels}
+    body = {"selector": {"matchLabels": labels}, "template": {**template, "metadata": metadata}, **spec}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
+
+
+def is_settled(workload: Raw, replicas: int) -> bool:
+    status = workload.get("status", {})
+    counts = {status.get(each, 0) for each in ("replicas", "readyReplicas", "updatedReplicas")}
+    seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+    return seen and workload["spec"]["replicas"] == replicas and counts == {replicas}
+
+
+def is_away(pod: Pod) -> bool:
+    return pod.spec.node_name.startswith(SUPER)
+
+
+def is_home(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and not is_away(pod)
+
+
+def is_gated(pod: Raw) -> bool:
+    return {"name": GATE} in pod["spec"].get("schedulingGates", ())
+
+
+def await_account(lab: Lab, namespace: str) -> None:
+    """Until pods can be created there."""
+
+    def there() -> bool:
+        try:
+            return bool(lab.client.get(ACCOUNTS, "default", namespace))
+        except NotFound:
+            return False
+
+    lab.wait(there, SECONDS, f"namespace {namespace} to have its ServiceAccount")
+
+
+def switch_all(lab: Lab, to: str) -> None:
+    """The switch for all is *to*, or gone when that is empty; back when the leader goes by it."""
+    if to:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": SWITCH_PLACE, "data": {SWITCH: to}}
+        lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+    else:
+        name, namespace = SWITCH_PLACE["name"], SWITCH_PLACE["namespace"]
+        lab.kubectl("delete", "configmap", name, "-n", namespace, "--ignore-not-found")
+    probes, told = Shop(lab), f"global={to or 'unset'} "
+    lab.wait(lambda: _reason_now(probes).startswith(told), SECONDS, f"the leader to decide by {told}")
+
+
+def _reason_now(probes: Shop) -> str:
+    """Why a pod is placed that is created now."""
+    name = f"probe-{secrets.token_hex(4)}"
+    probes.run(name, template(keeping(0)))
+    return probes.wait(lambda: probes.pod(name).metadata.annotations.get(REASON, ""), f"{name} to be placed")
+
+
+@contextmanager
+def configured(lab: Lab, **elasticity: Any) -> Iterator[None]:
+    """These values of elasticity are in force in all processes for the length of a block."""
+    _reconfigure(lab, elasticity)
+    try:
+        yield
+    finally:
+        _reconfigure(lab, {})
+
+
+def _reconfigure(lab: Lab, elasticity: Raw) -> None:
+    before = _hashes(lab)
+    install.upgrade(lab, {"elasticity": elasticity})
+    lab.wait(lambda: _is_new(_hashes(lab), before), SECONDS, "all processes to take the new configuration")
+
+
+def _is_new(hashes: set[float], before: set[float]) -> bool:
+    return len(hashes) == 1 and not hashes & before
+
+
+def _hashes(lab: Lab) -> set[float]:
+    scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
+    return {workloads.sample(each, "drawbridge_config_hash") for each in scrapes}
+
+
+def calls(lab: Lab) -> int:
+    """How often the API server has asked elasticity's webhook so far, by its own metrics."""
+    metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
+    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\S+)", metrics, re.MULTILINE)
+    return sum(int(float(count)) for labels, count in found if 'name="elasticity.drawbridge.io"' in labels)
+
+
+@contextmanager
+def playing(lab: Lab, scenes: Sequence[Scene]) -> Iterator[Callable[[Scene], None]]:
+    """All at once: most of their time they wait. What it gives waits for the end of one, and raises what it raised."""
+    with ThreadPoolExecutor(len(scenes)) as pool:
+        played = {scene: pool.submit(_play, lab, scene) for scene in scenes}
+        yield lambda scene: played[scene].result()
+
+
+def _play(lab: Lab, scene: Scene) -> None:
+    scene(Shop(lab))
+
+
+def title(scene: Scene) -> str:
+    return scene.__name__.replace("_", " ")

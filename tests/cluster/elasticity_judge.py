@@ -1,0 +1,82 @@
+"""An independent judge: how many pods of one owner and revision were at home at any time, as a watch tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kube.client import Client
+from kube.objects import Pod
+from lab.session import Lab
+from lab.watching import Told, told_by_now, watching
+from tests.cluster.elasticity import is_away
+from tests.cluster.workloads import PODS
+from webhook.elasticity import LOCAL, LOCAL_REPLICAS, PLACEMENT
+
+REVISIONS = ("pod-template-hash", "controller-revision-hash")
+
+
+class Judge:
+    """Follows all pods; each look takes in what has been told by then."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._groups: dict[tuple[str, ...], dict[str, Pod]] = {}
+        self._seen: dict[str, Pod] = {}
+        self._too_many: dict[tuple[str, ...], str] = {}
+
+    def too_many(self, namespace: str) -> list[str]:
+        """What was at home beyond its number, ever; one line for each owner and revision."""
+        self._listen()
+        return [line for key, line in self._too_many.items() if key[0] == namespace]
+
+    def ever(self, namespace: str) -> list[Pod]:
+        """All pods that were ever there, each as it was last seen."""
+        self._listen()
+        return [pod for pod in self._seen.values() if pod.metadata.namespace == namespace]
+
+    def placed(self, namespace: str) -> int:
+        """How many pods have been placed so far."""
+        return sum(PLACEMENT in pod.metadata.annotations for pod in self.ever(namespace))
+
+    def _listen(self) -> None:
+        for told in told_by_now(self._told):
+            if isinstance(told.object, Pod):
+                self._hear(told.object, gone=told.gone)
+
+    def _hear(self, pod: Pod, *, gone: bool) -> None:
+        key, uid = _key(pod), pod.metadata.uid
+        group = self._groups.setdefault(key, {})
+        group.pop(uid, None)
+        self._seen[uid] = pod
+        if _is_home(pod) and not gone:
+            group[uid] = pod
+            self._count(key, pod, len(group))
+
+    def _count(self, key: tuple[str, ...], pod: Pod, count: int) -> None:
+        if LOCAL_REPLICAS in pod.metadata.annotations and count > int(
+            pod.metadata.annotations[LOCAL_REPLICAS]
+        ):
+            revision = pod.metadata.resource_version
+            self._too_many[key] = f"{count} of {key} were at home at {revision}, {pod.metadata.name} the last"
+
+
+def _key(pod: Pod) -> tuple[str, ...]:
+    meta = pod.metadata
+    owners = [owner.uid for owner in meta.owner_references if owner.controller]
+    revisions = [meta.labels[each] for each in REVISIONS if each in meta.labels]
+    return (meta.namespace, *(owners or [meta.uid]), *revisions)
+
+
+def _is_home(pod: Pod) -> bool:
+    """A pod at work that is on a node at home, or was placed there and is on its way."""
+    if pod.terminating or pod.finished:
+        return False
+    return not is_away(pod) if pod.spec.node_name else pod.metadata.annotations.get(PLACEMENT) == LOCAL
+
+
+@contextmanager
+def judging(lab: Lab, client: Client | None = None) -> Iterator[Judge]:
+    """Watch from now until the end of the block, by way of *client* if it is not the lab's own."""
+    with watching(client or lab.client, {PODS: Pod}) as told:
+        yield Judge(told)

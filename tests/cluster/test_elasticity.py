@@ -1,0 +1,173 @@
+"""The first N pods are at home and the others on super nodes, whatever their workload does: on a real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from lab.session import Lab
+from tests.cluster.elasticity import (
+    DEPLOYMENTS,
+    JOBS,
+    Raw,
+    Scene,
+    Shop,
+    is_home,
+    keeping,
+    playing,
+    template,
+    title,
+    workload,
+)
+from tests.cluster.elasticity_judge import judging
+from tests.cluster.workloads import STATEFULSETS
+
+STEPS = 50
+
+
+def example(**spec: Any) -> Raw:
+    """The Deployment of the original's documentation, as it is written there."""
+    container = {"name": "nginx", "image": "nginx", "imagePullPolicy": "IfNotPresent"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "nginx-deployment", "labels": {"app": "nginx"}},
+        "spec": {
+            "replicas": 4,
+            "strategy": {"type": "RollingUpdate"},
+            "selector": {"matchLabels": {"app": "nginx"}},
+            "template": {
+                "metadata": {
+                    "annotations": {"AUTO_SCALE_EKS": "true", "LOCAL_REPLICAS": "1"},
+                    "labels": {"app": "nginx"},
+                },
+                "spec": {**spec, "containers": [container]},
+            },
+        },
+    }
+
+
+def the_example_has_one_pod_at_home_which_is_the_last_to_go(shop: Shop) -> None:
+    play_example(shop, example())
+
+
+def the_example_for_the_originals_scheduler_does_the_same(shop: Shop) -> None:
+    play_example(shop, example(schedulerName="tke-scheduler"))
+
+
+def play_example(shop: Shop, manifest: Raw) -> None:
+    shop.create(DEPLOYMENTS, manifest)
+    shop.settle("nginx-deployment", 4)
+    home, away = shop.home(), shop.away()
+    assert (len(home), len(away)) == (1, 3)
+
+    shop.scale("nginx-deployment", 3)
+    shop.settle("nginx-deployment", 3)
+    assert shop.home() == home
+    assert len(shop.away() & away) == 2
+
+    shop.scale("nginx-deployment", 1)
+    shop.settle("nginx-deployment", 1)
+    assert (shop.home(), shop.away()) == (home, set())
+
+
+def an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more(shop: Shop) -> None:
+    dice = Random(6)  # noqa: S311 - dice, not secrets
+    shop.deploy("web", 0, template(keeping(3)))
+    with judging(shop.lab) as judge:
+        for _ in range(STEPS):
+            replicas = dice.randint(0, 12)
+            shop.scale("web", replicas)
+            shop.settle("web", replicas)
+            at_home = min(3, replicas)
+            assert (len(shop.home()), len(shop.away())) == (at_home, replicas - at_home)
+        assert len(judge.ever(shop.namespace)) > STEPS
+        assert judge.too_many(shop.namespace) == []
+
+
+def each_revision_of_a_rolling_update_has_its_own_first_pods(shop: Shop) -> None:
+    with judging(shop.lab) as judge:
+        shop.deploy("web", 6, template(keeping(2)))
+        shop.settle("web", 6)
+        assert (len(shop.home()), len(shop.away())) == (2, 4)
+        before = shop.home() | shop.away()
+
+        shop.update("web")
+        shop.settle("web", 6)
+
+        assert (len(shop.home()), len(shop.away())) == (2, 4)
+        assert not before & (shop.home() | shop.away())
+        assert judge.too_many(shop.namespace) == []
+
+
+def a_stateful_set_keeps_its_first_ordinals_and_after_an_update_its_last(shop: Shop) -> None:
+    with judging(shop.lab) as judge:
+        spec = {"replicas": 5, "serviceName": "db"}
+        shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
+        shop.settle("db", 5, STATEFULSETS)
+        assert shop.home() == {"db-0", "db-1"}
+
+        shop.update("db", STATEFULSETS)
+        shop.settle("db", 5, STATEFULSETS)
+        assert shop.home() == {"db-3", "db-4"}
+
+        shop.scale("db", 3, STATEFULSETS)
+        shop.settle("db", 3, STATEFULSETS)
+        assert (shop.home(), shop.away()) == (set(), {"db-0", "db-1", "db-2"})
+        assert judge.too_many(shop.namespace) == []
+
+
+def the_pods_of_a_job_that_run_at_one_time_are_counted(shop: Shop) -> None:
+    with judging(shop.lab) as judge:
+        shop.create(JOBS, job("some", 1))
+        shop.create(JOBS, job("none", 0))
+        for name in ("some", "none"):
+            shop.wait(lambda: succeeded(shop, name) == 8, f"all pods of job {name} to succeed")  # noqa: B023
+        ever = judge.ever(shop.namespace)
+
+        assert judge.too_many(shop.namespace) == []
+    assert {pod.metadata.labels["app"] for pod in ever if is_home(pod)} == {"some"}
+
+
+def job(name: str, number: int) -> Raw:
+    made = template(keeping(number), restartPolicy="Never")
+    made["metadata"]["labels"] = {"app": name}
+    spec = {"completions": 8, "parallelism": 3, "template": made}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def succeeded(shop: Shop, name: str) -> int:
+    return int(shop.client.get(JOBS, name, shop.namespace).get("status", {}).get("succeeded", 0))
+
+
+def a_bare_pod_counts_for_itself(shop: Shop) -> None:
+    for number in (0, 1, 5):
+        shop.run(f"keeping-{number}", template(keeping(number)))
+
+    shop.await_away("keeping-0")
+    shop.await_home("keeping-1", "keeping-5")
+
+
+SCENES: tuple[Scene, ...] = (
+    the_example_has_one_pod_at_home_which_is_the_last_to_go,
+    the_example_for_the_originals_scheduler_does_the_same,
+    each_revision_of_a_rolling_update_has_its_own_first_pods,
+    a_stateful_set_keeps_its_first_ordinals_and_after_an_update_its_last,
+    the_pods_of_a_job_that_run_at_one_time_are_counted,
+    a_bare_pod_counts_for_itself,
+    an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more,
+)
+
+
+@pytest.fixture(scope="module")
+def played(elastic_lab: Lab, subnets: Callable[[], None]) -> Iterator[Callable[[Scene], None]]:
+    with playing(elastic_lab, SCENES) as end_of:
+        yield end_of
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=title)
+def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+    played(scene)

@@ -1,0 +1,68 @@
+"""The API server asks about pods that the webhook would change, and about no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.session import Lab
+from tests.cluster.elasticity import (
+    DAEMONSETS,
+    Shop,
+    calls,
+    is_home,
+    keeping,
+    switched,
+    template,
+    workload,
+)
+from tests.cluster.workloads import STATEFULSETS
+from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+
+AT_HOME = 3
+HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
+AWAY = {"key": INSTANCE_TYPE, "operator": "In", "values": [SUPER_NODE]}
+
+
+def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
+    """On the nodes at home and the super nodes alone: the lab's other nodes would run it in earnest."""
+    terms = [{"matchExpressions": [HOME]}, {"matchExpressions": [AWAY]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return workload("DaemonSet", name, template(affinity={"nodeAffinity": required}, **spec))
+
+
+def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None:
+    shop, before = Shop(elastic_lab), calls(elastic_lab)
+
+    shop.deploy("web", 5, template())
+    shop.deploy("switched", 2, template(switched("true")))
+    shop.create(STATEFULSETS, workload("StatefulSet", "db", template(), replicas=2, serviceName="db"))
+    shop.create(DAEMONSETS, daemon_set("agent"))
+    shop.run("bare", template())
+    shop.run("tolerant", template(tolerations=[{"key": TAINT_KEY, "operator": "Exists"}]))
+    for name, replicas in {"web": 5, "switched": 2}.items():
+        shop.settle(name, replicas)
+    shop.settle("db", 2, STATEFULSETS)
+    shop.wait(lambda: len(shop.home("agent")) == AT_HOME, "the DaemonSet to run on all nodes at home")
+    assert calls(elastic_lab) == before
+
+    shop.run("keeping", template(keeping(1)))
+    assert calls(elastic_lab) == before + 1
+
+
+def test_a_daemon_set_that_tolerates_everything_is_kept_off_super_nodes(elastic_lab: Lab) -> None:
+    shop, before = Shop(elastic_lab), calls(elastic_lab)
+    shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+
+    shop.wait(lambda: len(shop.home()) == AT_HOME, "its pods to run on all nodes at home")
+    shop.wait(lambda: pending(shop), "the scheduler to find no node for the others")
+    assert shop.away() == set()
+    assert calls(elastic_lab) - before >= AT_HOME + 1
+
+
+def pending(shop: Shop) -> bool:
+    """Whether there are others, and the scheduler has looked at all of them in vain."""
+    others = [pod for pod in shop.pods() if not is_home(pod)]
+    reasons = [
+        [each.reason for each in pod.status.conditions if each.type == "PodScheduled"] for pod in others
+    ]
+    return bool(others) and all(each == ["Unschedulable"] for each in reasons)

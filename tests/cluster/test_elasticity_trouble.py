@@ -1,0 +1,114 @@
+"""Whatever is missing or full, pods run or wait as documented, and nothing is stuck when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lab import admission
+from lab.session import Lab
+from tests.cluster.elasticity import (
+    DEPLOYMENTS,
+    SECONDS,
+    TOO_LARGE,
+    VALUES,
+    Shop,
+    asking,
+    configured,
+    keeping,
+    template,
+)
+from tests.cluster.workloads import PODS
+
+DRAWBRIDGE = "drawbridge"
+REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}
+
+
+@contextmanager
+def without(lab: Lab, component: str) -> Iterator[None]:
+    """No pod of this component of the chart is there, for the length of a block."""
+    scale(lab, component, 0)
+    try:
+        yield
+    finally:
+        scale(lab, component, REPLICAS[component])
+
+
+def scale(lab: Lab, component: str, replicas: int) -> None:
+    name = f"{DRAWBRIDGE}-{component}"
+    lab.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, DRAWBRIDGE, subresource="scale")
+    lab.wait(
+        lambda: ready(lab, component) == [True] * replicas,
+        SECONDS,
+        f"{replicas} pods of {component} to be ready",
+    )
+
+
+def ready(lab: Lab, component: str) -> list[bool]:
+    """Of each pod that is there, those on their way out included."""
+    selector = f"app.kubernetes.io/component={component}"
+    found = lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
+    conditions = [
+        {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", ())}
+        for pod in found
+    ]
+    return [each.get("Ready") == "True" for each in conditions]
+
+
+def test_without_webhook_servers_pods_run_at_home_and_later_ones_count_them(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with without(elastic_lab, "webhook"):
+        shop.deploy("web", 4, template(keeping(1)))
+        shop.settle("web", 4)
+        home = shop.home()
+        assert len(home) == 4
+    admission.await_placement(elastic_lab.client)
+
+    shop.scale("web", 6)
+    shop.settle("web", 6)
+
+    assert (shop.home(), len(shop.away())) == (home, 2)
+    assert shop.gated() == set()
+
+
+def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with without(elastic_lab, "controllers"):
+        shop.deploy("web", 4, template(keeping(1)))
+        shop.run("large", template(**asking(TOO_LARGE)))
+        shop.wait(lambda: len(shop.gated("web")) == 4, "four pods to be gated")
+        shop.wait(lambda: "FailedScheduling" in shop.events("large"), "a pod to find no room")
+        assert (shop.home(), shop.away()) == (set(), set())
+
+    shop.settle("web", 4)
+    shop.await_away("large")
+    assert (len(shop.home("web")), len(shop.away("web"))) == (1, 3)
+
+
+def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with configured(elastic_lab, maxSuperPods={"perNamespace": 1}):
+        shop.run("first", template(keeping(0)))
+        shop.await_away("first")
+        shop.run("second", template(keeping(0)))
+        shop.run("large", template(**asking(TOO_LARGE)))
+        for name in ("second", "large"):
+            assert "maxSuperPods.perNamespace is 1" in shop.await_event(name, "SuperNodeCapReached")
+        assert (shop.gated(), shop.away()) == ({"second"}, {"first"})
+
+        shop.client.delete(PODS, "first", shop.namespace)
+        shop.await_away("second")
+        assert shop.pod("large").spec.node_name == ""
+    shop.await_away("large")
+
+
+def test_pods_that_super_nodes_do_not_take_come_home(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
+        # No super node has this label, which a workload may ask for all the same.
+        shop.deploy("web", 2, template(keeping(0), nodeSelector={"type": "kwok"}))
+        shop.settle("web", 2)
+
+        assert len(shop.home()) == 2
+        for name in shop.home():
+            shop.await_event(name, "AllowedHomeAgain")
