@@ -1,0 +1,122 @@
+"""Many Deployments are created at once, and their pods are watched until the last one runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty
+from typing import Any
+
+from bench.ip_reservation.deployments import DEPLOYMENTS
+from kube.client import Resource
+from kube.objects import Pod
+from lab.errors import LabError
+from lab.session import Lab
+from lab.watching import Told, WatchLost, watching
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
+
+PODS = Resource("", "v1", "pods")
+NAMESPACE = "default"
+SIZE, AT_HOME = 100, 10
+"""Replicas of each Deployment, and how many of them stay at home when it says so."""
+PATIENCE = 300.0
+CROWD, OF = "crowd", "deployment"
+"""Labels of the pods."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """So *many* Deployments; their pods are told by its *name*."""
+
+    name: str
+    many: int
+    is_placed: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.many * SIZE
+
+
+@dataclass(frozen=True)
+class Course:
+    """When a pod was seen first, when with its placement, when with its node, and when it ran."""
+
+    pod: Pod
+    born: datetime
+    placed: datetime | None = None
+    bound: datetime | None = None
+    running: datetime | None = None
+
+    @property
+    def deployment(self) -> str:
+        return self.pod.metadata.labels[OF]
+
+    @property
+    def is_at_home(self) -> bool:
+        return not self.pod.spec.node_name.startswith("eklet-")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """*begin* is the first request's time."""
+
+    begin: datetime
+    courses: Sequence[Course]
+
+
+def arrive(lab: Lab, crowd: Crowd) -> Arrival:
+    """Back when all pods run."""
+    with watching(lab.client, {PODS: Pod}) as told:
+        begin = datetime.now(UTC)
+        for number in range(crowd.many):
+            lab.client.create(DEPLOYMENTS, manifest(crowd, number), NAMESPACE)
+        return Arrival(begin, followed(told, crowd, time.monotonic() + PATIENCE))
+
+
+def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
+    """Deployment *number* of the crowd, as plain as a user may write it."""
+    labels = {CROWD: crowd.name, OF: f"{crowd.name}-{number}"}
+    annotations = {LOCAL_REPLICAS: str(AT_HOME)} if crowd.is_placed else {}
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {"containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 80}]}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": labels[OF]},
+        "spec": {"replicas": SIZE, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def followed(told: Told, crowd: Crowd, deadline: float) -> list[Course]:
+    """The courses of all its pods, when the last one runs; LabError when some do not by *deadline*."""
+    courses: dict[str, Course] = {}
+    running = 0
+    while running < crowd.size:
+        try:
+            seen = told.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            raise LabError(f"{running} of {crowd.size} pods ran in time; {len(courses)} were seen") from None
+        if isinstance(seen, WatchLost):
+            raise seen
+        pod = seen.object
+        if isinstance(pod, Pod) and pod.metadata.labels.get(CROWD) == crowd.name:
+            before = courses.get(pod.metadata.uid)
+            courses[pod.metadata.uid] = now = gone_on(before, pod, seen.seen)
+            running += now.running is not None and (before is None or before.running is None)
+    return list(courses.values())
+
+
+def gone_on(before: Course | None, pod: Pod, at: datetime) -> Course:
+    """Each time is that of the first sight."""
+    known = before or Course(pod, at)
+    return Course(
+        pod,
+        known.born,
+        known.placed or (at if PLACEMENT in pod.metadata.annotations else None),
+        known.bound or (at if pod.spec.node_name else None),
+        known.running or (at if pod.status.phase == "Running" else None),
+    )

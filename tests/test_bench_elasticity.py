@@ -1,0 +1,281 @@
+"""The benchmark of elasticity tells pods' courses by what was seen, judges what is promised, and asks what is real."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from queue import SimpleQueue
+
+import msgspec
+import pytest
+
+from bench.elasticity import gate, rest
+from bench.elasticity.crowd import AT_HOME, CROWD, OF, SIZE, Arrival, Course, Crowd, followed, manifest
+from bench.elasticity.figures import of_placing
+from bench.elasticity.gate import WITH_NUMBER, Creations
+from bench.elasticity.phases import Phase
+from bench.elasticity.reviews import bodies
+from bench.processes import MIB, Usage
+from bench.report import Figure
+from kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
+from lab.errors import LabError
+from lab.history import Observation
+from lab.watching import Told, WatchLost
+from settings import ElasticitySettings
+from tests.factories import NOW
+from webhook.app import create_app
+from webhook.elasticity import GATE, LOCAL_REPLICAS, PATH, PLACEMENT
+from webhook.elasticity.gate import Gate
+
+PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
+
+
+def by_name(found: Sequence[Figure]) -> dict[str, Figure]:
+    return {each.name.partition(": ")[2] or each.name: each for each in found}
+
+
+def missed(found: Mapping[str, Figure]) -> set[str]:
+    return {name for name, each in found.items() if each.met is False}
+
+
+# A crowd
+
+
+def seen(
+    after: float, *, crowd: str = "placed", name: str = "a", placed: str = "", node: str = "", phase: str = ""
+) -> Observation:
+    """A pod as it was so many seconds after NOW."""
+    labels = {CROWD: crowd, OF: f"{crowd}-0"}
+    annotations = {PLACEMENT: placed} if placed else {}
+    metadata = ObjectMeta(name=name, uid=f"uid-{name}", labels=labels, annotations=annotations)
+    pod = Pod(metadata, PodSpec(node_name=node), PodStatus(phase=phase))
+    return Observation(pod, False, NOW + timedelta(seconds=after))
+
+
+def told(*what: Observation | WatchLost) -> Told:
+    queue: Told = SimpleQueue()
+    for each in what:
+        queue.put(each)
+    return queue
+
+
+def its_course(*after_birth: Observation) -> Course:
+    """Of pod "a" among a crowd whose other pods run all at once."""
+    others = [seen(0.0, name=str(number), node="n", phase="Running") for number in range(1, SIZE)]
+    courses = followed(told(*others, seen(1.0), *after_birth), PLACED, deadline=0.0)
+    return next(course for course in courses if course.pod.metadata.name == "a")
+
+
+def test_each_step_of_a_pod_is_at_the_time_when_it_was_seen_first() -> None:
+    course = its_course(
+        seen(2.0, placed="local"),
+        seen(2.5, placed="local"),
+        seen(3.0, placed="local", node="kwok-1"),
+        seen(4.0, placed="local", node="kwok-1", phase="Running"),
+    )
+
+    times = [course.born, course.placed, course.bound, course.running]
+    assert times == [NOW + timedelta(seconds=number) for number in (1, 2, 3, 4)]
+
+
+def test_a_pod_that_nobody_placed_has_no_placement() -> None:
+    assert its_course(seen(4.0, node="kwok-1", phase="Running")).placed is None
+
+
+@pytest.mark.parametrize(
+    ("node", "is_at_home"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
+)
+def test_a_pod_on_a_super_node_is_not_at_home(node: str, is_at_home: bool) -> None:
+    assert its_course(seen(4.0, node=node, phase="Running")).is_at_home is is_at_home
+
+
+def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
+    other = seen(0.0, crowd="plain", name="b", node="n", phase="Running")
+    with pytest.raises(LabError, match="0 of 100 pods ran in time; 1 were seen"):
+        followed(told(seen(0.0), other), PLACED, deadline=0.0)
+    with pytest.raises(WatchLost):
+        followed(told(WatchLost("gone")), PLACED, deadline=0.0)
+
+
+def test_only_deployments_that_are_to_be_placed_say_how_many_pods_stay_at_home() -> None:
+    plain, placed = (manifest(crowd, 3)["spec"] for crowd in (PLAIN, PLACED))
+
+    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(AT_HOME)}
+    assert plain["template"]["metadata"]["annotations"] == {}
+    assert placed["selector"]["matchLabels"] == placed["template"]["metadata"]["labels"]
+    assert placed["replicas"] == plain["replicas"] == SIZE
+
+
+# Its figures
+
+
+def phase(crowd: Crowd, courses: Sequence[Course], requests: int = SIZE, patches: int = SIZE) -> Phase:
+    grown = {
+        'apiserver_flowcontrol_dispatched_requests_total{flow_schema="drawbridge"}': float(requests),
+        'apiserver_flowcontrol_dispatched_requests_total{flow_schema="workload-low"}': 9999.0,
+        'apiserver_request_total{resource="pods",subresource="",verb="PATCH"}': float(patches),
+        'apiserver_request_total{resource="pods",subresource="status",verb="PATCH"}': 9999.0,
+    }
+    return Phase(crowd, Arrival(NOW, courses), grown, {"leader": Usage(2.0, 50 * MIB, 60 * MIB)})
+
+
+def courses(crowd: Crowd, *, home: int, last: float, others: float = 1.0) -> list[Course]:
+    """All are born at once; the first is placed and bound at *last*, in seconds, the others at *others*."""
+    return [
+        _course(crowd, number, "kwok-0" if number < home else "eklet-subnet-1", others if number else last)
+        for number in range(SIZE)
+    ]
+
+
+def _course(crowd: Crowd, number: int, node: str, after: float) -> Course:
+    pod = seen(0.0, crowd=crowd.name, name=str(number), node=node).object
+    assert isinstance(pod, Pod)
+    at = NOW + timedelta(seconds=after)
+    return Course(pod, NOW, placed=at if crowd.is_placed else None, bound=at)
+
+
+def slow_ones(many: int) -> list[Course]:
+    """So many of them have to wait three times as long as all the others."""
+    slow = courses(PLACED, home=AT_HOME, last=3.0, others=3.0)[:many]
+    return [*slow, *courses(PLACED, home=AT_HOME, last=1.0)[many:]]
+
+
+ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
+
+
+@pytest.mark.parametrize(
+    ("placed", "misses"),
+    [
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=AT_HOME, last=20.0), requests=110), set(), id="just so"
+        ),
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=AT_HOME, last=20.1)),
+            {"until no gate is left, against the scheduler alone"},
+            id="too slow",
+        ),
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=AT_HOME, last=10.0, others=2.02)),
+            {"p50 wait for a place, against the scheduler alone"},
+            id="too long a wait for most",
+        ),
+        pytest.param(
+            phase(PLACED, slow_ones(10)),
+            {"p99 wait for a place, against the scheduler alone"},
+            id="too long a wait for some",
+        ),
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=AT_HOME, last=1.0), requests=111),
+            {"requests of ours per pod, of any kind"},
+            id="too many requests",
+        ),
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=AT_HOME + 1, last=1.0)),
+            {"too many or too few at home"},
+            id="one too many at home",
+        ),
+        pytest.param(
+            phase(PLACED, courses(PLACED, home=0, last=1.0)),
+            {"too many or too few at home"},
+            id="none at home",
+        ),
+    ],
+)
+def test_placing_is_judged_by_what_is_promised(placed: Phase, misses: set[str]) -> None:
+    assert missed(by_name(list(of_placing(ALONE, placed)))) == misses
+
+
+def test_a_pod_that_slipped_through_is_told() -> None:
+    courses_of_all = courses(PLACED, home=AT_HOME, last=1.0)
+    courses_of_all[0] = replace(courses_of_all[0], placed=None)
+
+    found = by_name(list(of_placing(ALONE, phase(PLACED, courses_of_all))))
+
+    assert missed(found) == {"let through without a placement"}
+
+
+def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
+    placed = phase(PLACED, courses(PLACED, home=AT_HOME, last=15.0), patches=95)
+
+    found = by_name(list(of_placing(ALONE, placed)))
+
+    assert found["as many others bound by the scheduler alone"].value == 10.0
+    assert found["until no gate is left, against the scheduler alone"].ratio == 1.5
+    assert found["until all are bound, against the scheduler alone"].ratio == 1.5
+    assert found["p50 wait for a place, against the scheduler alone"].value == 1.0
+    assert found["p99 wait for a place, against the scheduler alone"].baseline == pytest.approx(1.09)
+    assert found["patches per pod"].value == 0.95
+    cpu = found["CPU of leader per 1,000 pods"]
+    assert (cpu.value, cpu.baseline) == (20.0, 20.0)
+
+
+# At rest
+
+
+@pytest.mark.parametrize(
+    ("leader", "misses"),
+    [
+        pytest.param(Usage(0.6, 70 * MIB, 90 * MIB), set(), id="just so"),
+        pytest.param(Usage(0.7, 70 * MIB, 90 * MIB), {"CPU of the leader, of a core"}, id="too busy"),
+        pytest.param(
+            Usage(0.6, 71 * MIB, 90 * MIB), {"memory of the leader, more for each pod"}, id="too large"
+        ),
+    ],
+)
+def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory(leader: Usage, misses: set[str]) -> None:
+    standby = Usage(0.3, 20 * MIB)
+    empty = {"leader": Usage(0.0, 50 * MIB), "standby": standby}
+
+    found = by_name(rest.figures(2048, empty, (60.0, {"leader": leader, "standby": standby})))
+
+    assert missed(found) == misses
+    assert found["CPU of the standby, of a core"].value == 0.5
+    assert found["memory of the leader"].baseline == 50.0
+    assert found["peak memory of the leader"].value == 90.0
+
+
+# The gate
+
+
+def counted(webhook: str, calls: float, seconds: float) -> dict[str, float]:
+    name = f'{{name="{webhook}"}}'
+    return {
+        f"{gate.CALLS}{name}": calls,
+        f"{gate.DURATION}_sum{name}": seconds,
+        f"{gate.DURATION}_count{name}": calls,
+    }
+
+
+def test_creations_are_judged_by_calls_and_gates_and_compared_with_the_no_op() -> None:
+    wanted = Creations(100, 99, counted("ours", 100, 0.4) | counted("noop", 200, 0.4))
+    others = Creations(100, 0, counted("ours", 1, 0.1))
+
+    found = by_name(gate.of_creations("ours", "noop", wanted, others))
+
+    assert found["calls of the webhook per pod"].met is True
+    assert found["gated at birth, per pod"].met is False
+    assert found["call of the webhook"].ratio == 2.0
+    assert missed(found) >= {"calls of the webhook"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_gated"), [(WITH_NUMBER, True), ({}, False)], ids=["gated", "other"]
+)
+def test_the_server_is_asked_about_a_pod_that_it_gates_and_about_one_that_it_leaves(
+    annotations: dict[str, str], is_gated: bool
+) -> None:
+    settings = ElasticitySettings(enabled=True)
+    with create_app([Gate(lambda: settings)]).test_client() as client:
+        body = bodies(annotations)[1]
+        response = client.post(PATH, data=body, content_type="application/json").get_json()["response"]
+
+    patch = json.loads(b64decode(response.get("patch", "W10=")))
+    assert response["allowed"]
+    assert any(GATE in json.dumps(operation) for operation in patch) is is_gated
+
+
+def test_each_question_is_about_another_pod() -> None:
+    assert len({msgspec.json.decode(body)["request"]["uid"] for body in bodies({})}) == 1000
