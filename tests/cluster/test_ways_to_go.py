@@ -21,6 +21,7 @@ from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
 from tests.cluster.workloads import GROUPS, PODS
+from webhook.elasticity import INSTANCE_TYPE
 
 REPLICAS = 6
 CPU = "5"
@@ -234,7 +235,7 @@ def readiness(status: str) -> dict[str, Any]:
 def on_a_node(lab: Lab, namespace: str, number: int) -> list[Pod]:
     """Pods on a new node that neither the scheduler nor kwok touches: nothing there ends by itself."""
     node = kwok_node(number)
-    del node["metadata"]["annotations"]
+    del node["metadata"]["labels"][INSTANCE_TYPE]
     node["spec"]["unschedulable"] = True
     node["status"] |= readiness("True")
     lab.client.create(NODES, node)
