@@ -363,6 +363,24 @@ def test_claims_are_looked_up_only_for_pods_that_have_some_and_go() -> None:
     assert world.leader.client.reads <= 8
 
 
+def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volume() -> None:
+    world = World()
+    world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]})
+    unbound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs"}}
+    world.cluster.others = {
+        ("storageclasses", "nfs"): {"metadata": {"name": "nfs"}, "provisioner": "example.com/nfs"},
+        ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "10.0.0.9"}}},
+        ("persistentvolumeclaims", "data"): unbound,
+    }
+    world.leader.settle(1)
+    assert world.placements() == {"": 1}
+    bound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs", "volumeName": "pv"}}
+    world.cluster.others["persistentvolumeclaims", "data"] = bound
+    world.leader.settle()
+
+    assert world.placements() == {"super": 1}
+
+
 def test_a_pod_whose_claim_never_comes_stays_at_home() -> None:
     world = World()
     world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]})

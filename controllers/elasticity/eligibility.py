@@ -12,15 +12,15 @@ import structlog
 from controllers.elasticity.candidate import Candidate, candidate
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Cluster, gather, needs
+from controllers.elasticity.volumes import Cluster, are_settled, gather, needs
 from kube.errors import KubeError
 
 AGAIN = 30.0
 """Seconds after which claims are looked up again: they may be bound by then."""
 SOON = 1.0
-"""The same after a failure, or while a claim may still be about to be made."""
+"""The same after a failure, or while a claim may still be about to be made or bound."""
 PATIENCE = 10.0
-"""Seconds for which a claim may come after its pod: both are often created in one go."""
+"""Seconds for which a claim may come, and be bound, after its pod: both are often created in one go."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class Eligibility:
         wanted = needs(judged)
         claims = gather(wanted, judged.metadata.namespace, self._cluster)
         now = self._clock()
-        if len(claims) < len({need.claim for need in wanted}) and now - before.since < PATIENCE:
+        if not are_settled(wanted, claims) and now - before.since < PATIENCE:
             return before
         return Found(violations(judged, claims, self._excluded()), before.since, now + AGAIN)
 

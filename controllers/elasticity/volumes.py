@@ -72,6 +72,12 @@ def gather(wanted: Iterable[Need], namespace: str, cluster: Cluster) -> dict[str
     return {name: claim for name, claim in found.items() if claim}
 
 
+def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
+    """Whether no claim is about to be made, or to be bound to who knows what."""
+    found = [claims.get(need.claim) for need in wanted]
+    return all(claim and (claim.bound_to or claim.provisioner in PROVISIONERS) for claim in found)
+
+
 def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
     """A sentence for each volume of *pod* that keeps it off super nodes."""
     for volume in pod.spec.volumes:
