@@ -1,18 +1,15 @@
-"""The benchmark of anycast_ip counts calls, judges them by what is promised, and asks what the API server would ask."""
+"""The benchmark of anycast_ip counts calls, and judges them by what is promised."""
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from queue import SimpleQueue
 
 import pytest
 
-from bench.anycast_ip import figures, fleet, gate, idle
+from bench.anycast_ip import figures, fleet, idle
 from bench.anycast_ip.fleet import Joined
-from bench.anycast_ip.gate import LABELS, Creations
 from bench.anycast_ip.phases import Cost
 from bench.processes import Usage
 from bench.report import Figure
@@ -22,9 +19,7 @@ from lab.cloud.values import Call
 from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
-from settings import AnycastIPSettings
-from webhook.anycast_ip import BOUND, PATH, TAINT, Gate
-from webhook.app import create_app
+from webhook.anycast_ip import BOUND, TAINT
 
 KNOBS = Knobs(allocate_seconds=1.0, bind_seconds=2.0, unbind_seconds=1.5, release_seconds=0.5)
 QUIET = Usage(0.0, 0)
@@ -155,39 +150,3 @@ def test_nodes_that_do_not_open_and_a_watch_that_is_lost_end_the_wait() -> None:
         fleet.opened(told(node("a", bound=True)), ["a", "b"], deadline=0.0)
     with pytest.raises(WatchLost):
         fleet.opened(told(WatchLost("gone")), ["a"], deadline=0.0)
-
-
-def counted(webhook: str, calls: float, seconds: float) -> dict[str, float]:
-    name = f'{{name="{webhook}"}}'
-    return {
-        f"{gate.CALLS}{name}": calls,
-        f"{gate.DURATION}_sum{name}": seconds,
-        f"{gate.DURATION}_count{name}": calls,
-    }
-
-
-def test_creations_are_judged_by_calls_and_taints_and_compared_with_the_no_op() -> None:
-    wanted = Creations(100, 99, counted("ours", 100, 0.4) | counted("noop", 200, 0.4))
-    others = Creations(100, 0, counted("ours", 1, 0.1))
-
-    found = {each.name: each for each in gate.of_creations("ours", "noop", wanted, others)}
-
-    assert found["nodes created: calls of the webhook per node"].met is True
-    assert found["nodes created: tainted at birth, per node"].met is False
-    assert found["nodes created: call of the webhook"].ratio == 2.0
-    unwanted = found["nodes without the label: calls of the webhook"]
-    assert (unwanted.value, unwanted.met) == (1, False)
-
-
-@pytest.mark.parametrize(("labels", "is_tainted"), [(LABELS, True), ({}, False)], ids=["wanted", "other"])
-def test_the_server_is_asked_about_a_node_that_it_taints_and_about_one_that_it_leaves(
-    labels: dict[str, str], is_tainted: bool
-) -> None:
-    settings = AnycastIPSettings(enabled=True, cluster_id="cls-1")
-    with create_app([Gate(lambda: settings)]).test_client() as client:
-        body = gate.bodies(labels)[1]
-        response = client.post(PATH, data=body, content_type="application/json").get_json()["response"]
-
-    patch = json.loads(b64decode(response.get("patch", "W10=")))
-    assert response["allowed"]
-    assert any(TAINT.key in json.dumps(operation) for operation in patch) is is_tainted

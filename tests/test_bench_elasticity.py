@@ -1,34 +1,26 @@
-"""The benchmark of elasticity tells pods' courses by what was seen, judges what is promised, and asks what is real."""
+"""The benchmark of elasticity tells pods' courses by what was seen, and judges what is promised."""
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
 
-import msgspec
 import pytest
 
-from bench.elasticity import gate, rest
+from bench.elasticity import rest
 from bench.elasticity.crowd import AT_HOME, CROWD, OF, SIZE, Arrival, Course, Crowd, followed, manifest
 from bench.elasticity.figures import of_placing
-from bench.elasticity.gate import WITH_NUMBER, Creations
 from bench.elasticity.phases import Phase
-from bench.elasticity.reviews import bodies
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
-from settings import ElasticitySettings
 from tests.factories import NOW
-from webhook.app import create_app
-from webhook.elasticity import GATE, LOCAL_REPLICAS, PATH, PLACEMENT
-from webhook.elasticity.gate import Gate
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
 PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
 
@@ -235,47 +227,3 @@ def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory(leader: Usag
     assert found["CPU of the standby, of a core"].value == 0.5
     assert found["memory of the leader"].baseline == 50.0
     assert found["peak memory of the leader"].value == 90.0
-
-
-# The gate
-
-
-def counted(webhook: str, calls: float, seconds: float) -> dict[str, float]:
-    name = f'{{name="{webhook}"}}'
-    return {
-        f"{gate.CALLS}{name}": calls,
-        f"{gate.DURATION}_sum{name}": seconds,
-        f"{gate.DURATION}_count{name}": calls,
-    }
-
-
-def test_creations_are_judged_by_calls_and_gates_and_compared_with_the_no_op() -> None:
-    wanted = Creations(100, 99, counted("ours", 100, 0.4) | counted("noop", 200, 0.4))
-    others = Creations(100, 0, counted("ours", 1, 0.1))
-
-    found = by_name(gate.of_creations("ours", "noop", wanted, others))
-
-    assert found["calls of the webhook per pod"].met is True
-    assert found["gated at birth, per pod"].met is False
-    assert found["call of the webhook"].ratio == 2.0
-    assert missed(found) >= {"calls of the webhook"}
-
-
-@pytest.mark.parametrize(
-    ("annotations", "is_gated"), [(WITH_NUMBER, True), ({}, False)], ids=["gated", "other"]
-)
-def test_the_server_is_asked_about_a_pod_that_it_gates_and_about_one_that_it_leaves(
-    annotations: dict[str, str], is_gated: bool
-) -> None:
-    settings = ElasticitySettings(enabled=True)
-    with create_app([Gate(lambda: settings)]).test_client() as client:
-        body = bodies(annotations)[1]
-        response = client.post(PATH, data=body, content_type="application/json").get_json()["response"]
-
-    patch = json.loads(b64decode(response.get("patch", "W10=")))
-    assert response["allowed"]
-    assert any(GATE in json.dumps(operation) for operation in patch) is is_gated
-
-
-def test_each_question_is_about_another_pod() -> None:
-    assert len({msgspec.json.decode(body)["request"]["uid"] for body in bodies({})}) == 1000

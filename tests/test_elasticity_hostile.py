@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from base64 import b64decode
 from typing import Any
 
 import jsonpatch
 import msgspec
 import pytest
-from prometheus_client import REGISTRY
 from werkzeug.test import Client
 
-from tests.test_anycast_hostile import WRONG, Place, places
+from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
 from tests.test_elasticity_gate import gate, raw_pod
 from webhook.app import create_app
 from webhook.elasticity import PATH
@@ -31,36 +29,13 @@ REPLICA = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}}, spec=SPEC)
 DAEMON_POD = raw_pod(metadata={"ownerReferences": [DAEMON]}, spec=SPEC)
 
 
-def replaced(pod: dict[str, Any], place: Place, new: object) -> Any:
-    whole = {"": copy.deepcopy(pod)}
-    part: Any = whole
-    for key in ("", *place)[:-1]:
-        part = part[key]
-    part[("", *place)[-1]] = new
-    return whole[""]
-
-
 @pytest.fixture(scope="module")
 def client() -> Client:
     return create_app([gate()]).test_client()
 
 
-def answer(client: Client, pod: object) -> dict[str, Any]:
-    fields = {"uid": "u", "operation": "CREATE", "namespace": "web", "object": pod}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    told = client.post(PATH, data=msgspec.json.encode(review), content_type="application/json")
-    assert told.status_code == 200
-    response: dict[str, Any] = msgspec.json.decode(told.data)["response"]
-    return response
-
-
-def panics() -> float:
-    labels = {"webhook": "elasticity"}
-    return REGISTRY.get_sample_value("drawbridge_admission_panics_total", labels) or 0.0
-
-
 CASES = [
-    pytest.param(pod, place, id=f"{name} {'/'.join(map(str, place)) or 'whole'}")
+    pytest.param(pod, place, id=f"{name} {spelt(place)}")
     for name, pod in (("replica", REPLICA), ("daemon", DAEMON_POD))
     for place in places(pod)
 ]
@@ -70,19 +45,19 @@ CASES = [
 def test_a_pod_with_anything_anywhere_is_let_in_and_changed_once(
     client: Client, pod: dict[str, Any], place: Place
 ) -> None:
-    before = panics()
+    before = panics("elasticity")
     for new in WRONG:
         odd = replaced(pod, place, new)
-        response = answer(client, odd)
+        response = answer(client, PATH, odd, namespace="web")
         assert response["allowed"]
         if "patch" in response:
             admitted = jsonpatch.apply_patch(odd, msgspec.json.decode(b64decode(response["patch"])))
             gates = odd["spec"].get("schedulingGates", [])
             assert admitted["spec"].get("schedulingGates", []) in (gates, [*gates, OURS])
-            assert "patch" not in answer(client, admitted)
-    assert panics() == before
+            assert "patch" not in answer(client, PATH, admitted, namespace="web")
+    assert panics("elasticity") == before
 
 
 @pytest.mark.parametrize(("pod", "edits"), [(REPLICA, 2), (DAEMON_POD, 2)], ids=["replica", "daemon"])
 def test_as_it_should_be_it_is_changed_in_all_ways(client: Client, pod: dict[str, Any], edits: int) -> None:
-    assert len(answer(client, pod)["auditAnnotations"]) == edits
+    assert len(answer(client, PATH, pod, namespace="web")["auditAnnotations"]) == edits

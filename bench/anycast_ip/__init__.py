@@ -7,8 +7,10 @@ from functools import partial
 
 import msgspec
 
-from bench.anycast_ip import fleet, gate, idle
+from bench import admission
+from bench.anycast_ip import fleet, idle
 from bench.anycast_ip.figures import of_joining, of_leaving
+from bench.anycast_ip.gate import GATE
 from bench.anycast_ip.phases import measured, of_leader
 from bench.processes import MIB
 from bench.report import Figure, figure
@@ -40,8 +42,9 @@ def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]
 
 def _figures(lab: Lab, progress: Callable[[str], None], *, quick: bool) -> Iterator[Figure]:
     progress("creating nodes in dry runs, and asking the server alone")
-    yield from gate.figures(
+    yield from admission.figures(
         lab,
+        GATE,
         size=QUICK_CREATIONS if quick else CREATIONS,
         rounds=QUICK_ROUNDS if quick else ROUNDS,
         requests=QUICK_REQUESTS if quick else REQUESTS,

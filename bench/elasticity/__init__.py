@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench.elasticity import figures, gate, rest
+from bench import admission
+from bench.elasticity import figures, rest
 from bench.elasticity.crowd import SIZE, Crowd
+from bench.elasticity.gate import GATE
 from bench.elasticity.phases import measured, usage
 from bench.report import Figure
 from lab.begin import running
@@ -46,7 +48,9 @@ def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]
 
 def _figures(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Iterator[Figure]:
     progress("creating pods in dry runs, and asking the server alone")
-    yield from gate.figures(lab, size=extent.creations, rounds=extent.rounds, requests=extent.requests)
+    yield from admission.figures(
+        lab, GATE, size=extent.creations, rounds=extent.rounds, requests=extent.requests
+    )
     empty = usage(lab)
     size = extent.crowds * SIZE
     progress(f"{size:,} pods without a number of replicas to keep at home")

@@ -1,0 +1,51 @@
+"""Objects in which something is not what it should be, and how the webhook server answers when it is asked of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from prometheus_client import REGISTRY
+from werkzeug.test import Client
+
+WRONG = (None, True, -1, 1.5, 10**30, "", "x" * 300, "..", [], {}, [[]], [None], {"a": None}, {"~1/": [{}]})
+Place = tuple[str | int, ...]
+
+
+def places(value: object, place: Place = ()) -> Iterator[Place]:
+    """Where in *value* something stands that could be something else."""
+    yield place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*place, key))
+
+
+def spelt(place: Place) -> str:
+    return "/".join(map(str, place)) or "whole"
+
+
+def replaced(value: object, place: Place, new: object) -> Any:
+    """A copy of *value* with *new* at *place*."""
+    whole = {"": copy.deepcopy(value)}
+    part: Any = whole
+    for key in ("", *place)[:-1]:
+        part = part[key]
+    part[("", *place)[-1]] = new
+    return whole[""]
+
+
+def answer(client: Client, path: str, new: object, old: object = None, **request: object) -> dict[str, Any]:
+    """What is answered about *new*, which was *old* until now; it is created where that is nothing."""
+    fields = {"uid": "u", "operation": "UPDATE" if old else "CREATE", "object": new, "oldObject": old}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields | request}
+    told = client.post(path, data=msgspec.json.encode(review), content_type="application/json")
+    assert told.status_code == 200
+    response: dict[str, Any] = msgspec.json.decode(told.data)["response"]
+    return response
+
+
+def panics(webhook: str) -> float:
+    """How often *webhook* had no answer of its own up to now."""
+    return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": webhook}) or 0.0
