@@ -9,6 +9,7 @@ from kube.client import Client
 from settings import (
     AnycastIPSettings,
     ElasticitySettings,
+    IngressDaemonSetSettings,
     IPReservationSettings,
     Settings,
     SettingsFile,
@@ -19,6 +20,8 @@ from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
 from webhook.cluster import Cluster
 from webhook.elasticity import gate as elasticity
+from webhook.ingress_daemonset import gate as ingress_daemonset
+from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
 from webhook.worker import stopping
 
 
@@ -41,6 +44,10 @@ def elasticity_settings() -> ElasticitySettings:
     return settings.current.elasticity
 
 
+def ingress_daemonset_settings() -> IngressDaemonSetSettings:
+    return settings.current.ingress_daemonset
+
+
 def ip_reservation_gate(client: Client) -> ip_reservation.Gate:
     ledger = Ledger(
         Reservations(client, ip_reservation_settings().calico_api_version),
@@ -51,11 +58,14 @@ def ip_reservation_gate(client: Client) -> ip_reservation.Gate:
     return ip_reservation.Gate(Cluster(client), ledger, ip_reservation_settings)
 
 
+client = Client.from_environment()
 app = create_app(
     [
-        ip_reservation_gate(Client.from_environment()),
+        ip_reservation_gate(client),
         anycast_ip.Gate(anycast_ip_settings),
         elasticity.Gate(elasticity_settings),
+        ingress_daemonset.Defaults(ingress_daemonset_settings),
+        ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client)),
     ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,

@@ -16,6 +16,7 @@ import structlog
 
 from controllers.anycast_ip import feature as anycast_ip
 from controllers.elasticity import feature as elasticity
+from controllers.ingress_daemonset import feature as ingress_daemonset
 from controllers.ip_reservation import feature as ip_reservation
 from controllers.runtime import CannotFollow
 from kube.client import Client
@@ -96,6 +97,10 @@ def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> l
         )
     if now.elasticity.enabled:
         features.append(partial(elasticity.lead, client, lambda: settings.current.elasticity, recorder))
+    if now.ingress_daemonset.enabled:
+        features.append(
+            partial(ingress_daemonset.lead, client, lambda: settings.current.ingress_daemonset, recorder)
+        )
     return features
 
 

@@ -10,7 +10,7 @@ deadlines.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
@@ -165,15 +165,19 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         page_size: int = 500,
-        timeout: float | None = None,
+        timeout: float | Callable[[], float] | None = None,
     ) -> Iterator[Page[T]]:
-        """Each page when it is wanted; Expired when they outlive the server's memory (5 minutes)."""
+        """Each page when it is wanted; Expired when they outlive the server's memory (5 minutes).
+
+        *timeout* is for each page; a function is asked each time.
+        """
         path = resource.path(namespace)
         query = _selecting(label_selector, field_selector) | _given(limit=page_size or None)
         token = ""
         while True:
             asked = {**query, "continue": token} if token else query
-            page: Page[T] = self.request("GET", path, query=asked, type=Page[type], timeout=timeout)  # type: ignore[valid-type]
+            limit = timeout() if callable(timeout) else timeout
+            page: Page[T] = self.request("GET", path, query=asked, type=Page[type], timeout=limit)  # type: ignore[valid-type]
             yield page
             token = page.metadata.continue_
             if not token:

@@ -156,3 +156,8 @@ complete(*Value.__subclasses__())
 def key_of(metadata: ObjectMeta) -> str:
     """``namespace/name``, or ``name`` for what stands in no namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def version_of(metadata: ObjectMeta) -> int:
+    """Larger for what is newer."""
+    return int(metadata.resource_version) if metadata.resource_version.isdecimal() else 0

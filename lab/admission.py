@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 from kube.client import Client, Resource
-from kube.errors import ApiError
+from kube.errors import ApiError, Invalid
 from kube.objects import Node
 from lab.nodes import NODES
 from lab.waiting import until
 from webhook.anycast_ip import is_tainted
 from webhook.elasticity import GATE, LOCAL_REPLICAS
+from webhook.ingress_daemonset import KIND
+from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")
@@ -67,6 +70,18 @@ def await_placement(client: Client) -> None:
     until(gated, SECONDS, "the API server to call Drawbridge's webhook for pods", every=0.2)
 
 
+def await_ingress_daemonsets(client: Client) -> None:
+    """Wait for both of ingress_daemonset's webhooks: one adds defaults, the other refuses what the schema takes."""
+    faulty = {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}
+
+    def at_work() -> bool:
+        born, refused = _dry_run(client, {}), _dry_run(client, {"updateStrategy": faulty})
+        defaulted = isinstance(born, dict) and "podsPerNode" in born["spec"]
+        return defaulted and isinstance(refused, Invalid) and "maxDegradedNodes" in refused.message
+
+    until(at_work, SECONDS, "the API server to call Drawbridge's webhooks for IngressDaemonSets", every=0.2)
+
+
 def webhook_was_answered(metrics: str) -> bool:
     """Whether the API server's own metrics tell of an answer by ip_reservation's webhook."""
     found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\d+)", metrics, re.MULTILINE)
@@ -79,6 +94,23 @@ def _labels_of_nodes(client: Client) -> Mapping[str, str]:
     (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
     labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
     return labels
+
+
+def _dry_run(client: Client, spec: Mapping[str, Any]) -> dict[str, Any] | ApiError:
+    """An IngressDaemonSet with *spec* as it would be stored, or why it would not."""
+    pod = {"containers": [{"name": "probe", "image": "probe"}]}
+    template = {"metadata": {"labels": {"app": "probe"}}, "spec": pod}
+    body = {
+        "apiVersion": INGRESS_DAEMONSETS.api_version,
+        "kind": KIND,
+        "metadata": {"name": "drawbridge-lab-probe"},
+        "spec": {"template": template, **spec},
+    }
+    path = INGRESS_DAEMONSETS.path("default")
+    try:
+        return client.request("POST", path, body=body, query={"dryRun": "All"})
+    except ApiError as error:
+        return error  # what is not served yet is not found
 
 
 def _evict_nobody(client: Client, namespace: str) -> None:

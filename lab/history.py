@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from calico.segment import IPReservation, Record, host_cidr
+from healthchecker.verdict import Deployment
 from kube.objects import Node, Pod
 
 
@@ -18,7 +19,7 @@ from kube.objects import Node, Pod
 class Observation:
     """One object as a watch told it, at *seen* by our own clock."""
 
-    object: Pod | IPReservation | Node
+    object: Pod | IPReservation | Node | Deployment
     gone: bool
     seen: datetime
 

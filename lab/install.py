@@ -134,6 +134,8 @@ def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
         admission.await_gate(lab.client)
     if _is_enabled(values, "elasticity"):
         admission.await_placement(lab.client)
+    if _is_enabled(values, "ingressDaemonSet"):
+        admission.await_ingress_daemonsets(lab.client)
 
 
 def _is_enabled(values: Mapping[str, Any], feature: str) -> bool:

@@ -11,13 +11,14 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from calico.segment import IPReservation
+from healthchecker.verdict import Deployment
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
 from kube.objects import Node, Pod
 from kube.transport import LineStream
 from lab.history import Observation
 
-Kind = type[Pod] | type[IPReservation] | type[Node]
+Kind = type[Pod] | type[IPReservation] | type[Node] | type[Deployment]
 WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
 
 
@@ -84,7 +85,7 @@ class _Follower:
         if event.type != "BOOKMARK":
             self._tell(changed, gone=event.type == "DELETED")
 
-    def _tell(self, changed: Pod | IPReservation | Node, *, gone: bool) -> None:
+    def _tell(self, changed: Pod | IPReservation | Node | Deployment, *, gone: bool) -> None:
         self._told.put(Observation(changed, gone, datetime.now(UTC)))
 
 

@@ -4,6 +4,7 @@ from settings.anycast_ip import AnycastIPSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.file import SettingsFile
+from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.load import SettingsError, config_path, load, parse
 from settings.models import IPReservationSettings, LeaderElection, Logging, Settings, Webhook
 from settings.selector import LabelSelector, Requirement
@@ -13,6 +14,7 @@ __all__ = [
     "CloudSettings",
     "ElasticitySettings",
     "IPReservationSettings",
+    "IngressDaemonSetSettings",
     "LabelSelector",
     "LeaderElection",
     "Logging",

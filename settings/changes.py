@@ -18,6 +18,7 @@ NEEDS_RESTART = (
     "anycastIP.enabled",
     "elasticity.enabled",
     "elasticity.switch.",
+    "ingressDaemonSet.enabled",
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
 )

@@ -8,6 +8,7 @@ from settings.anycast_ip import AnycastIPSettings
 from settings.base import Model
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
+from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.selector import LabelSelector, Requirement
 from settings.values import Address, Duration, Name, Period, Port, host_and_port
 
@@ -89,6 +90,9 @@ class Settings(Model):
     ip_reservation: IPReservationSettings = IPReservationSettings()
     anycast_ip: Annotated[AnycastIPSettings, Field(alias="anycastIP")] = AnycastIPSettings()
     elasticity: ElasticitySettings = ElasticitySettings()
+    ingress_daemonset: Annotated[IngressDaemonSetSettings, Field(alias="ingressDaemonSet")] = (
+        IngressDaemonSetSettings()
+    )
 
     @model_validator(mode="after")
     def _no_port_is_taken_twice(self) -> Self:

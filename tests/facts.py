@@ -13,7 +13,17 @@ from pydantic.fields import FieldInfo
 from settings import Settings
 from tests.pages import ROOT
 
-PRODUCT = ["settings", "telemetry", "kube", "certs", "calico", "cloud", "webhook", "controllers"]
+PRODUCT = [
+    "settings",
+    "telemetry",
+    "kube",
+    "certs",
+    "calico",
+    "cloud",
+    "webhook",
+    "healthchecker",
+    "controllers",
+]
 
 
 @functools.cache
@@ -68,7 +78,28 @@ def reasons() -> set[str]:
     ]
     pairs = [node.elts[0] for node in nodes() if isinstance(node, ast.Tuple) and len(node.elts) == 2]
     said += [each for each in pairs if re.match("Bad[A-Z]", text_of(each))]
-    return {reason for each in said for reason in texts_of(each) if reason.isalpha()}
+    return {reason for each in [*said, *news()] for reason in texts_of(each) if reason.isalpha()}
+
+
+def news() -> Iterator[ast.expr]:
+    """The reasons of what is yielded as news: a reason, a message and a type."""
+    for function in nodes():
+        match function:
+            case ast.FunctionDef(returns=ast.Subscript(slice=ast.Name(id="News"))):
+                yielded = [node.value for node in ast.walk(function) if isinstance(node, ast.Yield)]
+                yield from (each.elts[0] for each in yielded if isinstance(each, ast.Tuple))
+
+
+def verdicts() -> set[str]:
+    """The reasons of conditions: of what is returned as whether it is so, why in a word, and why in a sentence."""
+    found = set()
+    for function in nodes():
+        match function:
+            case ast.FunctionDef(returns=ast.Name(id="Verdict")):
+                returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+                for each in returned:
+                    found |= texts_of(each.elts[1]) if isinstance(each, ast.Tuple) else set()
+    return found
 
 
 def texts_of(node: ast.expr) -> set[str]:
@@ -77,20 +108,37 @@ def texts_of(node: ast.expr) -> set[str]:
         case ast.IfExp(body=one, orelse=other):
             return texts_of(one) | texts_of(other)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[_, otherwise]):
-            return texts_of(otherwise) | set().union(*(texts_of(each) for each in values_of(name)))
+            return texts_of(otherwise) | texts_in(name)
+        case ast.Subscript(value=ast.Name(id=name)):
+            return texts_in(name)
         case _:
             return {text_of(node)}
 
 
-def values_of(name: str) -> list[ast.expr]:
-    """Of the table, a module's constant, with this name."""
-    return [
-        value
+def texts_in(name: str) -> set[str]:
+    """All that the table, a module's constant, with this name has for values."""
+    tables = [
+        node.value
         for node in nodes()
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if isinstance(node, ast.Assign)
         if [each.id for each in node.targets if isinstance(each, ast.Name)] == [name]
-        for value in node.value.values
     ]
+    return {text for table in tables for value in values_of(table) for text in texts_of(value)}
+
+
+def values_of(table: ast.expr) -> list[ast.expr]:
+    """Of one that is written out, and of one in which all names stand for themselves."""
+    match table:
+        case ast.Dict(values=values):
+            return values
+        case ast.DictComp(
+            key=ast.Name(id=key),
+            value=ast.Name(id=value),
+            generators=[ast.comprehension(iter=ast.Tuple(elts=names))],
+        ) if key == value:
+            return names
+        case _:
+            return []
 
 
 def leaves(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -57,7 +57,7 @@ def run(block: Block, directory: Path, environment: Mapping[str, str]) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, f"{block}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr

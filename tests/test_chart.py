@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from settings import Settings
+from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
     ANYCAST_IP,
     CAPO_VALUES,
@@ -151,10 +152,12 @@ def test_the_default_configuration_is_the_default_of_the_program_for_its_own_nam
     lease = {"resource_namespace": "gate-system"}
     default = Settings()
     excluded = {"excluded_namespaces": (*default.elasticity.excluded_namespaces, "gate-system")}
+    checker = HealthChecker(image="drawbridge:0.1.0", image_pull_policy="IfNotPresent")
     expected = default.model_copy(
         update={
             "leader_election": default.leader_election.model_copy(update=lease),
             "elasticity": default.elasticity.model_copy(update=excluded),
+            "ingress_daemonset": default.ingress_daemonset.model_copy(update={"health_checker": checker}),
         }
     )
     assert settings_in(render()) == expected

@@ -241,6 +241,17 @@ def test_the_next_page_is_asked_for_when_it_is_wanted() -> None:
         assert [len(page.items or ()) for page in reading] == [1]
 
 
+def test_the_timeout_of_each_page_may_be_asked_for_anew() -> None:
+    timeouts = iter([30.0, 30.0, 0.1])
+    of_pages = pages(1, 1, 1)
+    with serving(lambda asked: hangs if asked.query.get("continue") == "2" else of_pages(asked)) as server:
+        reading = server.client(timeout=60).list_pages(PODS, page_size=1, timeout=lambda: next(timeouts))
+        assert len([next(reading), next(reading)]) == 2
+        with pytest.raises(Unreachable):
+            next(reading)
+    assert not [*timeouts]
+
+
 def test_an_empty_list_may_be_null() -> None:
     with serving(pages(0)) as server:
         assert server.client().list(PODS).items == []

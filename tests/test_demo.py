@@ -233,6 +233,12 @@ def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
             id="in the middle",
         ),
         pytest.param(
+            [reserved(5, HELD), gone(7)],
+            Death("webhook-a", 5, 1),
+            "webhook-a was killed with 1 of 1 pods to go, and restarted",
+            id="before anything else happened",
+        ),
+        pytest.param(
             [reserved(5, HELD)],
             Death("webhook-a", 6, 1),
             "webhook-a was killed with 1 of 1 pods to go, and restarted",

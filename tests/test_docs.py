@@ -3,6 +3,8 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -14,20 +16,22 @@ from cloud import apis
 from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
+from controllers.ingress_daemonset.site import Phase
 from settings.changes import needing_restart
 from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table
 
-IP_RESERVATION, ANYCAST_IP, ELASTICITY, CLOUD = (
-    ROOT / "docs" / f"{name}.md" for name in ("ip-reservation", "anycast-ip", "elasticity", "cloud")
-)
-REFERENCES = (IP_RESERVATION, ANYCAST_IP, ELASTICITY, CLOUD)
+IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET, CLOUD = REFERENCES = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("ip-reservation", "anycast-ip", "elasticity", "ingress-daemonset", "cloud")
+]
 TABLES = {
     "ipReservation.": (IP_RESERVATION, "`ipReservation`"),
     "": (IP_RESERVATION, "All programs"),
     "anycastIP.": (ANYCAST_IP, "`anycastIP`"),
     "elasticity.": (ELASTICITY, "`elasticity`"),
+    "ingressDaemonSet.": (INGRESS_DAEMONSET, "`ingressDaemonSet`"),
     "cloud.": (CLOUD, "`cloud`"),
 }
 """Where the settings stand whose names begin so, and under which heading."""
@@ -102,6 +106,37 @@ def test_every_field_of_a_claim_is_in_the_reference() -> None:
     assert {*Claim.__struct_encode_fields__} <= listed
 
 
+def test_every_phase_of_a_node_is_in_the_reference() -> None:
+    rows = table(INGRESS_DAEMONSET, "The life of a node in a rollout")
+    listed = Counter(name for row in rows if (name := row[0].strip("`")).istitle())
+
+    assert listed == Counter(phase.value for phase in Phase)
+
+
+def test_every_reason_of_a_condition_is_in_the_reference() -> None:
+    rows = [row for row in table(INGRESS_DAEMONSET, "Status") if row[0].strip("`").isalpha()]
+    listed = Counter(name for row in rows for cell in row[1:] for name in re.findall("`([A-Z].+?)`", cell))
+
+    assert listed == Counter(facts.verdicts())
+
+
+def fields_of(schema: dict[str, Any]) -> Iterator[str]:
+    """Those of an object; of a pod's template, Kubernetes itself tells."""
+    for name, part in schema.get("properties", {}).items():
+        yield name
+        if name not in ("template", "resources"):
+            yield from fields_of(part)
+
+
+def test_every_field_of_an_ingress_daemonset_is_in_the_reference() -> None:
+    definition = yaml.safe_load((ROOT / "charts/drawbridge/files/ingressdaemonsets.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    page = INGRESS_DAEMONSET.read_text()
+
+    for name in fields_of(schema):
+        assert re.search(rf"\b{name}\b", page), name
+
+
 def kinds(error: type[CloudError]) -> set[str]:
     return {each.result() for each in error.__subclasses__()}.union(*map(kinds, error.__subclasses__()))
 
@@ -147,7 +182,7 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 def test_the_references_list_exactly_the_event_reasons_of_the_code() -> None:
     listed = Counter(
         row[0].strip("` ★")
-        for page in (IP_RESERVATION, ANYCAST_IP, ELASTICITY)
+        for page in (IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET)
         for row in table(page, "Events")
     )
 

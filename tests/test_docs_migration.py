@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.ingress_daemonset.checkers import FOR
 from tests import facts
 from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table
+from webhook.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
 
 CAPO = ROOT / "docs" / "migrate-from-capo.md"
 AIA = ROOT / "docs" / "migrate-from-aia-ip-controller.md"
 RESILIENCE = ROOT / "docs" / "migrate-from-tke-resilience.md"
+INGRESS = ROOT / "docs" / "migrate-from-ingress-daemonset-controller.md"
 CAPO_FILE = """
 apiVersion: config.capo.io/v1
 kind: CapoConfig
@@ -56,6 +59,26 @@ scheduler: {replicaCount: 1, image: {ref: "", pullPolicy: IfNotPresent}, nodeSel
 eksAdmission:
   {replicaCount: 1, autoScaleEKS: "", image: {ref: "", pullPolicy: IfNotPresent}, nodeSelector: "", resources: ""}
 """
+INGRESS_SPEC = """
+podsPerNode: 2
+selector: {}
+nodeSelector: {}
+healthCheckNodePorts: []
+updateStrategy:
+  type: RollingUpdate
+  rollingUpdate:
+    maxUnavailableNodes: 2
+    maxUnavaiablePodsPerNode: 3
+    maxUnavailablePodsPerNodes: 3
+    maxSurgedPodsPerNode: 1
+    maxDegradedNodes: 3
+    annotateDeploymentToDetach: {key: "", value: "", gracePeriodSeconds: 10}
+    annotateNodeToDetach: {key: "", value: "", gracePeriodSeconds: 10}
+    waitForDetachmentByAnnotatedTimestamp: {key: "", format: RFC3339, gracePeriodSeconds: 30}
+healthChecker: {image: "", imagePullPolicy: Always, serviceAccountName: default}
+template: {spec: {nodeSelector: {}}}
+"""
+"""By its page, and by its program, which knows other spellings."""
 
 
 def keys(document: Any) -> Iterator[str]:
@@ -103,3 +126,25 @@ def test_every_value_of_the_original_of_elasticity_is_in_its_migration_page(name
 
     assert {*re.findall("`(.+?)`", row[1])} <= facts.chart_values()
     assert row[1] or name.startswith("scheduler.")
+
+
+@pytest.mark.parametrize("name", [*keys(yaml.safe_load(INGRESS_SPEC))])
+def test_every_field_of_the_original_of_ingress_daemonset_is_in_its_migration_page(name: str) -> None:
+    rows = [" ".join(row) for row in table(INGRESS, "Field by field")]
+
+    assert name == "rollingUpdate" or any(re.search(rf"\b{name}\b", row) for row in rows)
+
+
+def test_the_objects_of_the_original_of_ingress_daemonset_are_in_its_migration_page() -> None:
+    said = sections(INGRESS)["Objects"]
+
+    for name in (
+        "ingress-daemonset-node: <name>-<node>",
+        "ingress-daemonset-hc: <name>-<port>",
+        "ingressdaemonsets.mumoshu.github.io",
+        TO_BE_UPDATED,
+        FINALIZER,
+        FOR,
+        NODE_LABEL,
+    ):
+        assert re.search(rf"`[^`]*{re.escape(name)}[^`]*`", said), name

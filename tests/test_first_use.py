@@ -12,6 +12,14 @@ LIST = '{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": ' + META +
 ROW = '{"AddressId": "eip-1", "AddressStatus": "BIND", "TagSet": [{"Key": "a", "Value": "b"}]}'
 CLAIM = """{"uid": "u", "node": "a", "instance": "i", "token": "t", "name": "n", "asked": "2026-01-01T00:00:00Z",
     "tags": [["a", "b"]]}"""
+WORKLOAD = '{"metadata": ' + META + ', "spec": {}, "status": {"conditions": [{"type": "Progressing"}]}}'
+GRANT = '{"metadata": ' + META + ', "rules": [{}], "subjects": [{}]}'
+MARK = '{"key": "a", "at": "2026-01-01T00:00:00Z"}'
+TEMPLATE = """{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "ports": [{"hostPort": 1}]}],
+    "tolerations": [{"key": "a"}], "affinity": {"nodeAffinity": {}}}}"""
+INGRESS_DAEMONSET = (
+    '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
+)
 RACE = f"""
 import sys, threading
 sys.setswitchinterval(1e-6)
@@ -28,6 +36,12 @@ from webhook.ip_reservation import _Eviction
 from webhook.elasticity.gate import NewPod
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.candidate import candidate
+from controllers.ingress_daemonset.marks import Mark
+from controllers.ingress_daemonset.objects import Grant, Workload
+from healthchecker.verdict import Deployment
+from webhook.ingress_daemonset import nodes
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.template import Labelled, Template
 from kube.objects import ObjectMeta
 
 def answer(kind, body):
@@ -51,6 +65,14 @@ together(*[object(Claim, '''{CLAIM}''')] * 3)
 together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
 together(*[object(FollowedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
 together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
+together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
+together(*[object(Template, '''{TEMPLATE}''')] * 3)
+together(*[object(Labelled, '''{TEMPLATE}''')] * 3)
+together(*[object(nodes.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
+together(*[object(Workload, '''{WORKLOAD}''')] * 3)
+together(*[object(Deployment, '''{WORKLOAD}''')] * 3)
+together(*[object(Grant, '''{GRANT}''')] * 3)
+together(*[object(dict[str, Mark], '{{"uid": {MARK}}}')] * 3)
 together(*[object(_Eviction, '{{"deleteOptions": {{"dryRun": ["All"]}}}}')] * 3)
 together(*[object(Event, '{{"type": "ADDED", "object": {{}}}}')] * 3)
 together(*[object(Identified, '{{"metadata": {META}}}')] * 3)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kube.errors import Invalid, NotFound
 from kube.objects import Node, NodeSpec
 from lab import __main__ as cli
 from lab import (
@@ -439,6 +440,30 @@ def test_the_gate_is_awaited_until_a_node_comes_back_tainted() -> None:
     registry = Registry(works=2)
     admission.await_gate(registry)  # type: ignore[arg-type] # as much of a client as is needed
     assert registry.asked == 2
+
+
+class Schema:
+    """An API server that comes to serve IngressDaemonSets, to add their defaults, and to refuse a faulty one."""
+
+    def __init__(self) -> None:
+        self.stages, self.asked = ["not served", "as written", "defaulted", "judged"], 0
+
+    def request(self, method: str, path: str, *, body: Any, query: Mapping[str, str]) -> dict[str, Any]:
+        assert (method, query) == ("POST", {"dryRun": "All"})
+        assert path.endswith("/v1alpha1/namespaces/default/ingressdaemonsets")
+        stage = self.stages[min(self.asked // 2, 3)]
+        self.asked += 1
+        if stage == "not served":
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
+        if stage == "judged" and "updateStrategy" in body["spec"]:
+            raise Invalid(422, "Invalid", "spec.updateStrategy.rollingUpdate.maxDegradedNodes: it is 0")
+        return body if stage == "as written" else install.merged(body, {"spec": {"podsPerNode": 1}})
+
+
+def test_both_webhooks_for_ingress_daemonsets_are_awaited() -> None:
+    schema = Schema()
+    admission.await_ingress_daemonsets(schema)  # type: ignore[arg-type] # as much of a client as is needed
+    assert schema.asked == 2 * len(schema.stages)
 
 
 def test_a_container_that_is_not_ready_is_shown_with_its_reason_and_its_last_words(tmp_path: Path) -> None:

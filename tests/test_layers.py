@@ -18,9 +18,26 @@ FLOORS = {
     "cloud": {"telemetry", "settings"},
     "calico": {"kube", "telemetry", "settings"},
     "webhook": {"calico", "certs", "kube", "telemetry", "settings"},
-    "controllers": {"webhook", "calico", "certs", "cloud", "kube", "telemetry", "settings"},
+    "healthchecker": {"kube", "telemetry", "settings"},
+    "controllers": {"webhook", "healthchecker", "calico", "certs", "cloud", "kube", "telemetry", "settings"},
 }
 """What each package of the product may import, besides itself and libraries."""
+
+INGRESS_DAEMONSET = [
+    f"webhook/ingress_daemonset/{name}.py"
+    for name in (
+        "__init__",
+        "defaults",
+        "gate",
+        "model",
+        "neighbours",
+        "nodes",
+        "shares",
+        "syntax",
+        "template",
+        "validate",
+    )
+]
 
 VALUES = {
     "kube.objects",
@@ -31,6 +48,7 @@ VALUES = {
     "webhook.admission",
     "webhook.elasticity",
     "webhook.elasticity.affinity",
+    *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in INGRESS_DAEMONSET),
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""
 
@@ -40,10 +58,14 @@ PURE = [
     "webhook/elasticity/__init__.py",
     "webhook/elasticity/affinity.py",
     "webhook/elasticity/gate.py",
+    *INGRESS_DAEMONSET,
     "webhook/ip_reservation.py",
     "webhook/patch.py",
     "calico/segment.py",
     "cloud/objects.py",
+    "healthchecker/naming.py",
+    "healthchecker/task.py",
+    "healthchecker/verdict.py",
     "kube/objects.py",
 ]
 PLANS = [
@@ -64,6 +86,18 @@ PLANS = [
     "controllers/elasticity/switches.py",
     "controllers/elasticity/volumes.py",
     "controllers/elasticity/words.py",
+    "controllers/ingress_daemonset/actions.py",
+    "controllers/ingress_daemonset/beside.py",
+    "controllers/ingress_daemonset/budgets.py",
+    "controllers/ingress_daemonset/checkers.py",
+    "controllers/ingress_daemonset/compare.py",
+    "controllers/ingress_daemonset/desired.py",
+    "controllers/ingress_daemonset/marks.py",
+    "controllers/ingress_daemonset/objects.py",
+    "controllers/ingress_daemonset/ports.py",
+    "controllers/ingress_daemonset/rollout.py",
+    "controllers/ingress_daemonset/site.py",
+    "controllers/ingress_daemonset/status.py",
     "controllers/ip_reservation/release.py",
     "controllers/ip_reservation/backstop.py",
 ]
@@ -107,6 +141,7 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
         "webhook/elasticity/__init__.py",
         "webhook/elasticity/affinity.py",
         "webhook/elasticity/gate.py",
+        *INGRESS_DAEMONSET,
         "webhook/ip_reservation.py",
     ],
 )

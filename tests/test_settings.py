@@ -100,6 +100,8 @@ elasticity: {enabled: true, switch: {namespace: a, name: b}, localOptOut: true, 
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}],
   resolvConf: nameserver 10.0.0.2}
+ingressDaemonSet: {enabled: true, healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}},
+  detachmentReminder: 1m, resyncPeriod: 1m}
 """
     settings, default = parse(text), Settings()
     assert set(changed_fields(default, settings)) >= {

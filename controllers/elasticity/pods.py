@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value
+from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
     COST,
     GATE,
@@ -128,11 +128,6 @@ def spec_of(pod: Pod) -> dict[str, Any]:
     """Raw, of a pod that has no node."""
     spec: dict[str, Any] = msgspec.json.decode(pod.unbound.spec if pod.unbound else b"{}")
     return spec
-
-
-def version_of(metadata: ObjectMeta) -> int:
-    """Larger for what is newer."""
-    return int(metadata.resource_version) if metadata.resource_version.isdecimal() else 0
 
 
 def oldest_first(pods: Iterable[Pod]) -> list[Pod]:

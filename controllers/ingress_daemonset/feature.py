@@ -1,0 +1,125 @@
+"""The feature as the leader runs it: what it follows, and the one worker that decides."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from controllers.ingress_daemonset.copies import Copies, followed, wait_until_served
+from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.reconciler import Reconciler, Settings
+from controllers.ingress_daemonset.tell import Teller
+from controllers.ingress_daemonset.troubles import Troubles
+from controllers.ingress_daemonset.writer import Writer
+from controllers.pool import Pool, Work
+from controllers.runtime import WorkQueue, run_workers
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.events import Recorder
+from kube.objects import key_of
+from webhook.ingress_daemonset import KIND
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.nodes import FollowedNode
+
+WRITERS = 16
+"""Writes at once: a thousand new nodes are served soon, and the API server has room for others."""
+PAUSES = Backoff(base=0.1, cap=30.0)
+NOTICE = 0.5
+"""Seconds within which a stop is noticed."""
+
+
+def lead(
+    client: Client,
+    settings: Settings,
+    recorder: Recorder,
+    stop: threading.Event,
+    check: Callable[[], None],
+) -> None:
+    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    CannotFollow when decisions would rest on copies that are too old.
+    """
+    if not wait_until_served(client, stop):
+        return
+    with followed(client, stop) as copies, _pool() as hand_out:
+        if not stop.is_set():
+            teller = Teller(recorder)
+            writer = Writer(
+                client,
+                copies.books,
+                teller,
+                check=check,
+                stopped=stop.is_set,
+                hand_out=hand_out,
+                troubles=Troubles(time.monotonic, lambda: datetime.now(UTC)),
+            )
+            _work(copies, Reconciler(client, copies.books, writer, teller, settings, check), settings, stop)
+
+
+def _work(copies: Copies, reconciler: Reconciler, settings: Settings, stop: threading.Event) -> None:
+    queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
+    listen(copies, queue, reconciler.pace)
+    workers = run_workers(queue, reconciler.reconcile, name="ingress-daemonset", check=reconciler.check)
+    last = time.monotonic()
+    try:
+        while not stop.wait(NOTICE):
+            copies.check()
+            if time.monotonic() - last >= settings().resync_period:
+                last = time.monotonic()
+                for each in copies.books.resources.list():
+                    queue.add(key_of(each.metadata))
+    finally:
+        queue.shut_down()
+        for worker in workers:
+            worker.join()
+
+
+def listen(copies: Copies, queue: WorkQueue, pace: Callable[[str], float]) -> None:
+    """Let each change lead to a look at those IngressDaemonSets that it concerns."""
+    books = copies.books
+
+    def look(key: str) -> None:
+        queue.add_after(key, pace(key))
+
+    def look_at_all(old: FollowedNode | None, new: FollowedNode | None) -> None:
+        if matters(old, new):
+            for each in books.resources.list():
+                look(key_of(each.metadata))
+
+    def look_at_it(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
+        if seen := new or old:
+            look(key_of(seen.metadata))
+
+    def look_at_owner(old: Workload | Grant | None, new: Workload | Grant | None) -> None:
+        owner = seen.metadata.controller if (seen := new or old) else None
+        if seen and owner and owner.kind == KIND:
+            look(f"{seen.metadata.namespace}/{owner.name}")
+
+    books.resources.listen(look_at_it)
+    books.nodes.listen(look_at_all)
+    books.deployments.listen(look_at_owner)
+    books.daemonsets.listen(look_at_owner)
+    books.roles.listen(look_at_owner)
+    books.bindings.listen(look_at_owner)
+
+
+def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
+    """Not what the kubelet reports all the time."""
+    return old is None or new is None or _told(old) != _told(new)
+
+
+def _told(node: FollowedNode) -> tuple[object, ...]:
+    at = node.metadata
+    return at.labels, at.annotations, node.spec.taints, node.ready, at.deletion_timestamp
+
+
+@contextmanager
+def _pool() -> Iterator[Callable[[Work], None]]:
+    pool = Pool("ingress-daemonset", WRITERS)
+    try:
+        yield pool.submit
+    finally:
+        pool.close()

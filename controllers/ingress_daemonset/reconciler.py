@@ -1,0 +1,157 @@
+"""One IngressDaemonSet after the other, in one thread: gather, plan, write, and only then look again.
+
+So budgets are exact: whatever was written before counts, by its answer or, while none has come, as uncertain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+from prometheus_client import Histogram
+
+from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.copies import NAMESPACE, RESOURCES, Books
+from controllers.ingress_daemonset.rollout import Plan, plan
+from controllers.ingress_daemonset.site import Site
+from controllers.ingress_daemonset.tell import Teller
+from controllers.ingress_daemonset.writer import CALL_TIMEOUT, Writer
+from kube.client import Client
+from settings import IngressDaemonSetSettings
+from webhook.ingress_daemonset.model import IngressDaemonSet
+
+PLAN_SECONDS = Histogram(
+    "drawbridge_ingress_daemonset_plan_seconds",
+    "To decide what is to be done for one IngressDaemonSet.",
+    buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)
+
+COMPANY = 0.02
+"""Seconds between two looks at least, in which changes that come together gather."""
+LOAD = 2.0
+"""A look is followed by a pause of so many times the length of its plan, in which others get the processor."""
+STATUS_PERIOD = 1.0
+"""Seconds between two writes of a status, at least: each goes to all who watch."""
+STRANGERS_PERIOD = 15.0
+"""Seconds after which an object that is not ours, though its name should be, is read again: it is not followed."""
+NAMESPACED: tuple[Kind, ...] = ("Deployment", "DaemonSet", "Role", "RoleBinding")
+
+Settings = Callable[[], IngressDaemonSetSettings]
+
+
+@dataclass
+class Past:
+    """What is remembered of an IngressDaemonSet, to be fast and not too fast; times are on the clock."""
+
+    took: float = 0.0
+    status_at: float = -STATUS_PERIOD
+    sites: Sequence[Site] = ()
+
+
+@dataclass
+class Reconciler:
+    client: Client
+    books: Books
+    writer: Writer
+    teller: Teller
+    settings: Settings
+    check: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _past: dict[str, Past] = field(default_factory=dict)
+
+    def pace(self, key: str) -> float:
+        """Seconds to wait after a change of *key* before it is looked at."""
+        past = self._past.get(key)
+        return max(COMPANY, LOAD * past.took if past else 0.0)
+
+    def reconcile(self, key: str) -> float | None:
+        """Seconds until the next look; None when only a change is worth one. KubeError, LeadershipLost."""
+        self.writer.settle()
+        resource = self.books.resources.get(key)
+        if resource is None:
+            self._past.pop(key, None)
+            self.teller.forget(key)
+            return None
+        past = self._past.setdefault(key, Past())
+        strangers = self._meet_strangers()
+        decided = self.clock()
+        planned = self._plan(resource, past)
+        learned = self.writer.carry_out(resource.metadata, planned.steps, decided)
+        later = (
+            self.pace(key) if learned else None,
+            strangers,
+            self.writer.troubles.due(),
+            self._tell(resource, planned, past),
+            self._until(planned.look_again_at),
+        )
+        return min((each for each in later if each is not None), default=None)
+
+    def _plan(self, resource: IngressDaemonSet, past: Past) -> Plan:
+        namespace, books = resource.metadata.namespace, self.books
+        began = self.clock()
+        planned = plan(
+            resource,
+            books.nodes.list(),
+            books.deployments.by_index(NAMESPACE, namespace),
+            books.daemonsets.by_index(NAMESPACE, namespace),
+            self.now(),
+            roles=books.roles.by_index(NAMESPACE, namespace),
+            bindings=books.bindings.by_index(NAMESPACE, namespace),
+            checker=self.settings().health_checker,
+            writes=self.writer.writes(namespace),
+            before=past.sites,
+        )
+        past.took, past.sites = self.clock() - began, planned.sites
+        PLAN_SECONDS.observe(past.took)
+        return planned
+
+    def _meet_strangers(self) -> float | None:
+        """Read again what nobody tells us of; seconds until the next time, if there is any."""
+        now = self.clock()
+        due = {
+            (kind, key): read_at + STRANGERS_PERIOD - now
+            for kind in NAMESPACED
+            for key, read_at in self.books.of(kind).strangers().items()
+        }
+        for kind, key in [each for each, left in due.items() if left <= 0]:
+            self.writer.look(kind, *key.split("/"))
+        return max(COMPANY, min(due.values())) if due else None
+
+    def _tell(self, resource: IngressDaemonSet, planned: Plan, past: Past) -> float | None:
+        """Write the status, if it is another, and not too often; seconds until there is more to tell."""
+        if planned.status is None:
+            return None
+        reminder = self.teller.wait(
+            resource, planned.unconfirmed, self.settings().detachment_reminder, self.now()
+        )
+        if planned.status == resource.status:
+            self.teller.show(resource, planned)
+            return reminder
+        if (left := past.status_at + STATUS_PERIOD - self.clock()) > 0:
+            return left
+        past.status_at = self.clock()
+        self._write_status(resource, planned.status)
+        self.teller.show(resource, planned)
+        self.teller.tell(resource, planned.status)
+        return reminder
+
+    def _write_status(self, resource: IngressDaemonSet, status: object) -> None:
+        self.check()
+        at = resource.metadata
+        written = self.client.patch(
+            RESOURCES["IngressDaemonSet"],
+            at.name,
+            {"metadata": {"uid": at.uid}, "status": status},
+            at.namespace,
+            subresource="status",
+            type=msgspec.Raw,
+            timeout=CALL_TIMEOUT,
+        )
+        self.books.resources.wrote(written)
+
+    def _until(self, moment: datetime | None) -> float | None:
+        return None if moment is None else max(0.0, (moment - self.now()).total_seconds())

@@ -1,0 +1,197 @@
+"""From what is known to what is to be written now: no more nodes off than allowed, none updated before it is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controllers.ingress_daemonset import budgets, marks
+from controllers.ingress_daemonset.actions import Action, Change, Writes, change
+from controllers.ingress_daemonset.beside import accesses, health_checkers, strangers, surplus
+from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.site import Phase, Site
+from controllers.ingress_daemonset.status import Unconfirmed, status_of, unconfirmed
+from controllers.ingress_daemonset.steps import step
+from healthchecker.naming import deployment_name
+from settings.ingress_daemonset import HealthChecker
+from webhook.ingress_daemonset import FINALIZER
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.nodes import FollowedNode, Where, matches, where_of
+
+Step = tuple[Action, ...]
+NOTHING = Writes()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: the actions of a step in their order, and none of them after one that failed.
+
+    *look_again_at* is when time alone changes something; *status* is raw, and whole.
+    """
+
+    steps: tuple[Step, ...] = ()
+    look_again_at: datetime | None = None
+    status: dict[str, Any] | None = None
+    unconfirmed: tuple[Unconfirmed, ...] = ()
+    sites: tuple[Site, ...] = ()
+    """For the plan after this one, which need not look at what has not changed."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(action for step in self.steps for action in step)
+
+
+def plan(
+    resource: IngressDaemonSet,
+    nodes: Iterable[FollowedNode],
+    deployments: Iterable[Workload],
+    daemonsets: Iterable[Workload],
+    now: datetime,
+    *,
+    roles: Iterable[Grant] = (),
+    bindings: Iterable[Grant] = (),
+    checker: HealthChecker,
+    writes: Writes = NOTHING,
+    before: Sequence[Site] = (),
+) -> Plan:
+    """All but *nodes* are those of its namespace; *before* are the sites of the last plan for it."""
+    everywhere, held = list(nodes), list(deployments)
+    checking, granted, bound = list(daemonsets), list(roles), list(bindings)
+    if resource.metadata.deletion_timestamp is not None:
+        return Plan(tuple((action,) for action in _ending(resource, everywhere, writes)))
+    sites = sites_of(resource, everywhere, held, writes, before)
+    gone = _gone(resource, sites, everywhere)
+    beside = [
+        *_finalizer(resource),
+        *(_left(resource, node) for node in gone if ("Node", node.name) not in writes.uncertain),
+        *surplus("Deployment", resource, {site.name for site in sites}, held),
+        *health_checkers(resource, checking, checker),
+    ]
+    # The API server lets nobody bind a Role that it does not know yet.
+    access = tuple(accesses(resource, granted, bound))
+    chosen = {site.node.name for site in _chosen(resource, sites, len(gone))}
+    stepping = (tuple(step(site, site.node.name in chosen, now)) for site in sites if not site.uncertain)
+    steps = (*((each,) for each in beside), *(each for each in (access, *stepping) if each))
+    others = strangers(resource, [*checking, *granted, *bound])
+    return Plan(
+        steps,
+        _look_again_at(sites, now),
+        status_of(resource, sites, now, others),
+        unconfirmed(sites),
+        tuple(sites),
+    )
+
+
+def sites_of(
+    resource: IngressDaemonSet,
+    nodes: Iterable[FollowedNode],
+    deployments: Iterable[Workload],
+    writes: Writes = NOTHING,
+    before: Sequence[Site] = (),
+) -> list[Site]:
+    """One for each node that it runs on, or should."""
+    held = {each.metadata.name: each for each in deployments}
+    known = {site.node.name: site for site in before} if _still_holds(before, resource, writes) else {}
+    where = where_of(resource)
+    found = (
+        _site(resource, node, held, where, writes, known.get(node.name))
+        for node in sorted(nodes, key=lambda each: each.name)
+    )
+    return [site for site in found if site]
+
+
+def _site(
+    resource: IngressDaemonSet,
+    node: FollowedNode,
+    deployments: Mapping[str, Workload],
+    where: Where,
+    writes: Writes,
+    known: Site | None,
+) -> Site | None:
+    name = deployment_name(resource.metadata.name, node.name)
+    held = deployments.get(name)
+    # What is held is a value, and another one as soon as it changes.
+    if known is not None and known.node is node and known.deployment is held:
+        return known
+    runs = held is not None and held.is_of(resource.metadata.uid)
+    if not matches(where, node, runs=runs):
+        return None
+    return Site(resource, node, deployment(resource, node.name), held, writes)
+
+
+def _still_holds(before: Sequence[Site], resource: IngressDaemonSet, writes: Writes) -> bool:
+    """Whether the same was asked then: of an IngressDaemonSet, a site goes by the spec and the uid."""
+    if not before:
+        return False
+    then = before[0].resource
+    asked = (then.spec, then.metadata.uid, before[0].writes)
+    return asked == (resource.spec, resource.metadata.uid, writes)
+
+
+def _ending(resource: IngressDaemonSet, nodes: Iterable[FollowedNode], writes: Writes) -> Iterable[Action]:
+    """Nodes first: once the finalizer is off, nobody knows any more whose annotations they bear."""
+    bearing = [node for node in nodes if _attached(resource, node)]
+    yield from (_left(resource, node) for node in bearing)
+    may_bear = any(kind == "Node" for kind, _ in writes.uncertain)
+    if _is_held(resource) and not bearing and not may_bear:
+        others = [each for each in resource.metadata.finalizers if each != FINALIZER]
+        yield change("IngressDaemonSet", resource.metadata, {"finalizers": others})
+
+
+def _finalizer(resource: IngressDaemonSet) -> Iterable[Action]:
+    if not _is_held(resource):
+        finalizers = [*resource.metadata.finalizers, FINALIZER]
+        yield change("IngressDaemonSet", resource.metadata, {"finalizers": finalizers})
+
+
+def _is_held(resource: IngressDaemonSet) -> bool:
+    return FINALIZER in resource.metadata.finalizers
+
+
+def _left(resource: IngressDaemonSet, node: FollowedNode) -> Change:
+    return change("Node", node.metadata, {"annotations": _attached(resource, node)})
+
+
+def _attached(resource: IngressDaemonSet, node: FollowedNode) -> marks.Changes:
+    return marks.attach(node.metadata.annotations, resource.metadata.uid)
+
+
+def _gone(
+    resource: IngressDaemonSet, sites: Iterable[Site], nodes: Iterable[FollowedNode]
+) -> list[FollowedNode]:
+    """Nodes that bear a mark of ours, and have nothing of ours any more that would be updated."""
+    served = {site.node.name for site in sites if not site.foreign}
+    return [node for node in nodes if node.name not in served and _attached(resource, node)]
+
+
+def _chosen(resource: IngressDaemonSet, sites: Sequence[Site], gone: int) -> list[Site]:
+    """Those whose update may begin now.
+
+    The nodes that are off already cost nothing more, but never are more updated at a time than may be off.
+    """
+    rolling = resource.spec.update_strategy.rolling_update
+    if resource.spec.paused or not _is_held(resource):
+        return []
+    limit = budgets.limit(rolling, len(sites))
+    counted = [site for site in sites if (site.off if rolling.detaches else site.degraded)]
+    free = max(0, limit - len(counted) - (gone if rolling.detaches else 0))
+    waiting = _in_turn(sites)
+    off, others = ([each for each in waiting if (each in counted) is is_off] for is_off in (True, False))
+    in_flight = sum(site.in_flight for site in sites)
+    return [*off, *others[:free]][: max(0, limit - in_flight)]
+
+
+def _in_turn(sites: Sequence[Site]) -> list[Site]:
+    """Nodes that are NotReady come last, when there is no other left: they could hold the place of one for ever."""
+    waiting = [site for site in sites if site.phase is Phase.OUTDATED]
+    ready = [site for site in waiting if site.node.ready]
+    busy = any(site.in_flight and site.node.ready for site in sites)
+    return ready if ready or busy else waiting
+
+
+def _look_again_at(sites: Iterable[Site], now: datetime) -> datetime | None:
+    waits = [site.safe_at for site in sites if site.phase is Phase.DETACHING]
+    return min((each for each in waits if each is not None and each > now), default=None)

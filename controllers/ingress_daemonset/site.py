@@ -1,0 +1,182 @@
+"""A node and its Deployment, and how far its update is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from controllers.ingress_daemonset import marks
+from controllers.ingress_daemonset.actions import Name, Writes
+from controllers.ingress_daemonset.compare import covers
+from controllers.ingress_daemonset.objects import Workload, has_selector
+from webhook.ingress_daemonset import TEMPLATE_HASH
+from webhook.ingress_daemonset.model import Annotation, IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset.nodes import FollowedNode
+
+
+class Phase(StrEnum):
+    CURRENT = "Current"
+    STARTING = "Starting"
+    DEGRADED = "Degraded"
+    OUTDATED = "Outdated"
+    DETACHING = "Detaching"
+    UPDATING = "Updating"
+    ATTACHING = "Attaching"
+    FOREIGN = "Foreign"
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """*body* is what its Deployment should be."""
+
+    resource: IngressDaemonSet
+    node: FollowedNode
+    body: dict[str, Any]
+    deployment: Workload | None
+    writes: Writes
+
+    @cached_property
+    def uncertain(self) -> bool:
+        """Whether a write to it, or to its Node, may yet arrive."""
+        return not self.writes.uncertain.isdisjoint({("Node", self.node.name), ("Deployment", self.name)})
+
+    @cached_property
+    def name(self) -> str:
+        """Of its Deployment."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def rolling(self) -> RollingUpdate:
+        return self.resource.spec.update_strategy.rolling_update
+
+    @property
+    def uid(self) -> str:
+        return self.resource.metadata.uid
+
+    @cached_property
+    def annotations(self) -> dict[str, str]:
+        """Of the Deployment; none of one that is not ours."""
+        return self.deployment.metadata.annotations if self.deployment and not self.foreign else {}
+
+    @cached_property
+    def scheduled(self) -> marks.Mark | None:
+        return marks.on_deployment(self.annotations)
+
+    @cached_property
+    def detached(self) -> marks.Mark | None:
+        return marks.on_node(self.node.metadata.annotations).get(self.uid)
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Somebody else's, or one that the original made for this IngressDaemonSet: a selector can never be changed."""
+        held = self.deployment
+        return held is not None and not (held.is_of(self.uid) and has_selector(held, self.body))
+
+    @cached_property
+    def absent(self) -> bool:
+        return self.deployment is None or self.deployment.metadata.deletion_timestamp is not None
+
+    @cached_property
+    def in_flight(self) -> bool:
+        return self.uncertain or self.scheduled is not None or self.detached is not None
+
+    @cached_property
+    def off(self) -> bool:
+        """Off the load balancer, whoever saw to it."""
+        by_deployment, by_node = self.rolling.deployment_annotation, self.rolling.node_annotation
+        return (
+            self.in_flight
+            or (by_deployment is not None and by_deployment.key in self.annotations)
+            or (by_node is not None and by_node.key in self.node.metadata.annotations)
+        )
+
+    @cached_property
+    def degraded(self) -> bool:
+        """Being updated, or short of pods that it had; not for being NotReady alone, nor for being new."""
+        if self.in_flight or self.absent or self.deployment is None:
+            return self.in_flight
+        return self.node.ready and self.deployment.was_complete and not self.deployment.available
+
+    @cached_property
+    def outdated(self) -> bool:
+        if self.deployment is None:
+            return False
+        held, hashed = self.deployment, self.body["metadata"]["annotations"][TEMPLATE_HASH]
+        same = held.metadata.annotations.get(TEMPLATE_HASH) == hashed
+        return not same or not covers(self.body["spec"]["template"], held.spec.get("template"))
+
+    @cached_property
+    def phase(self) -> Phase:
+        if self.foreign:
+            return Phase.FOREIGN
+        if self.absent or self.deployment is None:
+            return Phase.STARTING
+        if self.outdated:
+            return Phase.DETACHING if self.in_flight else Phase.OUTDATED
+        if self.in_flight:
+            return Phase.ATTACHING if self.deployment.rolled_out else Phase.UPDATING
+        if self.deployment.available:
+            return Phase.CURRENT
+        return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
+
+    @cached_property
+    def unscheduled(self) -> bool:
+        """Whether its Deployment lacks an annotation, or our Mark of it."""
+        return _lacks(self.rolling.deployment_annotation, self.scheduled, self.annotations)
+
+    @cached_property
+    def attached(self) -> bool:
+        """Whether its Node lacks an annotation, or our Mark of it."""
+        return _lacks(self.rolling.node_annotation, self.detached, self.node.metadata.annotations)
+
+    @property
+    def confirmed_at(self) -> datetime | None:
+        """When the Node says it was detached this time; None without such a word."""
+        wanted, mark = self.rolling.timestamp, self.detached
+        said = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
+        return None if mark is None or said == mark.stale else _time(said)
+
+    @property
+    def safe_at(self) -> datetime | None:
+        """When the last grace ends; None while something is not annotated, or not confirmed, from which one counts."""
+        if self.unscheduled or self.attached:
+            return None
+        by_deployment, by_node = self.rolling.deployment_annotation, self.rolling.node_annotation
+        ends = []
+        if by_deployment and self.scheduled:
+            since = self._stood_since(("Deployment", self.name), self.scheduled)
+            ends.append(_after(since, by_deployment.grace_period_seconds))
+        if by_node and self.detached:
+            since = self._stood_since(("Node", self.node.name), self.detached)
+            ends.append(_after(since, by_node.grace_period_seconds))
+        if wanted := self.rolling.timestamp:
+            if (confirmed := self.confirmed_at) is None:
+                return None
+            ends.append(_after(confirmed, wanted.grace_period_seconds))
+        return max(ends, default=LONG_AGO)
+
+    def _stood_since(self, name: Name, mark: marks.Mark) -> datetime:
+        return max(mark.at, self.writes.late.get(name, mark.at))
+
+
+LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def _lacks(wanted: Annotation | None, mark: marks.Mark | None, annotations: dict[str, str]) -> bool:
+    return wanted is not None and (mark is None or mark.key != wanted.key or wanted.key not in annotations)
+
+
+def _after(moment: datetime, seconds: int) -> datetime:
+    return moment + timedelta(seconds=seconds)
+
+
+def _time(said: str) -> datetime | None:
+    """None, too, for what is no time with a zone: then nothing is confirmed."""
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None

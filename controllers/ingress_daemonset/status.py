@@ -1,0 +1,197 @@
+"""What kubectl shows of an IngressDaemonSet: its counts, its conditions, and which node it waits for, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controllers.ingress_daemonset.site import Phase, Site
+from webhook.ingress_daemonset.model import IngressDaemonSet
+
+SHOWN = 10
+"""Nodes that are told of at most: a status is not a list of all nodes."""
+DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
+URGENT = (Phase.FOREIGN, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING, Phase.DEGRADED, Phase.STARTING)
+
+Verdict = tuple[bool, str, str]
+"""Whether it is so, the reason, and the message."""
+
+
+def status_of(
+    resource: IngressDaemonSet, sites: Sequence[Site], now: datetime, strangers: Sequence[str] = ()
+) -> dict[str, Any]:
+    """*strangers* are objects of others where those for its health checks should be."""
+    verdicts = {
+        "Available": _available(sites),
+        "Progressing": _progressing(resource, sites),
+        "Degraded": _degraded(sites, strangers),
+    }
+    return {
+        "observedGeneration": resource.metadata.generation,
+        **_counts(sites),
+        "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
+        "waitingFor": waiting_for(sites),
+    }
+
+
+@dataclass(frozen=True)
+class Unconfirmed:
+    """A node whose detachment nobody has confirmed, since when, and *why* it is waited for."""
+
+    node: str
+    since: datetime
+    why: str
+
+
+def unconfirmed(sites: Sequence[Site]) -> tuple[Unconfirmed, ...]:
+    waiting = [(site, site.detached) for site in sites if _is_unconfirmed(site)]
+    return tuple(Unconfirmed(site.node.name, mark.at, why(site)) for site, mark in waiting if mark)
+
+
+def waiting_for(sites: Sequence[Site]) -> list[dict[str, str]]:
+    """The first few, those in the middle of something before those that have not begun."""
+    those = sorted(
+        (site for site in sites if site.phase in URGENT), key=lambda site: URGENT.index(site.phase)
+    )
+    return [_told(site) for site in those[:SHOWN]]
+
+
+def _told(site: Site) -> dict[str, str]:
+    told = {"node": site.node.name, "phase": site.phase.value, "reason": why(site)}
+    mark = site.detached or site.scheduled
+    return told | ({"since": _text(mark.at)} if mark else {})
+
+
+def why(site: Site) -> str:
+    """What a node waits for, in a sentence."""
+    not_ready = "" if site.node.ready else "; the node is NotReady"
+    return _sentence(site) + not_ready
+
+
+def _sentence(site: Site) -> str:
+    name = site.name
+    match site.phase:
+        case Phase.FOREIGN:
+            return f"Deployment {name} {_whose(site)}: delete or rename it"
+        case Phase.DETACHING:
+            return _detaching(site)
+        case Phase.UPDATING if site.deployment and site.deployment.is_stuck:
+            return f"Deployment {name} has not become available within its progressDeadlineSeconds"
+        case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
+            return f"{_ready(site)} of {site.resource.spec.pods_per_node} pods are available"
+        case Phase.ATTACHING:
+            return "all pods are available; its annotations are being taken off"
+        case Phase.OUTDATED:
+            return "it waits for its turn"
+        case Phase.CURRENT:
+            return "nothing is to be done"
+
+
+def _whose(site: Site) -> str:
+    ours = site.deployment is not None and site.deployment.is_of(site.uid)
+    return "has another selector, which cannot be changed" if ours else "belongs to somebody else"
+
+
+def _detaching(site: Site) -> str:
+    if site.resource.spec.paused:
+        return "the rollout is paused"
+    if site.unscheduled or site.attached:
+        return "it is being detached"
+    if (safe_at := site.safe_at) is not None:
+        return f"the load balancer has until {_text(safe_at)} to let go"
+    key = site.rolling.timestamp.key if site.rolling.timestamp else ""
+    return f"nobody has confirmed its detachment in annotation {key} yet"
+
+
+def _counts(sites: Sequence[Site]) -> dict[str, int]:
+    full = [site for site in sites if _ready(site) >= site.resource.spec.pods_per_node]
+    return {
+        "desiredNodes": len(sites),
+        "updatedNodes": sum(site.deployment is not None and site.phase in _UP_TO_DATE for site in sites),
+        "readyNodes": len(full),
+        "detachedNodes": sum(site.off for site in sites),
+        "degradedNodes": sum(site.degraded for site in sites),
+    }
+
+
+_UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING)
+
+
+def _ready(site: Site) -> int:
+    held = None if site.foreign else site.deployment
+    return held.status.available_replicas if held else 0
+
+
+def _available(sites: Sequence[Site]) -> Verdict:
+    serving = sum(_ready(site) > 0 for site in sites)
+    message = f"{serving} of {len(sites)} nodes have pods that are available"
+    if not sites:
+        return False, "NoNodes", "no node matches the template"
+    return serving == len(sites), "AllNodesServe" if serving == len(sites) else "NodesWithoutPods", message
+
+
+def _progressing(resource: IngressDaemonSet, sites: Sequence[Site]) -> Verdict:
+    behind = [site for site in sites if site.in_flight or site.phase in (Phase.OUTDATED, Phase.STARTING)]
+    others = [site for site in sites if site.foreign and site not in behind]
+    message = f"{len(sites) - len(behind) - len(others)} of {len(sites)} nodes are as they should be"
+    if not behind:
+        return False, "Complete", message
+    if resource.spec.paused:
+        return False, "Paused", message
+    if any(_is_stuck(site) for site in sites):
+        return False, "Halted", f"{message}; {_names(sites)} did not become available with the new template"
+    unconfirmed = [site for site in sites if _is_unconfirmed(site)]
+    if unconfirmed:
+        return True, "WaitingForDetachment", f"{message}; {unconfirmed[0].node.name}: {why(unconfirmed[0])}"
+    return True, "RollingOut", message
+
+
+def _is_unconfirmed(site: Site) -> bool:
+    if site.phase is not Phase.DETACHING:
+        return False
+    annotated = not site.unscheduled and not site.attached
+    return annotated and site.safe_at is None
+
+
+def _is_stuck(site: Site) -> bool:
+    return site.phase is Phase.UPDATING and site.deployment is not None and site.deployment.is_stuck
+
+
+def _names(sites: Sequence[Site]) -> str:
+    return ", ".join([site.node.name for site in sites if _is_stuck(site)][:SHOWN])
+
+
+def _degraded(sites: Sequence[Site], strangers: Sequence[str]) -> Verdict:
+    foreign = [site for site in sites if site.foreign]
+    if foreign:
+        return True, "ForeignDeployment", f"{foreign[0].node.name}: {why(foreign[0])}"
+    if strangers:
+        return (
+            True,
+            "ForeignObject",
+            f"{strangers[0]}, for health checks, belongs to somebody else: rename one",
+        )
+    if any(_is_stuck(site) for site in sites):
+        return True, "RolloutStuck", f"no pods in time on {_names(sites)}"
+    short = [site for site in sites if site.phase is Phase.DEGRADED]
+    if short:
+        return True, "PodsUnavailable", f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0])}"
+    return False, "AsDesired", "no node has lost pods"
+
+
+def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: datetime) -> Mapping[str, Any]:
+    """Its time moves only with its status."""
+    holds, reason, message = verdict
+    status = "True" if holds else "False"
+    known: dict[str, dict[str, str]] = {
+        each["type"]: each for each in resource.status.get("conditions") or ()
+    }
+    old = known.get(kind, {})
+    since = old["lastTransitionTime"] if old.get("status") == status else _text(now)
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def _text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

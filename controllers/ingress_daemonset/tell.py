@@ -1,0 +1,142 @@
+"""What is told of IngressDaemonSets: Events at the turns of a rollout, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from prometheus_client import Counter, Gauge
+
+from controllers.ingress_daemonset.actions import Action, Change, Create
+from controllers.ingress_daemonset.rollout import Plan
+from controllers.ingress_daemonset.status import Unconfirmed
+from controllers.ingress_daemonset.troubles import name_of
+from kube.event_series import Type
+from kube.events import Recorder, Regarding
+from kube.objects import ObjectMeta, key_of
+from webhook.ingress_daemonset import API_VERSION, KIND
+from webhook.ingress_daemonset.model import IngressDaemonSet
+
+NODES = Gauge(
+    "drawbridge_ingress_daemonset_nodes",
+    "Nodes that are to have pods, that have the current template, all of whose pods are available, that are off the"
+    " load balancer, and that are short of pods.",
+    ["namespace", "name", "state"],
+)
+HALTED = Gauge(
+    "drawbridge_ingress_daemonset_halted",
+    "Whether pods with the new template did not become available in time.",
+    ["namespace", "name"],
+)
+UNCONFIRMED = Gauge(
+    "drawbridge_ingress_daemonset_unconfirmed",
+    "Nodes that are detached, which nobody has confirmed.",
+    ["namespace", "name"],
+)
+WRITES = Counter(
+    "drawbridge_ingress_daemonset_writes",
+    "Writes to objects other than status, by what came of them.",
+    ["kind", "verb", "result"],
+)
+
+STATES = {f"{state}Nodes": state for state in ("desired", "updated", "ready", "detached", "degraded")}
+ENDED = {"Complete": "RolloutComplete", "Paused": "RolloutPaused", "Halted": "RolloutHalted"}
+"""What is told when a rollout makes no more progress, by the reason."""
+BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
+FAILED = {"create": "FailedCreate", "change": "FailedUpdate"}
+
+News = tuple[str, str, Type]
+"""The reason of an Event, its message, and its type."""
+
+
+@dataclass
+class Teller:
+    recorder: Recorder
+    _reminded: dict[str, set[Unconfirmed]] = field(default_factory=dict)
+
+    def wrote(self, action: Action, result: str) -> None:
+        WRITES.labels(action.kind, verb_of(action), result).inc()
+
+    def refused(self, owner: ObjectMeta, action: Action, error: Exception) -> None:
+        verb = verb_of(action)
+        message = f"The API server refused to {verb} {action.kind} {name_of(action)}: {error}"
+        self._event(owner, FAILED.get(verb, "FailedDelete"), message, "Warning")
+
+    def show(self, resource: IngressDaemonSet, planned: Plan) -> None:
+        """As metrics."""
+        labels = (resource.metadata.namespace, resource.metadata.name)
+        status = planned.status or {}
+        for count, state in STATES.items():
+            NODES.labels(*labels, state).set(status.get(count, 0))
+        HALTED.labels(*labels).set(_reasons(status).get("Progressing") == "Halted")
+        UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
+
+    def tell(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
+        """What *status* has that the one of *resource* had not."""
+        for reason, message, type_ in news(resource.status, status):
+            self._event(resource.metadata, reason, message, type_)
+
+    def wait(
+        self, resource: IngressDaemonSet, unconfirmed: Sequence[Unconfirmed], reminder: float, now: datetime
+    ) -> float | None:
+        """Tell once of each that has waited for *reminder* seconds; seconds until the next has."""
+        waiting = {replace(each, why=""): each for each in unconfirmed}
+        due = {each for each in waiting if each.since + timedelta(seconds=reminder) <= now}
+        key = key_of(resource.metadata)
+        for each in sorted(due - self._reminded.get(key, set()), key=lambda each: each.node):
+            message = (
+                f"Node {each.node} has been detached since {each.since:%H:%M:%S} UTC: {waiting[each].why}"
+            )
+            self._event(resource.metadata, "DetachmentUnconfirmed", message, "Warning")
+        self._reminded[key] = due
+        left = [(each.since - now).total_seconds() + reminder for each in waiting.keys() - due]
+        return min(left, default=None)
+
+    def forget(self, key: str) -> None:
+        """It is gone."""
+        self._reminded.pop(key, None)
+        namespace, _, name = key.partition("/")
+        for state in STATES.values():
+            _drop(NODES, namespace, name, state)
+        for each in (HALTED, UNCONFIRMED):
+            _drop(each, namespace, name)
+
+    def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
+        regarding = Regarding(API_VERSION, KIND, about.name, about.namespace, about.uid)
+        self.recorder.event(regarding, reason, message, type=type)
+
+
+def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
+    """What of a status is worth an Event, once the old one is replaced."""
+    before, after = _reasons(old), _reasons(new)
+    said = {each["type"]: each["message"] for each in new.get("conditions") or ()}
+    was, reason = before.get("Progressing", ""), after.get("Progressing", "")
+    began = was in ("", *ENDED) and reason not in ENDED
+    ended = was != reason and reason in ENDED and (was or reason != "Complete")
+    if began or ended:
+        yield (
+            ENDED.get(reason, "RolloutStarted"),
+            said["Progressing"],
+            "Warning" if reason == "Halted" else "Normal",
+        )
+    bad = after.get("Degraded", "")
+    if bad in BAD and bad != before.get("Degraded"):
+        yield BAD[bad], said["Degraded"], "Warning"
+
+
+def verb_of(action: Action) -> str:
+    if isinstance(action, Create):
+        return "create"
+    return "change" if isinstance(action, Change) else "delete"
+
+
+def _reasons(status: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: each["reason"] for each in status.get("conditions") or ()}
+
+
+def _drop(metric: Gauge, *labels: str) -> None:
+    with suppress(KeyError):
+        metric.remove(*labels)

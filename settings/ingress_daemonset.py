@@ -1,0 +1,23 @@
+"""The settings of ingress_daemonset."""
+
+from typing import Any, Literal
+
+from settings.base import Model
+from settings.values import Period
+
+
+class HealthChecker(Model):
+    """What health-check pods run where an IngressDaemonSet does not say otherwise."""
+
+    image: str = ""
+    """Empty is the image that the controllers run."""
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    resources: dict[str, Any] = {}
+
+
+class IngressDaemonSetSettings(Model):
+    enabled: bool = False
+    health_checker: HealthChecker = HealthChecker()
+    detachment_reminder: Period = 600.0
+    """How long a detachment may go unconfirmed before an Event says so."""
+    resync_period: Period = 300.0

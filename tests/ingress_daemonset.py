@@ -1,0 +1,77 @@
+"""IngressDaemonSets as they come to admission, and the answers of both its halves."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import msgspec
+import yaml
+
+from lab.install import merged
+from settings import IngressDaemonSetSettings
+from webhook.admission import Decision, Request, parse, render
+from webhook.ingress_daemonset import API_VERSION, KIND
+from webhook.ingress_daemonset.gate import Defaults, Rules
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.neighbours import Neighbour
+
+DATA = Path(__file__).parent / "data"
+EXAMPLE = DATA / "ingress_daemonset.example.yaml"
+"""The example of the original's README, its comments left out."""
+
+Raw = dict[str, Any]
+
+
+def example() -> Raw:
+    raw: Raw = yaml.safe_load(EXAMPLE.read_text())
+    return raw
+
+
+def raw(spec: Raw | None = None, **metadata: Any) -> Raw:
+    """The smallest valid one, with *spec* over it."""
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "web", "namespace": "edge"} | metadata,
+        "spec": merged({"template": template}, spec or {}),
+    }
+
+
+def request(new: Any, old: Any = None) -> Request:
+    fields = {"uid": "request-1", "operation": "UPDATE" if old else "CREATE", "object": new, "oldObject": old}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return parse(msgspec.json.encode(review))
+
+
+class Cluster:
+    """A cluster whose other IngressDaemonSets are *others*; an exception among them is raised."""
+
+    def __init__(self, *others: Neighbour | Exception) -> None:
+        self._others = others
+
+    def neighbours(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[Neighbour]:
+        for each in self._others:
+            if isinstance(each, Exception):
+                raise each
+        return [each for each in self._others if isinstance(each, Neighbour)]
+
+
+def gates(*others: Neighbour | Exception, **settings: Any) -> tuple[Defaults, Rules]:
+    parsed = IngressDaemonSetSettings.model_validate({"enabled": True, **settings})
+    return Defaults(lambda: parsed), Rules(lambda: parsed, Cluster(*others))
+
+
+def outcome(new: Raw, question: Request, decision: Decision) -> tuple[Raw, list[str]]:
+    """*new* as the API server has it after it applied the answer, and what it warned of."""
+    response = msgspec.json.decode(render(question, decision))["response"]
+    assert response["allowed"]
+    operations = msgspec.json.decode(b64decode(response.get("patch", "W10=")))
+    return jsonpatch.apply_patch(new, operations), response.get("warnings", [])

@@ -1,0 +1,199 @@
+"""An API server as far as the controllers' edges use it: versions, guards, a copy that lags, and faults."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.book import Book
+from controllers.ingress_daemonset.checkers import FOR
+from controllers.ingress_daemonset.copies import NAMESPACE, RESOURCES, Books
+from controllers.ingress_daemonset.objects import Grant, Workload
+from kube.client import Resource
+from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
+from kube.objects import key_of
+from tests.ingress_daemonset_world import merge, raw_node, raw_resource
+from webhook.ingress_daemonset import NODE_LABEL
+from webhook.ingress_daemonset.nodes import FollowedNode
+from webhook.ingress_daemonset.template import readable
+
+Raw = dict[str, Any]
+LABELS: dict[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "Role": FOR, "RoleBinding": FOR}
+DECODERS: dict[Kind, Callable[[Raw], Any]] = {
+    "IngressDaemonSet": readable,
+    "Node": lambda raw: msgspec.convert(raw, FollowedNode),
+    "Deployment": lambda raw: msgspec.convert(raw, Workload),
+    "DaemonSet": lambda raw: msgspec.convert(raw, Workload),
+    "Role": lambda raw: msgspec.convert(raw, Grant),
+    "RoleBinding": lambda raw: msgspec.convert(raw, Grant),
+}
+
+
+class Followed:
+    """What the watch of a kind has brought by now."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {}
+        self.handlers: list[Callable[[Any, Any], None]] = []
+
+    def get(self, key: str) -> Any:
+        return self.objects.get(key)
+
+    def on_change(self, handler: Callable[[Any, Any], None]) -> None:
+        for each in self.objects.values():
+            handler(None, each)
+        self.handlers.append(handler)
+
+    def bring(self, key: str, new: Any) -> None:
+        old = self.objects.pop(key, None)
+        if new is not None:
+            self.objects[key] = new
+        if old is not None or new is not None:
+            for each in self.handlers:
+                each(old, new)
+
+
+class Api:
+    """Objects by kind and key; what watches bring waits in *news* until it is delivered."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[Kind, str], Raw] = {}
+        self.followed: dict[Kind, Followed] = {kind: Followed() for kind in RESOURCES}
+        self.news: list[tuple[Kind, str, Any]] = []
+        self.writes: list[str] = []
+        self.fault: Callable[[str, Kind, str], str] = lambda verb, kind, name: ""
+        self._version = 0
+
+    def books(self, clock: Callable[[], float]) -> Books:
+        def book(kind: Kind) -> Book[Any]:
+            decode = DECODERS[kind]
+            made: Book[Any] = Book(
+                self.followed[kind],  # type: ignore[arg-type]
+                lambda raw: decode(msgspec.json.decode(raw)),
+                whole=kind not in LABELS,
+                clock=clock,
+            )
+            made.add_index(NAMESPACE, lambda each: [each.metadata.namespace])
+            return made
+
+        return Books(*(book(kind) for kind in RESOURCES))
+
+    def put(self, kind: Kind, raw: Raw) -> Raw:
+        """As anybody would."""
+        self._version += 1
+        stored = copy.deepcopy(raw)
+        metadata = stored["metadata"]
+        metadata.setdefault("uid", f"uid-{self._version}")
+        metadata["resourceVersion"] = str(self._version)
+        key = key_of(msgspec.convert(stored, Workload).metadata)
+        self.objects[kind, key] = stored
+        label = LABELS.get(kind)
+        is_followed = label is None or label in metadata.get("labels", {})
+        self.news.append((kind, key, DECODERS[kind](copy.deepcopy(stored)) if is_followed else None))
+        return stored
+
+    def remove(self, kind: Kind, key: str) -> None:
+        del self.objects[kind, key]
+        self.news.append((kind, key, None))
+
+    def edit(self, kind: Kind, key: str, patch: Raw) -> None:
+        new = copy.deepcopy(self.objects[kind, key])
+        merge(new, patch)
+        new["metadata"]["generation"] = new["metadata"].get("generation", 1) + ("spec" in patch)
+        self.put(kind, new)
+
+    def deliver(self) -> None:
+        """All that the watches have to tell."""
+        news, self.news = self.news, []
+        for kind, key, new in news:
+            self.followed[kind].bring(key, new)
+
+    # What follows is the client's side.
+
+    def create(self, resource: Resource, body: Any, namespace: str | None, **_: Any) -> msgspec.Raw:
+        kind, name = _kind(resource), body["metadata"]["name"]
+        return self._write("create", kind, name, lambda: self._create(kind, _key(namespace, name), body))
+
+    def patch(
+        self, resource: Resource, name: str, patch: Any, namespace: str | None, **given: Any
+    ) -> msgspec.Raw:
+        kind = _kind(resource)
+        verb = "status" if given.get("subresource") else "change"
+        return self._write(verb, kind, name, lambda: self._change(kind, _key(namespace, name), patch))
+
+    def delete(self, resource: Resource, name: str, namespace: str | None, *, uid: str, **_: Any) -> None:
+        kind = _kind(resource)
+        self._write("delete", kind, name, lambda: self._delete(kind, _key(namespace, name), uid))
+
+    def get(self, resource: Resource, name: str, namespace: str | None, **_: Any) -> msgspec.Raw:
+        kind = _kind(resource)
+        if fault := self.fault("get", kind, name):
+            raise _error(fault)
+        return _raw(self._existing(kind, _key(namespace, name)))
+
+    def _write(self, verb: str, kind: Kind, name: str, do: Callable[[], Any]) -> msgspec.Raw:
+        fault = self.fault(verb, kind, name)
+        if fault and fault not in ("lost", "garbled"):
+            raise _error(fault)
+        done = do()
+        self.writes.append(f"{verb} {kind} {name}")
+        if fault == "lost":
+            raise Unreachable("no answer came")
+        if fault == "garbled":
+            return msgspec.Raw(b'{"metadata": []}')
+        return _raw(done)
+
+    def _create(self, kind: Kind, key: str, body: Any) -> Raw:
+        if (kind, key) in self.objects:
+            raise AlreadyExists(409, "AlreadyExists", key)
+        return self.put(kind, {**body, "metadata": {"generation": 1, "annotations": {}, **body["metadata"]}})
+
+    def _change(self, kind: Kind, key: str, patch: Raw) -> Raw:
+        held = self._existing(kind, key)["metadata"]
+        for guard in ("uid", "resourceVersion"):
+            if patch["metadata"].get(guard, held[guard]) != held[guard]:
+                raise Conflict(409, "Conflict", key)
+        self.edit(kind, key, patch)
+        return self.objects[kind, key]
+
+    def _delete(self, kind: Kind, key: str, uid: str) -> None:
+        if self._existing(kind, key)["metadata"]["uid"] != uid:
+            raise Conflict(409, "Conflict", key)
+        self.remove(kind, key)
+
+    def _existing(self, kind: Kind, key: str) -> Raw:
+        if (kind, key) not in self.objects:
+            raise NotFound(404, "NotFound", key)
+        return self.objects[kind, key]
+
+
+def with_nodes(*names: str, **spec: Any) -> Api:
+    """An IngressDaemonSet edge/web, and nodes."""
+    api = Api()
+    api.put("IngressDaemonSet", raw_resource(**spec))
+    for name in names:
+        api.put("Node", raw_node(name))
+    api.deliver()
+    return api
+
+
+def _kind(resource: Resource) -> Kind:
+    return next(kind for kind, each in RESOURCES.items() if each == resource)
+
+
+def _key(namespace: str | None, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _error(fault: str) -> Exception:
+    if fault == "forbidden":
+        return Forbidden(403, "Forbidden", "not you")
+    return NotFound(404, "NotFound", "no such thing") if fault == "not found" else Unreachable("timed out")

@@ -1,0 +1,199 @@
+"""An IngressDaemonSet with its nodes, and the Deployments there, as values; and an API server that keeps them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from controllers.ingress_daemonset.actions import Action, Create, Delete, Writes
+from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
+from controllers.ingress_daemonset.site import Site
+from settings.ingress_daemonset import HealthChecker
+from tests.factories import NOW
+from webhook.ingress_daemonset import FINALIZER
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.model import resource as with_defaults
+from webhook.ingress_daemonset.nodes import FollowedNode
+
+UID = "uid-web"
+DETACHED, TIMESTAMP = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
+COMPLETE = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+
+
+def raw_resource(pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Of name web; *pod* is merged into the spec of its template, *rolling* is the rollingUpdate."""
+    rolling = spec.pop("rolling", {})
+    container = {"name": "proxy", "image": "proxy:1"}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]} | (pod or {})}
+    metadata = {"name": "web", "namespace": "edge", "uid": UID, "generation": 1, "finalizers": [FINALIZER]}
+    strategy = {"updateStrategy": {"rollingUpdate": rolling}}
+    return {"metadata": metadata, "spec": {"podsPerNode": 2, "template": template} | strategy | spec}
+
+
+def resource(pod: dict[str, Any] | None = None, **spec: Any) -> IngressDaemonSet:
+    return with_defaults(raw_resource(pod, **spec))
+
+
+def raw_node(name: str = "n1", ready: bool = True, **metadata: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    known: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": {}}
+    taints = metadata.pop("taints", [])
+    return {
+        "metadata": known | {"annotations": {}} | metadata,
+        "spec": {"taints": taints},
+        "status": {"conditions": conditions},
+    }
+
+
+def node(name: str = "n1", **parts: Any) -> FollowedNode:
+    return msgspec.convert(raw_node(name, **parts), FollowedNode)
+
+
+def workload(raw: dict[str, Any]) -> Workload:
+    return msgspec.convert(raw, Workload)
+
+
+def grant(raw: dict[str, Any]) -> Grant:
+    return msgspec.convert(raw, Grant)
+
+
+class World:
+    """Applies plans, and does what the Deployment controller and the kubelets would."""
+
+    def __init__(self, raw: dict[str, Any], *names: str) -> None:
+        self.raw, self.now = raw, NOW
+        self.nodes = {name: raw_node(name) for name in names}
+        self.deployments: dict[str, dict[str, Any]] = {}
+        self.daemonsets: dict[str, dict[str, Any]] = {}
+        self._values: dict[bytes, Any] = {}
+        self._sites: Sequence[Site] = ()
+        self.roles: dict[str, dict[str, Any]] = {}
+        self.bindings: dict[str, dict[str, Any]] = {}
+
+    def plan(self, writes: Writes = NOTHING) -> Plan:
+        """With the sites of the plan before, which must not matter."""
+        planned = self._plan(writes, self._sites)
+        afresh = self._plan(writes, ())
+        assert replace(planned, sites=()) == replace(afresh, sites=())
+        self._sites = planned.sites
+        return planned
+
+    def _plan(self, writes: Writes, before: Sequence[Site]) -> Plan:
+        return plan(
+            with_defaults(copy.deepcopy(self.raw)),
+            [self._value(each, FollowedNode) for each in self.nodes.values()],
+            [self._value(each, Workload) for each in self.deployments.values()],
+            [workload(each) for each in self.daemonsets.values()],
+            self.now,
+            roles=[grant(each) for each in self.roles.values()],
+            bindings=[grant(each) for each in self.bindings.values()],
+            checker=HealthChecker(image="drawbridge:1"),
+            writes=writes,
+            before=before,
+        )
+
+    def _value(self, raw: dict[str, Any], kind: Any) -> Any:
+        """The same one for as long as nothing has changed."""
+        encoded = msgspec.json.encode(raw)
+        if encoded not in self._values:
+            self._values[encoded] = msgspec.json.decode(encoded, type=kind)
+        return self._values[encoded]
+
+    def turn(self) -> Plan:
+        """One round, applied."""
+        planned = self.plan()
+        for action in planned.actions:
+            self.apply(action)
+        return planned
+
+    def settle(self, turns: int = 200) -> None:
+        """Until nothing is left to do, pods start at once, and time goes on only where it is waited for."""
+        for _ in range(turns):
+            self.run_pods()
+            planned = self.turn()
+            if planned.look_again_at:
+                self.now = planned.look_again_at
+            elif not planned.actions:
+                return
+        raise AssertionError("the plan does not come to rest")
+
+    def apply(self, action: Action) -> None:
+        held = {
+            "Deployment": self.deployments,
+            "DaemonSet": self.daemonsets,
+            "Node": self.nodes,
+            "Role": self.roles,
+            "RoleBinding": self.bindings,
+        }
+        if isinstance(action, Create):
+            name = action.body["metadata"]["name"]
+            assert name not in held[action.kind]
+            held[action.kind][name] = _stored(action.body)
+        elif isinstance(action, Delete):
+            del held[action.kind][action.name]
+        else:
+            target = self.raw if action.kind == "IngressDaemonSet" else held[action.kind][action.name]
+            merge(target, copy.deepcopy(dict(action.body)))
+            target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
+
+    def run_pods(self, *names: str) -> None:
+        """All pods of these nodes are as their Deployments want them; of all that are ready without names."""
+        for name, each in self.nodes.items():
+            if f"web-{name}" in self.deployments and (name in names or not (names or not is_ready(each))):
+                complete(self.deployments[f"web-{name}"])
+
+    def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def off(self) -> set[str]:
+        return {name for name, each in self.nodes.items() if DETACHED in each["metadata"]["annotations"]}
+
+    def retemplate(self, image: str) -> None:
+        self.raw["spec"]["template"]["spec"]["containers"] = [{"name": "proxy", "image": image}]
+
+    def image_on(self, name: str) -> str:
+        return str(self.deployments[f"web-{name}"]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def annotate_node(self, name: str, **annotations: str) -> None:
+        self.nodes[name]["metadata"]["annotations"] |= annotations
+
+    def confirm(self, name: str, at: datetime) -> None:
+        self.nodes[name]["metadata"]["annotations"][TIMESTAMP] = at.isoformat()
+
+
+def is_ready(raw: dict[str, Any]) -> bool:
+    return bool(raw["status"]["conditions"][0]["status"] == "True")
+
+
+def complete(raw: dict[str, Any]) -> None:
+    replicas, generation = raw["spec"]["replicas"], raw["metadata"]["generation"]
+    counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), replicas)
+    raw["status"] = counts | {"observedGeneration": generation, "conditions": [COMPLETE]}
+
+
+def _stored(body: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(dict(body))
+    raw["metadata"] |= {"uid": f"uid-{raw['metadata']['name']}", "generation": 1, "resourceVersion": "1"}
+    raw["metadata"].setdefault("annotations", {})
+    if "spec" in raw:
+        raw["spec"]["template"]["spec"]["restartPolicy"] = "Always"
+    return raw
+
+
+def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """A merge patch, as RFC 7386 has it."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+            merge(target[key], value)
+        else:
+            target[key] = value

@@ -1,0 +1,246 @@
+"""A node gets traffic only while the health checker sees that its pods are there, and are to stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from healthchecker import DEFAULT_ANNOTATION, verdict
+from healthchecker.naming import deployment_name
+from healthchecker.sight import Sight
+from healthchecker.task import BadTask, Task, task_of
+from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus, fault_of
+from healthchecker.wsgi import create_app
+from kube.objects import ObjectMeta, OwnerReference
+from webhook import ingress_daemonset
+
+ROOT = Path(__file__).parent.parent
+TASK = Task("edge", "node-1", "nginx", 10080)
+OURS = OwnerReference(kind="IngressDaemonSet", name="nginx", controller=True)
+ENVIRONMENT = {
+    "POD_NAMESPACE": "edge",
+    "NODE_NAME": "node-1",
+    "INGRESS_DAEMONSET": "nginx",
+    "HEALTH_CHECK_PORT": "10080",
+}
+
+
+def deployment(*, replicas: int = 2, available: int = 2, **metadata: Any) -> Deployment:
+    return Deployment(
+        ObjectMeta(**{"name": "nginx-node-1", "owner_references": (OURS,), **metadata}),
+        DeploymentSpec(replicas),
+        DeploymentStatus(available),
+    )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(deployment(), id="all replicas are available"),
+        pytest.param(deployment(available=3), id="one more is there for a while"),
+        pytest.param(deployment(annotations={"a": "b"}), id="another annotation"),
+    ],
+)
+def test_a_node_gets_traffic(seen: Deployment) -> None:
+    assert fault_of(seen, TASK) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "fault"),
+    [
+        pytest.param(None, "there is no Deployment nginx-node-1", id="no Deployment"),
+        pytest.param(
+            deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1", id="one is missing"
+        ),
+        pytest.param(deployment(replicas=0, available=0), "0 of 0 replicas", id="scaled to none"),
+        pytest.param(
+            deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is to be updated", id="update scheduled"
+        ),
+        pytest.param(
+            deployment(annotations={DEFAULT_ANNOTATION: ""}),
+            "is to be updated",
+            id="scheduled without a value",
+        ),
+        pytest.param(
+            deployment(deletion_timestamp=datetime.now(UTC)), "is being deleted", id="being deleted"
+        ),
+        pytest.param(
+            deployment(owner_references=()), "is not one of IngressDaemonSet nginx", id="nobody's Deployment"
+        ),
+        pytest.param(
+            deployment(owner_references=(OwnerReference(kind=OURS.kind, name="other", controller=True),)),
+            "is not one of IngressDaemonSet nginx",
+            id="another one's Deployment with our name",
+        ),
+    ],
+)
+def test_a_node_gets_no_traffic_and_it_is_said_why(seen: Deployment | None, fault: str) -> None:
+    assert fault in str(fault_of(seen, TASK))
+
+
+def test_the_annotation_is_the_configured_one() -> None:
+    task = Task("edge", "node-1", "nginx", 10080, annotation="example.com/soon")
+
+    assert "example.com/soon" in str(fault_of(deployment(annotations={"example.com/soon": "x"}), task))
+    assert fault_of(deployment(annotations={DEFAULT_ANNOTATION: "x"}), task) is None
+
+
+def test_what_was_not_seen_yet_gets_no_traffic() -> None:
+    assert "has not been seen yet" in str(Sight(TASK, Clock()).problem())
+
+
+def test_what_was_seen_counts_until_the_bound_and_no_longer() -> None:
+    clock = Clock()
+    sight = Sight(TASK, clock)
+    sight.see(deployment(), clock.now)
+    sight.failed(OSError("no route to host"))
+
+    clock.now += 30
+    assert sight.problem() is None
+    clock.now += 1
+    assert sight.problem() == "lost sight of Deployment nginx-node-1 31 s ago: no route to host"
+
+
+def test_news_that_there_is_none_prolong_the_sight_but_do_not_begin_it() -> None:
+    clock = Clock()
+    sight = Sight(TASK, clock)
+    sight.nothing_new(clock.now)
+    assert "has not been seen yet" in str(sight.problem())
+
+    sight.see(deployment(), clock.now)
+    sight.nothing_new(clock.now + 20)
+    clock.now += 40
+    assert sight.problem() is None
+    assert sight.age == 20
+
+
+@pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1.ap-guangzhou.compute.internal" + "x" * 200])
+def test_a_name_that_is_too_long_ends_with_a_hash(node: str) -> None:
+    name, other = deployment_name("nginx", node), deployment_name("nginx", f"{node}2")
+
+    assert len(name) <= 63
+    assert name.startswith("nginx-")
+    assert name != other
+    assert (name == f"nginx-{node}") is (len(node) < 20)
+
+
+def test_a_shortened_name_has_no_dot_before_its_hash() -> None:
+    name = deployment_name("n" * 49, "a.example.com-and-some-more")
+
+    assert name.startswith("n" * 49 + "-a-")
+
+
+def test_the_task_is_read_from_the_environment() -> None:
+    assert task_of(ENVIRONMENT) == TASK
+    own = {"TO_BE_UPDATED_ANNOTATION": "example.com/soon", "LONGEST_WITHOUT_SIGHT_SECONDS": "12"}
+    assert task_of(ENVIRONMENT | own) == Task("edge", "node-1", "nginx", 10080, "example.com/soon", 12)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_a_variable_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(BadTask, match=f"{name} is not set"):
+        task_of({each: value for each, value in ENVIRONMENT.items() if each != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEALTH_CHECK_PORT", "http"),
+        ("HEALTH_CHECK_PORT", "65536"),
+        ("HEALTH_CHECK_PORT", "-1"),
+        ("LONGEST_WITHOUT_SIGHT_SECONDS", "5"),
+        ("LONGEST_WITHOUT_SIGHT_SECONDS", "1e3"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(name: str, value: str) -> None:
+    with pytest.raises(BadTask, match=f"{name} is '{value}'; write a whole number from "):
+        task_of(ENVIRONMENT | {name: value})
+
+
+def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[str, dict[str, str], bytes]:
+    """Status, headers and body."""
+    said: list[Any] = []
+    registry = CollectorRegistry()
+    Gauge("some", "thing", registry=registry).set(7)
+    app = create_app(lambda: problem, registry)
+    body = b"".join(app({"REQUEST_METHOD": method, "PATH_INFO": path}, lambda *args: said.extend(args)))
+    return said[0], dict(said[1]), body
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/ok", "/", ""])
+def test_every_health_path_answers_the_same(path: str) -> None:
+    assert (ask(path)[0], ask(path)[2]) == ("200 OK", b"ok\n")
+    assert (ask(path, "no pods")[0], ask(path, "no pods")[2]) == ("503 Service Unavailable", b"no pods\n")
+
+
+def test_a_head_has_the_status_and_no_body() -> None:
+    status, headers, body = ask("/healthz", "no pods", "HEAD")
+
+    assert (status, headers["Content-Length"], body) == ("503 Service Unavailable", "8", b"")
+
+
+def test_nobody_may_keep_an_answer() -> None:
+    assert ask("/healthz")[1]["Cache-Control"] == "no-store"
+
+
+def test_the_metrics_are_on_the_same_port() -> None:
+    assert b"some 7.0" in ask("/metrics", "no pods")[2]
+
+
+def test_another_path_is_told_what_there_is() -> None:
+    assert ask("/health") == (
+        "404 Not Found",
+        ask("/x")[1],
+        b"not found; here are /healthz, /ok, /, /metrics\n",
+    )
+
+
+def test_another_method_is_refused() -> None:
+    assert ask("/healthz", method="POST")[0] == "405 Method Not Allowed"
+
+
+def test_a_check_that_breaks_is_no_200() -> None:
+    said: list[Any] = []
+    body = create_app(lambda: 1 / 0)(
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, lambda *args: said.extend(args)
+    )  # type: ignore[arg-type,return-value]
+
+    assert said[0] == "503 Service Unavailable"
+    assert b"the check itself failed: ZeroDivisionError" in b"".join(body)
+
+
+def test_the_program_carries_none_of_the_big_libraries() -> None:
+    """One runs on each node: each of these is megabytes."""
+    heavy = [
+        "kubernetes",
+        "pydantic",
+        "flask",
+        "gunicorn",
+        "yaml",
+        "cryptography",
+        "requests",
+        "tencentcloud",
+    ]
+    code = f"import sys, healthchecker.__main__; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_words_are_those_of_admission_and_the_controllers() -> None:
+    assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
+    assert verdict.KIND == ingress_daemonset.KIND

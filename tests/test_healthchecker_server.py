@@ -1,0 +1,434 @@
+"""A load balancer asks over real sockets, and the health checker asks a server that behaves, or does not."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from healthchecker import DEFAULT_ANNOTATION, following
+from healthchecker.connection import ServiceAccount
+from healthchecker.following import follow
+from healthchecker.server import CLIENT_TIMEOUT, MOST_OPEN, Handler, Server
+from healthchecker.sight import Sight
+from healthchecker.task import Task
+from healthchecker.wsgi import create_app
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.errors import NotConfigured, Unreachable
+from tests import misbehaving_server
+from tests.api_server import Api
+from tests.misbehaving_server import (
+    Answer,
+    Asked,
+    answers,
+    breaks_off,
+    ends,
+    hangs,
+    in_turn,
+    lists_and_watches,
+    refuses,
+    resets,
+    serving,
+    streams,
+    until,
+)
+from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
+
+ROOT = Path(__file__).parent.parent
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+TASK = Task("edge", "node-1", "nginx", 10080, bound=120)
+"""Its bound leaves a busy machine the time to answer."""
+SOON = Backoff(base=0.01, cap=0.02)
+SILENT = streams([])
+LONG = 30.0
+"""Seconds; what is waited for takes far less."""
+
+
+def deployment(*, available: int = 2, name: str = "nginx-node-1", **annotations: str) -> dict[str, Any]:
+    owner = {"kind": "IngressDaemonSet", "name": "nginx", "uid": "u", "controller": True}
+    metadata = {"name": name, "namespace": "edge", "uid": f"uid-{name}", "resourceVersion": "7"}
+    return {
+        "metadata": {**metadata, "ownerReferences": [owner], "annotations": annotations},
+        "spec": {"replicas": 2},
+        "status": {"availableReplicas": available},
+    }
+
+
+def listed(*deployments: dict[str, Any]) -> Answer:
+    return answers({"metadata": {"resourceVersion": "10"}, "items": list(deployments)})
+
+
+class ShiftedClock:
+    """The real one, and as much later as is said."""
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.shift
+
+
+@contextmanager
+def following_by(client: Client, task: Task = TASK) -> Iterator[tuple[Sight, ShiftedClock]]:
+    """The sight of a thread that follows until the block ends."""
+    clock, stop = ShiftedClock(), threading.Event()
+    sight = Sight(task, clock)
+    arguments = (client, task, sight, stop)
+    threading.Thread(target=follow, args=arguments, kwargs={"pauses": SOON}, daemon=True).start()
+    try:
+        yield sight, clock
+    finally:
+        stop.set()
+        client.close()
+
+
+@contextmanager
+def answering(check: Callable[[], str | None]) -> Iterator[int]:
+    """The port of a server for load balancers."""
+    with closing(Server(create_app(check), "127.0.0.1", 0)) as server:
+        yield server.server_port
+
+
+def asked(port: int, path: str = "/healthz") -> tuple[int, str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_a_load_balancer_sees_each_change_of_the_deployment() -> None:
+    api = Api()
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(api))
+        sight, _ = stack.enter_context(following_by(server.client()))
+        port = stack.enter_context(answering(sight.problem))
+
+        def comes(status: int, text: str) -> None:
+            until(lambda: asked(port)[0] == status and text in asked(port)[1], LONG)
+
+        comes(503, "there is no Deployment nginx-node-1")
+        api.put(DEPLOYMENTS, deployment(available=1))
+        comes(503, "1 of 2 replicas of Deployment nginx-node-1 are available")
+        api.put(DEPLOYMENTS, deployment())
+        comes(200, "ok")
+        api.put(DEPLOYMENTS, deployment(**{DEFAULT_ANNOTATION: "true"}))
+        comes(503, f"is to be updated, says its annotation {DEFAULT_ANNOTATION}")
+        api.put(DEPLOYMENTS, deployment())
+        comes(200, "ok")
+        api.remove(DEPLOYMENTS, "nginx-node-1", "edge")
+        comes(503, "there is no Deployment")
+
+
+def test_only_the_one_deployment_is_asked_for() -> None:
+    with serving(lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)) as server:
+        with following_by(server.client()):
+            until(lambda: server.watches, LONG)
+
+        assert {each.path for each in server.asked} == {"/apis/apps/v1/namespaces/edge/deployments"}
+        assert {each.query["fieldSelector"] for each in server.asked} == {"metadata.name=nginx-node-1"}
+        assert server.watches[0].query["resourceVersion"] == "10"
+        assert 40 <= int(server.watches[0].query["timeoutSeconds"]) <= 60
+
+
+def test_without_sight_for_longer_than_the_bound_the_node_gets_no_traffic_until_it_is_back() -> None:
+    release = threading.Event()
+
+    def breaks(handler: misbehaving_server.Handler) -> None:
+        release.wait(LONG)
+        resets(handler)
+
+    first = lists_and_watches(
+        in_turn(listed(deployment()), refuses(500, "down")), lambda _: streams([], breaks)
+    )
+    with serving(first) as server, following_by(server.client()) as (sight, clock):
+        until(lambda: sight.problem() is None, LONG)
+        clock.shift = TASK.bound + 1
+        assert "lost sight of Deployment nginx-node-1" in str(sight.problem())
+
+        release.set()
+        until(lambda: "500" in str(sight.problem()), LONG)
+        server.answer = lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)
+        until(lambda: sight.problem() is None, LONG)
+
+
+def lasts(handler: misbehaving_server.Handler) -> None:
+    """Ends as a watch should, and not at once."""
+    handler.server.closing.wait(following.SHORT + 0.1)
+    ends(handler)
+
+
+def test_a_quiet_watch_that_ends_properly_proves_the_sight_and_costs_no_list_and_no_connection() -> None:
+    answer = lists_and_watches(lambda _: listed(deployment()), lambda _: streams([], lasts))
+    with serving(answer) as server, following_by(server.client()) as (sight, clock):
+        until(lambda: sight.problem() is None, LONG)
+        clock.shift = TASK.bound + 1
+        until(lambda: sight.problem() is None and len(server.watches) > 2, LONG)
+
+        assert len(server.lists) == 1
+        assert len({each.port for each in server.asked}) == 1
+
+
+def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
+    def brings(kind: str, version: str) -> Answer:
+        metadata = {**deployment()["metadata"], "resourceVersion": version}
+        return streams([{"type": kind, "object": {**deployment(), "metadata": metadata}}], lasts)
+
+    watches = in_turn(brings("MODIFIED", "11"), brings("BOOKMARK", "12"), SILENT)
+    with serving(lists_and_watches(lambda _: listed(), watches)) as server, following_by(server.client()):
+        until(lambda: len(server.watches) >= 3, LONG)
+
+        assert [each.query["resourceVersion"] for each in server.watches[:3]] == ["10", "11", "12"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(
+            {"type": "BOOKMARK", "object": {"metadata": {"name": "nginx-node-1", "resourceVersion": "12"}}},
+            id="a bookmark",
+        ),
+        pytest.param(
+            {"type": "MODIFIED", "object": deployment(name="nginx-node-2", available=0)},
+            id="another Deployment",
+        ),
+    ],
+)
+def test_what_is_not_the_deployment_changes_nothing(event: dict[str, Any]) -> None:
+    watches = in_turn(streams([event], lasts), SILENT)
+    answer = lists_and_watches(lambda _: listed(deployment()), watches)
+    with serving(answer) as server, following_by(server.client()) as (sight, _):
+        until(lambda: len(server.watches) >= 2, LONG)
+
+        assert sight.problem() is None
+
+
+GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(refuses(500, "InternalError"), id="refused"),
+        pytest.param(refuses(403, "Forbidden"), id="forbidden"),
+        pytest.param(resets, id="reset"),
+        pytest.param(streams([], resets), id="reset in the middle"),
+        pytest.param(breaks_off(b"{"), id="broken off"),
+        pytest.param(streams([b"no json\n"]), id="not JSON"),
+        pytest.param(streams([GONE]), id="version forgotten"),
+        pytest.param(streams([{"type": "MODIFIED", "object": {"metadata": 1}}]), id="not an object"),
+        pytest.param(streams([], ends), id="over at once"),
+    ],
+)
+def test_after_any_trouble_with_the_watch_the_deployment_is_read_again(trouble: Answer) -> None:
+    answer = lists_and_watches(
+        in_turn(listed(deployment(available=0)), listed(deployment())), in_turn(trouble, SILENT)
+    )
+    with serving(answer) as server, following_by(server.client()) as (sight, _):
+        until(lambda: sight.problem() is None, LONG)
+
+        assert len(server.lists) >= 2
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(refuses(500, "InternalError"), id="refused"),
+        pytest.param(resets, id="reset"),
+        pytest.param(hangs, id="hangs"),
+        pytest.param(answers(b"[]"), id="not a list"),
+    ],
+)
+def test_a_deployment_that_cannot_be_read_is_read_again(trouble: Answer) -> None:
+    answer = lists_and_watches(in_turn(trouble, listed(deployment())), lambda _: SILENT)
+    with (
+        serving(answer) as server,
+        following_by(server.client(), Task("edge", "node-1", "nginx", 10080, bound=6)) as (
+            sight,
+            _,
+        ),
+    ):
+        until(lambda: sight.problem() is None, LONG)
+
+
+def test_a_server_that_hangs_within_a_watch_is_noticed() -> None:
+    task = Task("edge", "node-1", "nginx", 10080, bound=3)
+    answer = lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)
+    with serving(answer) as server, following_by(server.client(), task):
+        until(lambda: server.watches and server.lists[-1].at > server.watches[0].at, LONG)
+
+
+def test_a_bug_in_following_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = in_turn(listed(deployment(available=0)), listed(deployment()))
+    seen = following.look
+
+    def breaks_once(client: Client, task: Task, sight: Sight) -> str:
+        monkeypatch.setattr(following, "look", seen)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(following, "look", breaks_once)
+    with (
+        serving(lists_and_watches(looks, lambda _: SILENT)) as server,
+        following_by(server.client()) as (sight, _),
+    ):
+        until(lambda: "0 of 2 replicas" in str(sight.problem()), LONG)
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=LONG)
+
+
+def test_one_who_connects_and_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Handler.timeout == CLIENT_TIMEOUT
+    monkeypatch.setattr(Handler, "timeout", 0.2)
+    with answering(lambda: None) as port, connected(port) as client:
+        assert client.recv(1) == b""
+
+
+def test_connections_that_are_held_keep_nobody_from_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "timeout", 4 * LONG)
+    with answering(lambda: None) as port, ExitStack() as stack:
+        oldest, *_ = [stack.enter_context(connected(port)) for _ in range(MOST_OPEN + 1)]
+
+        assert oldest.recv(1) == b""
+        assert asked(port) == (200, "ok\n")
+
+
+@contextmanager
+def serving_over_tls(
+    directory: Path, answer: Callable[[Asked], Answer]
+) -> Iterator[misbehaving_server.Server]:
+    write_pair(directory, leaf("kubernetes"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    with misbehaving_server.Server(answer) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def mounted(directory: Path, ca: bytes, token: str) -> Path:
+    (directory / "ca.crt").write_bytes(ca)
+    (directory / "token").write_text(f"{token}\n")
+    return directory
+
+
+def test_the_service_account_brings_the_token_of_the_moment_and_trusts_the_mounted_ca(tmp_path: Path) -> None:
+    account = mounted(tmp_path, CA.certificate, "one")
+    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
+        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
+        with closing(client):
+            client.request("GET", "/version")
+            (account / "token").write_text("two")
+            client.request("GET", "/version")
+
+        assert [each.headers["authorization"] for each in server.asked] == ["Bearer one", "Bearer two"]
+
+
+def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> None:
+    account = mounted(tmp_path, new_ca("other", BEGIN, END).certificate, "secret")
+    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
+        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
+        with closing(client), pytest.raises(Unreachable, match="certificate"):
+            client.request("GET", "/version")
+
+        assert server.asked == []
+
+
+def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotConfigured, match=f"the service account in {tmp_path} cannot be used"):
+        ServiceAccount(tmp_path, "fd00::1", "443")
+
+
+@contextmanager
+def program(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    surroundings = {name: value for name, value in os.environ.items() if name != "KUBERNETES_SERVICE_HOST"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "healthchecker"],
+        cwd=ROOT,
+        env={**surroundings, "DRAWBRIDGE_BIND_HOST": "127.0.0.1", **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def environment_for(kubeconfig: Path, url: str, port: int) -> dict[str, str]:
+    config = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": url}}],
+        "users": [{"name": "a", "user": {}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(config))
+    place = {"POD_NAMESPACE": "edge", "NODE_NAME": "node-1", "INGRESS_DAEMONSET": "nginx"}
+    return {**place, "KUBECONFIG": str(kubeconfig), "HEALTH_CHECK_PORT": str(port)}
+
+
+def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
+    api = Api()
+    api.put(DEPLOYMENTS, deployment())
+
+    def is_healthy(process: subprocess.Popen[str], port: int) -> bool:
+        assert process.poll() is None
+        try:
+            return asked(port)[0] == 200
+        except ConnectionError:
+            return False
+
+    with (
+        serving(api) as server,
+        free_port() as port,
+        program(environment_for(tmp_path / "kubeconfig", server.url, port)) as process,
+    ):
+        until(lambda: is_healthy(process, port), 2 * LONG)
+        metrics = asked(port, "/metrics")[1]
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(LONG) == 0
+    assert "drawbridge_healthchecker_healthy 1.0" in metrics
+    assert 'drawbridge_healthchecker_answers_total{status="200"}' in metrics
+    assert "drawbridge_healthchecker_sight_age_seconds" in metrics
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """One that nobody gets by chance meanwhile: it is bound, and may be bound again, but does not listen."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def test_a_port_that_is_taken_ends_the_program_with_the_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        environment = environment_for(tmp_path / "kubeconfig", "http://127.0.0.1:1", taken.getsockname()[1])
+        with program(environment) as process:
+            assert process.wait(2 * LONG) == 2
+            assert process.stderr
+            assert "the health checker cannot start: " in process.stderr.read()
+
+
+def test_a_task_that_is_not_said_ends_the_program_with_the_reason() -> None:
+    with program({"POD_NAMESPACE": "edge", "NODE_NAME": "", "INGRESS_DAEMONSET": "nginx"}) as process:
+        assert process.wait(2 * LONG) == 2
+        assert process.stderr
+        assert process.stderr.read().startswith("the health checker cannot start: NODE_NAME is not set")

@@ -1,0 +1,113 @@
+"""The schema of IngressDaemonSets takes what the product reads, and explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import yaml
+
+from tests.charts import CHART
+from tests.ingress_daemonset import DATA, Raw, example, raw
+from webhook.ingress_daemonset import GROUP, KIND, PLURAL, VERSION, model
+from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS
+
+CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
+[SERVED] = CRD["spec"]["versions"]
+SCHEMA = SERVED["schema"]["openAPIV3Schema"]
+ROLLING = "spec.updateStrategy.rollingUpdate"
+OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+def fields(schema: Raw, path: str = "") -> Iterator[tuple[str, Raw]]:
+    """Each field of *schema* by its path."""
+    for name, each in schema.get("properties", {}).items():
+        where = f"{path}.{name}".lstrip(".")
+        yield where, each
+        yield from fields(each.get("items", each), where)
+
+
+def unknown(value: Any, schema: Raw, path: str = "") -> Iterator[str]:
+    """What of *value* an API server would refuse, or drop, as unknown."""
+    if isinstance(value, list):
+        for each in value:
+            yield from unknown(each, schema.get("items", {}), f"{path}[]")
+    elif isinstance(value, dict) and "additionalProperties" not in schema:
+        known = schema.get("properties", {})
+        for name, each in value.items():
+            if name in known:
+                yield from unknown(each, known[name], f"{path}.{name}")
+            elif OPEN not in schema:
+                yield f"{path}.{name}"
+
+
+def read(struct: type, path: str) -> Iterator[str]:
+    """Each field that is read of *struct*, by its path."""
+    for field in msgspec.structs.fields(struct):
+        where = f"{path}.{field.encode_name}"
+        yield where
+        for each in (field.type, *get_args(field.type)):
+            if isinstance(each, type) and issubclass(each, msgspec.Struct):
+                yield from read(each, where)
+
+
+FIELDS = dict(fields(SCHEMA))
+
+
+def test_it_is_the_kind_that_the_product_speaks_of() -> None:
+    names = CRD["spec"]["names"]
+
+    assert CRD["metadata"]["name"] == f"{PLURAL}.{GROUP}"
+    assert (CRD["spec"]["group"], names["kind"], names["plural"], SERVED["name"]) == (
+        GROUP,
+        KIND,
+        PLURAL,
+        VERSION,
+    )
+    assert names["shortNames"] == ["ids"]
+    assert SERVED["subresources"] == {"status": {}}
+
+
+def test_the_example_of_the_original_has_no_field_that_is_unknown() -> None:
+    known = SCHEMA | {"properties": SCHEMA["properties"] | {"metadata": {OPEN: True}}}
+
+    assert [*unknown(example(), known)] == []
+    assert [*unknown(raw({"podsPerNodes": 2}), known)] == [".spec.podsPerNodes"]
+
+
+@pytest.mark.parametrize("path", [*read(model.Spec, "spec")])
+def test_every_field_that_is_read_is_in_the_schema(path: str) -> None:
+    assert path in FIELDS
+
+
+def test_every_field_of_the_schema_is_read() -> None:
+    ours = {path for path in FIELDS if path.startswith("spec.") and not path.startswith("spec.template.")}
+
+    assert ours - {*read(model.Spec, "spec")} == {f"{ROLLING}.{name}" for name in OTHER_SPELLINGS}
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if path != "metadata"])
+def test_every_field_is_explained(path: str) -> None:
+    assert FIELDS[path]["description"].endswith(".")
+
+
+@pytest.mark.parametrize("column", SERVED["additionalPrinterColumns"], ids=lambda column: column["name"])
+def test_every_column_shows_a_field_that_there_is(column: Raw) -> None:
+    path = column["jsonPath"].lstrip(".").partition("[")[0]
+
+    assert path in FIELDS or path == "metadata.creationTimestamp"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((DATA / "ingress_daemonset").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_no_golden_case_has_a_field_that_is_unknown(path: Any) -> None:
+    case = yaml.safe_load(path.read_text())
+
+    assert [*unknown(case.get("stored", {}), SCHEMA["properties"]["spec"])] == []
+
+
+def test_the_definition_outlives_its_release() -> None:
+    assert CRD["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}

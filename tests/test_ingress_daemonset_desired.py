@@ -1,0 +1,215 @@
+"""What an IngressDaemonSet wants a node to have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import healthchecker
+from controllers.ingress_daemonset.checkers import access, daemon_sets
+from controllers.ingress_daemonset.compare import covers, overwrite
+from controllers.ingress_daemonset.desired import deployment
+from healthchecker.naming import deployment_name
+from settings.ingress_daemonset import HealthChecker
+from tests.ingress_daemonset_world import merge, resource
+from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
+from webhook.ingress_daemonset.validate import warnings
+
+PROBED = {
+    "name": "proxy",
+    "ports": [{"name": "http", "containerPort": 80, "hostPort": 80}, {"containerPort": 443}],
+    "livenessProbe": {"httpGet": {"path": "/", "port": "http"}},
+    "readinessProbe": {"tcpSocket": {"port": 443}},
+    "lifecycle": {"preStop": {"httpGet": {"port": "http"}}},
+}
+
+
+def pod_of(body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = body["spec"]["template"]["spec"]
+    return found
+
+
+def test_a_deployment_is_told_by_name_label_owner_and_node() -> None:
+    body = deployment(resource(), "n1")
+    labels = {"app": "web", NODE_LABEL: "n1"}
+
+    assert body["metadata"]["name"] == "web-n1"
+    assert body["metadata"]["labels"] == labels
+    assert body["spec"]["selector"] == {"matchLabels": labels}
+    assert body["spec"]["template"]["metadata"]["labels"] == labels
+    assert [(each["kind"], each["uid"]) for each in body["metadata"]["ownerReferences"]] == [
+        ("IngressDaemonSet", "uid-web")
+    ]
+    assert body["spec"]["replicas"] == 2
+    assert pod_of(body)["nodeName"] == "n1"
+
+
+def test_a_long_name_of_a_node_makes_names_and_labels_that_are_short_and_differ() -> None:
+    first, second = (deployment(resource(), "x" * 80 + end) for end in ("1", "2"))
+
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert first["spec"]["selector"] != second["spec"]["selector"]
+    for each in (first, second):
+        assert len(each["metadata"]["name"]) == len(each["metadata"]["labels"][NODE_LABEL]) == 63
+
+
+def test_the_hash_tells_templates_apart_and_nothing_else() -> None:
+    def hashed(**parts: Any) -> str:
+        found: str = deployment(resource(**parts), "n1")["metadata"]["annotations"][TEMPLATE_HASH]
+        return found
+
+    assert hashed() == hashed(podsPerNode=3) == hashed(minReadySeconds=5)
+    assert hashed() != hashed(pod={"priority": 1})
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [
+        pytest.param(
+            {"rolling": {"maxUnavailablePodsPerNode": 3, "maxSurgedPodsPerNode": 1}},
+            {"maxUnavailable": 3, "maxSurge": 1},
+            id="as given",
+        ),
+        pytest.param(
+            {"rolling": {"maxUnavailableNodes": 1, "maxSurgedPodsPerNode": 1}},
+            {"maxUnavailable": "100%", "maxSurge": 1},
+            id="all at once on a node that is detached",
+        ),
+        pytest.param(
+            {"rolling": {"maxUnavailablePodsPerNode": 0}},
+            {"maxUnavailable": 1, "maxSurge": 0},
+            id="never neither",
+        ),
+    ],
+)
+def test_the_strategy_is_handed_on(spec: dict[str, Any], strategy: dict[str, Any]) -> None:
+    body = deployment(resource(**spec), "n1")
+    assert body["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": strategy}
+
+
+def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() -> None:
+    shared = resource({"hostNetwork": True, "containers": [PROBED], "initContainers": [PROBED]})
+
+    for container in ("containers", "initContainers"):
+        (found,) = pod_of(deployment(shared, "n1"))[container]
+        assert "ports" not in found
+        assert found["livenessProbe"] == {"httpGet": {"path": "/", "port": 80}}
+        assert found["readinessProbe"] == {"tcpSocket": {"port": 443}}
+        assert found["lifecycle"] == {"preStop": {"httpGet": {"port": 80}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "pod"),
+    [
+        pytest.param({"podsPerNode": 1}, {"hostNetwork": True}, id="one pod"),
+        pytest.param({}, {}, id="a network of its own"),
+    ],
+)
+def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
+    body = deployment(resource({**pod, "containers": [PROBED]}, **spec), "n1")
+    assert pod_of(body)["containers"] == [PROBED]
+
+
+def test_one_pod_with_the_ports_of_its_node_ends_before_the_next_begins() -> None:
+    body = deployment(resource({"hostNetwork": True}, podsPerNode=1), "n1")
+    assert body["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
+    key = {"annotateDeploymentToDetach": {"key": "example.com/soon"}}
+    (body,) = daemon_sets(
+        resource(healthCheckNodePorts=[10080], rolling=key), HealthChecker(image="drawbridge:1")
+    )
+    spec = pod_of(body)
+    (container,) = spec["containers"]
+    said = {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
+
+    assert body["metadata"]["name"] == "web-10080"
+    assert spec["hostNetwork"] is True
+    assert container["image"] == "drawbridge:1"
+    assert container["readinessProbe"]["httpGet"] == {"path": "/metrics", "port": "health"}
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert said == {
+        healthchecker.INGRESS_DAEMONSET: "web",
+        healthchecker.PORT: "10080",
+        healthchecker.ANNOTATION: "example.com/soon",
+        healthchecker.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
+        healthchecker.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
+    }
+
+
+def test_a_health_checker_of_its_own_image_and_account_runs_where_the_pods_do() -> None:
+    pod = {"nodeSelector": {"edge": "yes"}, "affinity": {"nodeAffinity": {"x": 1}, "podAffinity": {}}}
+    given = {"image": "mine:1", "imagePullPolicy": "Always", "serviceAccountName": "checker"}
+    own = resource(pod, healthCheckNodePorts=[1], healthChecker=given, nodeSelector={"zone": "a"})
+    spec = pod_of(daemon_sets(own, HealthChecker(image="drawbridge:1"))[0])
+
+    assert spec["nodeSelector"] == {"edge": "yes", "zone": "a"}
+    assert spec["affinity"] == {"nodeAffinity": {"x": 1}}
+    assert spec["serviceAccountName"] == "checker"
+    assert (spec["containers"][0]["image"], spec["containers"][0]["imagePullPolicy"]) == ("mine:1", "Always")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "mumoshu/ingress-daemonset-controller:latest",
+        "mumoshu/ingress-daemonset-node-healthcheck-server",
+        "docker.example/mumoshu/ingress-daemonset-controller@sha256:00",
+    ],
+)
+def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) -> None:
+    given = {"image": image, "imagePullPolicy": "Always"}
+    own = resource(healthCheckNodePorts=[1], healthChecker=given)
+    settings = HealthChecker(image="drawbridge:1", resources={"limits": {"memory": "64Mi"}})
+    (container,) = pod_of(daemon_sets(own, settings)[0])["containers"]
+
+    assert (container["image"], container["imagePullPolicy"]) == ("drawbridge:1", "IfNotPresent")
+    assert container["resources"] == {"limits": {"memory": "64Mi"}}
+    assert any("another program" in each for each in warnings(own))
+
+
+def test_without_a_health_port_nobody_is_allowed_anything() -> None:
+    assert access(resource()) == []
+
+
+def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
+    role, binding = access(
+        resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
+    )
+
+    verbs = ["get", "list", "watch"]
+    assert role["rules"] == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "checker", "namespace": "edge"}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"] == deployment_name("web", "health-checker")
+
+
+@pytest.mark.parametrize(
+    ("desired", "live", "same"),
+    [
+        pytest.param({"a": 1}, {"a": 1, "b": 2}, True, id="a default was filled in"),
+        pytest.param({"a": 1}, {"a": 2}, False, id="another value"),
+        pytest.param({"a": 1}, None, False, id="nothing there"),
+        pytest.param({"a": {}, "b": [], "c": "", "d": None, "e": False}, {}, True, id="empty fields dropped"),
+        pytest.param([{"a": 1}], [{"a": 1, "b": 2}], True, id="a default in a list"),
+        pytest.param([1], [1, 2], False, id="a longer list"),
+        pytest.param({"limits": {"cpu": 1}}, {"limits": {"cpu": "1"}}, True, id="a number"),
+        pytest.param({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, True, id="thousandths"),
+        pytest.param(
+            {"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True, id="binary units"
+        ),
+        pytest.param({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, False, id="other quantities"),
+        pytest.param({"limits": {"cpu": "x"}}, {"limits": {"cpu": "y"}}, False, id="no quantities"),
+        pytest.param({"value": "1000m"}, {"value": "1"}, False, id="text that looks like one"),
+    ],
+)
+def test_only_a_real_difference_counts(desired: Any, live: Any, same: bool) -> None:
+    assert covers(desired, live) is same
+
+
+def test_what_is_overwritten_is_then_just_what_is_desired() -> None:
+    live = {"kept": 1, "gone": 2, "deep": {"gone": [1], "changed": 1}, "list": [1, 2]}
+    desired = {"kept": 1, "deep": {"changed": 2, "new": {"x": 1}}, "list": [3]}
+    merge(live, overwrite(desired, live))
+    assert live == desired

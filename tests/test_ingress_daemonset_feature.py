@@ -1,0 +1,122 @@
+"""Which change leads to a look at which IngressDaemonSets, and that nothing begins without the kind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.copies import LONGEST_SILENCE, Copies, wait_until_served
+from controllers.ingress_daemonset.feature import listen
+from controllers.runtime import CannotFollow, WorkQueue
+from kube.errors import Unreachable
+from tests.fakes import FakeClock
+from tests.ingress_daemonset_api import Api, with_nodes
+from tests.ingress_daemonset_world import UID
+from webhook.ingress_daemonset import KIND, NODE_LABEL
+
+
+class Listening:
+    def __init__(self, api: Api) -> None:
+        self.api, self.clock = api, FakeClock()
+        self.queue = WorkQueue("test", clock=self.clock)
+        books = api.books(self.clock)
+        listen(Copies(books, {}), self.queue, lambda key: 0.5)
+        self.keys()
+
+    def keys(self) -> set[str]:
+        """Those that are to be looked at by now."""
+        self.api.deliver()
+        self.clock.advance(0.5)
+        found = set()
+        while key := self.queue.get(timeout=0):
+            found.add(key)
+            self.queue.done(key)
+        return found
+
+
+def owned(name: str = "web-n1", **owner: Any) -> dict[str, Any]:
+    reference = {"kind": KIND, "name": "web", "uid": UID, "controller": True} | owner
+    metadata = {"name": name, "namespace": "edge", "labels": {NODE_LABEL: "n1"}}
+    return {"metadata": {**metadata, "ownerReferences": [reference]}}
+
+
+def test_all_are_looked_at_when_a_node_changes_in_what_matters() -> None:
+    here = Listening(with_nodes("n1"))
+    for change in (
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+    ):
+        here.api.edit("Node", "n1", change)
+        assert here.keys() == {"edge/web"}
+
+    here.api.remove("Node", "n1")
+    assert here.keys() == {"edge/web"}
+
+
+def test_what_kubelets_report_all_the_time_leads_to_nothing() -> None:
+    here = Listening(with_nodes("n1"))
+    beat = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}]}
+    here.api.edit("Node", "n1", {"status": beat})
+    assert here.keys() == set()
+
+
+def test_a_workload_leads_to_its_own_owner() -> None:
+    here = Listening(with_nodes("n1"))
+    here.api.put("Deployment", owned())
+    assert here.keys() == {"edge/web"}
+    here.api.remove("Deployment", "edge/web-n1")
+    assert here.keys() == {"edge/web"}
+    here.api.put("Deployment", owned(kind="Rollout"))
+    here.api.put("Deployment", owned("x", controller=False))
+    assert here.keys() == set()
+
+
+def test_changes_that_come_together_lead_to_one_look() -> None:
+    here = Listening(with_nodes())
+    for number in range(100):
+        here.api.put("Deployment", owned(f"web-{number}"))
+    here.api.deliver()
+    here.clock.advance(0.5)
+    assert here.queue.get(timeout=0) == "edge/web"
+    here.queue.done("edge/web")
+    assert here.queue.get(timeout=0) is None
+
+
+class Discovery:
+    def __init__(self, *answers: bool | Exception) -> None:
+        self.answers = list(answers)
+
+    def serves(self, resource: object) -> bool:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_it_waits_for_its_kind() -> None:
+    waiting = Discovery(False, Unreachable("down"), True)
+    stop = threading.Event()
+    assert wait_until_served(waiting, stop)  # type: ignore[arg-type]
+    assert waiting.answers == []
+
+    stop.set()
+    assert not wait_until_served(waiting, stop)  # type: ignore[arg-type]
+
+
+class Silent:
+    def __init__(self, silence: float) -> None:
+        self.silence = silence
+
+
+def test_what_has_long_been_silent_is_named() -> None:
+    books = with_nodes().books(FakeClock())
+    followed: Any = {"Node": Silent(1.0), "Deployment": Silent(LONGEST_SILENCE + 1)}
+    with pytest.raises(CannotFollow, match="deployments for 301 s"):
+        Copies(books, followed).check()
+
+    followed["Deployment"] = Silent(1.0)
+    Copies(books, followed).check()

@@ -1,0 +1,118 @@
+"""On which nodes an IngressDaemonSet runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ingress_daemonset_world import node, resource
+from webhook.ingress_daemonset.nodes import matches, tolerations, where_of
+from webhook.ingress_daemonset.template import PodSpec, template_of
+
+ZONES = {"zone": "a", "size": "8"}
+NO_SCHEDULE = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+NO_EXECUTE = {**NO_SCHEDULE, "effect": "NoExecute"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    selector = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": selector}}
+
+
+def asks(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
+    return required({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]})
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param({}, True, id="a template that asks for nothing"),
+        pytest.param({"nodeSelector": {"zone": "a"}}, True, id="its selector matches"),
+        pytest.param({"nodeSelector": {"zone": "b"}}, False, id="its selector does not"),
+        pytest.param(asks("In", "a", "b"), True, id="In"),
+        pytest.param(asks("In", "b"), False, id="not In"),
+        pytest.param(asks("NotIn", "a"), False, id="NotIn"),
+        pytest.param(asks("NotIn", "a", key="absent"), True, id="NotIn of a label it lacks"),
+        pytest.param(asks("Exists"), True, id="Exists"),
+        pytest.param(asks("Exists", key="absent"), False, id="not Exists"),
+        pytest.param(asks("DoesNotExist", key="absent"), True, id="DoesNotExist"),
+        pytest.param(asks("DoesNotExist"), False, id="it does exist"),
+        pytest.param(asks("Gt", "7", key="size"), True, id="Gt"),
+        pytest.param(asks("Gt", "8", key="size"), False, id="not Gt"),
+        pytest.param(asks("Lt", "9", key="size"), True, id="Lt"),
+        pytest.param(asks("Lt", "9"), False, id="Lt of what is no number"),
+        pytest.param(asks("Near", "a"), False, id="an operator that nobody knows"),
+        pytest.param(required(), False, id="no term matches nothing"),
+        pytest.param(required({}), False, id="an empty term matches nothing"),
+        pytest.param(
+            required({}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+            True,
+            id="one term by name is enough",
+        ),
+    ],
+)
+def test_the_template_says_which_nodes(pod: dict[str, Any], expected: bool) -> None:
+    assert matches(where_of(resource(pod)), node(labels=ZONES), runs=False) is expected
+
+
+def test_both_selectors_count() -> None:
+    both = resource({"nodeSelector": {"zone": "a"}}, nodeSelector={"size": "8"})
+    assert matches(where_of(both), node(labels=ZONES), runs=False)
+    assert not matches(where_of(both), node(labels={"zone": "a"}), runs=False)
+    assert not matches(where_of(both), node(labels={"size": "8"}), runs=False)
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerated", "newcomer", "runs"),
+    [
+        pytest.param(NO_SCHEDULE, [], False, True, id="NoSchedule keeps newcomers away"),
+        pytest.param(NO_EXECUTE, [], False, False, id="NoExecute removes"),
+        pytest.param({**NO_SCHEDULE, "effect": "PreferNoSchedule"}, [], True, True, id="a preference"),
+        pytest.param(CORDONED, [], True, True, id="cordoned"),
+        pytest.param(NO_EXECUTE, [{"operator": "Exists"}], True, True, id="everything is tolerated"),
+        pytest.param(NO_EXECUTE, [{"key": "gpu", "value": "yes"}], True, True, id="this value is"),
+        pytest.param(NO_EXECUTE, [{"key": "gpu", "value": "no"}], False, False, id="another value is"),
+        pytest.param(NO_EXECUTE, [{"key": "x", "operator": "Exists"}], False, False, id="another key is"),
+        pytest.param(
+            NO_EXECUTE,
+            [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            False,
+            False,
+            id="another effect is",
+        ),
+    ],
+)
+def test_taints_count_as_for_daemon_sets(
+    taint: dict[str, str], tolerated: list[dict[str, str]], newcomer: bool, runs: bool
+) -> None:
+    tainted, wanted = node(taints=[taint]), resource({"tolerations": tolerated})
+    assert matches(where_of(wanted), tainted, runs=False) is newcomer
+    assert matches(where_of(wanted), tainted, runs=True) is runs
+
+
+def test_a_virtual_node_never_matches() -> None:
+    virtual = node(labels={"node.kubernetes.io/instance-type": "eklet"})
+    assert not matches(where_of(resource({"tolerations": [{"operator": "Exists"}]})), virtual, runs=True)
+
+
+def test_a_node_that_is_being_deleted_does_not_match() -> None:
+    assert not matches(where_of(resource()), node(deletionTimestamp="2026-01-02T03:04:05Z"), runs=True)
+
+
+def test_a_node_without_a_network_is_for_pods_with_its_own_only() -> None:
+    taint = {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
+    assert matches(where_of(resource({"hostNetwork": True})), node(taints=[taint]), runs=False)
+    assert not matches(where_of(resource()), node(taints=[taint]), runs=False)
+
+
+def test_a_toleration_that_is_there_is_not_added_again() -> None:
+    given = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+    pod = template_of(resource({"tolerations": [given]}).spec).spec
+    assert len(tolerations(pod)) == len(tolerations(PodSpec()))
+
+
+def test_what_is_null_is_absent() -> None:
+    pod = {"tolerations": None, "nodeSelector": None, "affinity": {"nodeAffinity": None}}
+    assert matches(where_of(resource(pod)), node(), runs=False)

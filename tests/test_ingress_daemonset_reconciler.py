@@ -1,0 +1,421 @@
+"""What is written for an IngressDaemonSet, whatever the API server answers, and however late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.copies import RESOURCES
+from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD, Reconciler
+from controllers.ingress_daemonset.tell import Teller
+from controllers.ingress_daemonset.troubles import Troubles
+from controllers.ingress_daemonset.writer import Writer
+from kube.errors import KubeError
+from kube.lease import LeadershipLost
+from settings import IngressDaemonSetSettings
+from tests.factories import NOW
+from tests.fakes import FakeClock, FakeRecorder
+from tests.ingress_daemonset_api import Api, with_nodes
+from tests.ingress_daemonset_world import DETACHED, complete
+from webhook.ingress_daemonset import DETACHED_BY, FINALIZER
+
+KEY = "edge/web"
+DETACHING = {
+    "maxUnavailableNodes": 1,
+    "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
+}
+CONFIRMED = DETACHING | {"waitForDetachmentByAnnotatedTimestamp": {"key": "a/b", "gracePeriodSeconds": 1}}
+
+
+class Leader:
+    """All parts of one leader, in the caller's thread."""
+
+    def __init__(self, api: Api) -> None:
+        self.api, self.clock, self.recorder = api, FakeClock(), FakeRecorder()
+        self.began = self.clock()
+        self.leads = True
+        teller, books = Teller(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
+        for kind in RESOURCES:
+            books.of(kind).listen(lambda old, new: None)
+        self.writer = Writer(
+            api,  # type: ignore[arg-type]
+            books,
+            teller,
+            check=self._check,
+            stopped=lambda: False,
+            hand_out=lambda work: work(),
+            troubles=Troubles(self.clock, self.now),
+        )
+        settings = IngressDaemonSetSettings(enabled=True, detachment_reminder="10m")  # type: ignore[arg-type]
+        self.reconciler = Reconciler(
+            api,  # type: ignore[arg-type]
+            books,
+            self.writer,
+            teller,
+            lambda: settings,
+            self._check,
+            self.clock,
+            self.now,
+        )
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.clock() - self.began)
+
+    def _check(self) -> None:
+        if not self.leads:
+            raise LeadershipLost("another leads")
+
+    def look(self) -> float | None:
+        return self.reconciler.reconcile(KEY)
+
+    def settle(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Look whenever a look is due, while pods start at once and the watches tell all, until nothing is left."""
+        for _ in range(200):
+            if until():
+                return
+            before = len(self.api.writes)
+            due = self.look()
+            self.run_pods()
+            quiet = not self.api.news and len(self.api.writes) == before
+            self.api.deliver()
+            if quiet and (due is None or due > 3600):
+                return
+            self.clock.advance(due if due is not None else 1.0)
+        raise AssertionError("it does not come to rest")
+
+    def run_pods(self) -> None:
+        """As the Deployment controller and the kubelets would."""
+        for (kind, _), held in list(self.api.objects.items()):
+            seen = held.get("status", {}).get("observedGeneration")
+            if kind == "Deployment" and seen != held["metadata"].get("generation"):
+                complete(held)
+                self.api.put(kind, held)
+
+    def retemplate(self, image: str) -> None:
+        template = self.api.objects["IngressDaemonSet", KEY]["spec"]["template"]
+        template["spec"]["containers"][0]["image"] = image
+        self.api.edit("IngressDaemonSet", KEY, {"spec": {"template": template}})
+        self.api.deliver()
+
+    def off(self) -> set[str]:
+        return {
+            key
+            for (kind, key), raw in self.api.objects.items()
+            if kind == "Node" and DETACHED in raw["metadata"]["annotations"]
+        }
+
+    def images(self) -> set[str]:
+        return {
+            raw["spec"]["template"]["spec"]["containers"][0]["image"]
+            for (kind, _), raw in self.api.objects.items()
+            if kind == "Deployment"
+        }
+
+
+def made(api: Api, kind: str) -> set[str]:
+    return {key for found, key in api.objects if found == kind}
+
+
+def test_each_object_is_written_once_though_the_watch_lags() -> None:
+    here = Leader(with_nodes("n1", "n2", healthCheckNodePorts=[10080]))
+    for _ in range(5):
+        here.look()
+
+    written = [each for each in here.api.writes if not each.startswith("status")]
+    assert len(written) == len(set(written))
+    assert made(here.api, "Deployment") == {"edge/web-n1", "edge/web-n2"}
+    assert made(here.api, "DaemonSet") == {"edge/web-10080"}
+    assert written.index("create Role web-health-checker") < written.index(
+        "create RoleBinding web-health-checker"
+    )
+    assert made(here.api, "Role") == made(here.api, "RoleBinding") == {"edge/web-health-checker"}
+
+
+def test_at_rest_nothing_is_written() -> None:
+    here = Leader(with_nodes("n1", "n2", healthCheckNodePorts=[10080]))
+    here.settle()
+    before = list(here.api.writes)
+    for _ in range(5):
+        here.clock.advance(600)
+        assert here.look() is None
+
+    assert here.api.writes == before
+    assert Leader(here.api).look() is None
+    assert here.api.writes == before
+
+
+def test_a_rollout_goes_through_all_nodes_and_gives_each_back() -> None:
+    here = Leader(with_nodes("n1", "n2", "n3", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert here.images() == {"proxy:2"}
+    assert here.off() == set()
+    assert here.recorder.reasons == ["RolloutStarted", "RolloutComplete"] * 2
+
+
+@pytest.mark.parametrize("fault", ["lost", "timed out"])
+def test_a_detachment_of_which_nothing_was_heard_is_repeated_before_another_begins(fault: str) -> None:
+    here = Leader(with_nodes("n1", "n2", "n3", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.fault = lambda verb, kind, name: fault if (verb, kind) == ("change", "Node") else ""
+    for _ in range(4):
+        here.look()
+        here.clock.advance(0.1)
+    touched = {each for each in here.api.writes if "change Node" in each}
+    assert touched <= {"change Node n1"}
+
+    here.api.fault = lambda verb, kind, name: ""
+    here.settle(until=lambda: here.images() == {"proxy:1", "proxy:2"})
+    assert here.off() <= {"n1"}
+    here.settle()
+    assert here.images() == {"proxy:2"}
+    assert here.off() == set()
+
+
+def test_a_grace_counts_from_when_the_annotation_surely_stood_there() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.fault = lambda verb, kind, name: "timed out" if kind == "Node" else ""
+    here.look()
+    here.clock.advance(60)
+    here.api.fault = lambda verb, kind, name: ""
+    heard = here.clock()
+    here.settle(until=lambda: here.images() == {"proxy:2"})
+
+    assert here.clock() - heard >= 10
+
+
+def test_no_pod_is_touched_while_the_node_cannot_be_annotated() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.fault = lambda verb, kind, name: "forbidden" if kind == "Node" else ""
+    for _ in range(20):
+        here.look()
+        here.clock.advance(10)
+
+    assert here.images() == {"proxy:1"}
+    assert here.off() == set()
+
+
+def test_a_write_that_waited_for_others_is_late() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+
+    def slow(verb: str, kind: str, name: str) -> str:
+        here.clock.advance(3)
+        return ""
+
+    here.api.fault = slow
+    here.look()
+    here.api.fault = lambda verb, kind, name: ""
+    annotated = here.clock()
+    here.settle(until=lambda: here.images() == {"proxy:2"})
+
+    assert here.clock() - annotated >= 7
+
+
+def test_the_step_of_a_node_ends_where_its_first_write_fails() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.fault = lambda verb, kind, name: "forbidden" if kind == "Deployment" else ""
+    here.look()
+
+    assert here.off() == set()
+    assert "change Deployment web-n1" in dict(here.recorder.events)["FailedUpdate"]
+
+
+def test_what_is_refused_is_tried_later_and_later_and_holds_up_nobody_else() -> None:
+    here = Leader(with_nodes("n1", "n2"))
+    tries: list[float] = []
+
+    def refuse(verb: str, kind: str, name: str) -> str:
+        if (verb, name) == ("create", "web-n1"):
+            tries.append(here.clock())
+            return "forbidden"
+        return ""
+
+    here.api.fault = refuse
+    for _ in range(100):
+        here.look()
+        here.clock.advance(0.5)
+
+    assert made(here.api, "Deployment") == {"edge/web-n2"}
+    assert 4 <= len(tries) <= 12
+    assert "FailedCreate" in here.recorder.reasons
+
+
+def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:
+    here = Leader(with_nodes("n1"))
+    here.api.fault = lambda verb, kind, name: "not found" if (verb, kind) == ("create", "Deployment") else ""
+    here.look()
+
+    assert here.writer.troubles.due() is not None
+    assert "FailedCreate" not in here.recorder.reasons  # a Role that a RoleBinding names may be too new
+
+    for _ in range(4):
+        here.clock.advance(30)
+        here.look()
+    assert "FailedCreate" in here.recorder.reasons
+
+
+def test_what_cannot_be_read_is_asked_for_later_and_later() -> None:
+    here = Leader(with_nodes("n1"))
+    asked: list[str] = []
+
+    def garble(verb: str, kind: str, name: str) -> str:
+        if (verb, kind) == ("create", "Deployment"):
+            asked.append(name)
+            return "garbled"
+        return ""
+
+    here.api.fault = garble
+    for _ in range(100):
+        here.look()
+        here.clock.advance(0.1)
+    assert 2 <= len(asked) <= 8
+
+
+def test_what_has_changed_meanwhile_is_read_and_decided_anew() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.edit("Node", "n1", {"metadata": {"labels": {"new": "label"}}})  # not delivered
+    here.look()
+    assert DETACHED not in here.api.objects["Node", "n1"]["metadata"]["annotations"]
+    here.look()
+
+    assert DETACHED in here.api.objects["Node", "n1"]["metadata"]["annotations"]
+    assert here.api.objects["Node", "n1"]["metadata"]["labels"] == {"new": "label"}
+
+
+def test_an_object_of_somebody_else_is_found_let_be_and_looked_after_until_it_goes() -> None:
+    api = with_nodes("n1", "n2")
+    foreign = {"metadata": {"name": "web-n1", "namespace": "edge"}, "spec": {"replicas": 1}}
+    api.put("Deployment", foreign)
+    here = Leader(api)
+    for _ in range(4):
+        here.look()
+        api.deliver()
+    assert "labels" not in api.objects["Deployment", "edge/web-n1"]["metadata"]
+    assert made(api, "Deployment") == {"edge/web-n1", "edge/web-n2"}
+    here.clock.advance(STATUS_PERIOD)
+    here.look()
+    assert "ForeignDeployment" in here.recorder.reasons
+
+    api.remove("Deployment", "edge/web-n1")
+    api.deliver()
+    here.clock.advance(STRANGERS_PERIOD)
+    here.look()
+    assert "ingress-daemon-for-node" in api.objects["Deployment", "edge/web-n1"]["metadata"]["labels"]
+
+
+def test_a_stranger_that_cannot_be_read_holds_up_nobody() -> None:
+    api = with_nodes("n1", "n2")
+    api.put("Deployment", {"metadata": {"name": "web-n1", "namespace": "edge"}})
+    here = Leader(api)
+    here.look()
+    api.fault = lambda verb, kind, name: "timed out" if verb == "get" else ""
+    api.put("Node", {**api.objects["Node", "n2"], "metadata": {"name": "n3", "labels": {}}})
+    api.deliver()
+    here.clock.advance(STRANGERS_PERIOD)
+    due = here.look()
+
+    assert "edge/web-n3" in made(api, "Deployment")
+    assert due is not None
+    assert due > 0
+
+
+def test_a_status_is_written_at_most_once_a_second() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.look()
+    here.look()
+    here.look()
+    assert [each for each in here.api.writes if "status" in each] == ["status IngressDaemonSet web"]
+
+    here.clock.advance(STATUS_PERIOD)
+    here.look()
+    assert [each for each in here.api.writes if "status" in each] == ["status IngressDaemonSet web"] * 2
+
+
+def test_a_status_that_cannot_be_written_is_told_to_the_queue() -> None:
+    here = Leader(with_nodes("n1"))
+    here.api.fault = lambda verb, kind, name: "timed out" if verb == "status" else ""
+    with pytest.raises(KubeError):
+        here.look()
+    assert made(here.api, "Deployment") == {"edge/web-n1"}
+    assert here.recorder.reasons == []
+
+
+def test_who_no_longer_leads_writes_nothing() -> None:
+    here = Leader(with_nodes("n1"))
+    here.leads = False
+    with pytest.raises(LeadershipLost):
+        here.look()
+    assert here.api.writes == []
+
+
+def test_a_detachment_that_nobody_confirms_is_told_once_after_the_reminder() -> None:
+    here = Leader(with_nodes("n1", rolling=CONFIRMED))
+    here.settle()
+    here.retemplate("proxy:2")
+    for _ in range(80):
+        here.look()
+        here.clock.advance(10)
+
+    assert here.recorder.reasons.count("DetachmentUnconfirmed") == 1
+    assert here.images() == {"proxy:1"}
+    assert "Node n1" in dict(here.recorder.events)["DetachmentUnconfirmed"]
+
+
+def test_one_that_is_deleted_gives_its_nodes_back_and_goes() -> None:
+    here = Leader(with_nodes("n1", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.look()
+    assert here.off() == {"n1"}
+
+    here.api.edit("IngressDaemonSet", KEY, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
+    here.api.deliver()
+    here.look()
+    here.look()
+
+    assert here.off() == set()
+    assert DETACHED_BY not in here.api.objects["Node", "n1"]["metadata"]["annotations"]
+    assert FINALIZER not in here.api.objects["IngressDaemonSet", KEY]["metadata"]["finalizers"]
+
+    here.api.remove("IngressDaemonSet", KEY)
+    here.api.deliver()
+    assert here.look() is None
+
+
+def test_budgets_are_kept_among_those_that_share_nodes() -> None:
+    api = with_nodes("n1", "n2", "n3", rolling=DETACHING)
+    here = Leader(api)
+    other: Any = {**api.objects["IngressDaemonSet", KEY]}
+    other["metadata"] = {**other["metadata"], "name": "dns", "uid": "uid-dns"}
+    api.put("IngressDaemonSet", other)
+    api.deliver()
+    for key in (KEY, "edge/dns"):
+        for _ in range(3):
+            here.reconciler.reconcile(key)
+    here.run_pods()
+    api.deliver()
+    for name in ("web", "dns"):
+        template = api.objects["IngressDaemonSet", f"edge/{name}"]["spec"]["template"]
+        template["spec"]["containers"][0]["image"] = "proxy:2"
+        api.edit("IngressDaemonSet", f"edge/{name}", {"spec": {"template": template}})
+    api.deliver()
+    for key in (KEY, "edge/dns"):
+        here.reconciler.reconcile(key)
+
+    assert here.off() == {"n1"}

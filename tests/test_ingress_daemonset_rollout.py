@@ -1,0 +1,631 @@
+"""A rollout over nodes: who is off when, for how long, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from controllers.ingress_daemonset.actions import Change, Writes
+from controllers.ingress_daemonset.marks import SCHEDULED
+from controllers.ingress_daemonset.rollout import Plan
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, raw_resource
+from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
+
+NODES = ("n1", "n2", "n3", "n4", "n5")
+BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
+BY_BOTH = BY_NODE | {"annotateDeploymentToDetach": {"gracePeriodSeconds": 20}}
+CONFIRMED = BY_NODE | {"waitForDetachmentByAnnotatedTimestamp": {"key": TIMESTAMP, "gracePeriodSeconds": 30}}
+
+
+def world(*nodes: str, **spec: Any) -> World:
+    """That has come to rest with its first template."""
+    created = World(raw_resource(**spec), *(nodes or NODES))
+    created.settle()
+    return created
+
+
+def detaching(limit: int | str = 2, **parts: Any) -> dict[str, Any]:
+    return {"maxUnavailableNodes": limit, **(parts or BY_NODE)}
+
+
+def updated(where: World) -> set[str]:
+    return {name for name in where.nodes if where.image_on(name) == "proxy:2"}
+
+
+def conditions(where: World) -> dict[str, dict[str, str]]:
+    status = where.plan().status
+    assert status is not None
+    return {each["type"]: each for each in status["conditions"]}
+
+
+def test_every_node_gets_its_deployment_in_one_write_and_then_nothing_is_written() -> None:
+    fresh = World(raw_resource(healthCheckNodePorts=[10080]), *NODES)
+
+    assert sorted(fresh.turn().actions, key=lambda each: each.body["kind"])[0].body["kind"] == "DaemonSet"
+    assert set(fresh.deployments) == {f"web-{name}" for name in NODES}
+    fresh.run_pods()
+    assert fresh.plan().actions == ()
+
+
+def test_only_as_many_nodes_as_allowed_are_detached_and_all_are_attached_again() -> None:
+    here = world(rolling=detaching(2))
+    here.retemplate("proxy:2")
+
+    here.turn()
+    assert here.off() == {"n1", "n2"}
+    assert here.plan().actions == ()
+    here.settle()
+
+    assert updated(here) == set(NODES)
+    assert here.off() == set()
+    assert not [each for each in here.nodes.values() if DETACHED_BY in each["metadata"]["annotations"]]
+    assert not [each for each in here.deployments.values() if SCHEDULED in each["metadata"]["annotations"]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "seconds"),
+    [
+        pytest.param(BY_NODE, 10, id="the grace of the node"),
+        pytest.param(BY_BOTH, 20, id="the later of two graces"),
+    ],
+)
+def test_no_pod_is_touched_before_the_last_grace_is_over(parts: dict[str, Any], seconds: int) -> None:
+    here = world(rolling=detaching(1, **parts))
+    here.retemplate("proxy:2")
+    here.turn()
+    assert TO_BE_UPDATED in here.deployments["web-n1"]["metadata"]["annotations"]
+    assert here.plan().look_again_at == here.now + timedelta(seconds=seconds)
+
+    here.later(seconds - 1)
+    here.turn()
+    assert updated(here) == set()
+    here.later(1)
+    here.turn()
+    assert updated(here) == {"n1"}
+
+
+def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
+    here = world(rolling=detaching(1, **CONFIRMED))
+    here.confirm("n1", here.now + timedelta(days=1))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(99999)
+    planned = here.turn()
+
+    assert updated(here) == set()
+    assert planned.look_again_at is None
+    assert conditions(here)["Progressing"]["reason"] == "WaitingForDetachment"
+
+    here.confirm("n1", here.now)
+    assert here.turn().look_again_at == here.now + timedelta(seconds=30)
+    here.later(30)
+    here.turn()
+    assert updated(here) == {"n1"}
+    assert TIMESTAMP in here.nodes["n1"]["metadata"]["annotations"]
+
+
+def test_a_word_that_is_no_time_confirms_nothing() -> None:
+    here = world("n1", rolling=detaching(1, **CONFIRMED))
+    here.retemplate("proxy:2")
+    here.turn()
+    for said in ("yesterday", "2026-01-02T03:04:05", ""):
+        here.nodes["n1"]["metadata"]["annotations"][TIMESTAMP] = said
+        here.later(99999)
+        here.turn()
+        assert updated(here) == set()
+
+
+def test_a_node_that_a_human_detached_counts_and_stays_detached() -> None:
+    here = world(rolling=detaching(1))
+    here.annotate_node("n3", **{DETACHED: "by hand"})
+    here.retemplate("proxy:2")
+
+    here.turn()
+    here.later(10)
+    here.turn()
+    assert updated(here) == {"n3"}
+    assert here.off() == {"n3"}
+    here.run_pods()
+    here.settle()
+    assert updated(here) == {"n3"}
+    assert here.nodes["n3"]["metadata"]["annotations"] == {DETACHED: "by hand"}
+
+    del here.nodes["n3"]["metadata"]["annotations"][DETACHED]
+    here.settle()
+    assert updated(here) == set(NODES)
+
+
+def test_a_node_stays_detached_while_another_ingress_daemonset_needs_it() -> None:
+    here = world("n1", rolling=detaching(1))
+    other = {"uid-other": {"at": "2026-01-01T00:00:00Z", "key": DETACHED}}
+    here.annotate_node("n1", **{DETACHED: "true", DETACHED_BY: json.dumps(other)})
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert updated(here) == {"n1"}
+    assert here.off() == {"n1"}
+    assert list(json.loads(here.nodes["n1"]["metadata"]["annotations"][DETACHED_BY])) == ["uid-other"]
+
+
+def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
+    here = world(rolling={"maxDegradedNodes": 2})
+    complete(here.deployments["web-n5"])
+    here.deployments["web-n5"]["status"]["availableReplicas"] = 1
+    here.nodes["n5"]["status"]["conditions"][0]["status"] = "False"
+    here.deployments["web-n4"]["status"]["availableReplicas"] = 1
+    here.retemplate("proxy:2")
+
+    here.turn()
+    # n4 has lost a pod, and n5 is not ready: the one counts, the other does not.
+    assert updated(here) == {"n4", "n1"}
+    assert here.off() == set()
+    here.settle()
+    assert updated(here) >= {"n1", "n2", "n3", "n4"}
+
+
+def test_nodes_that_are_not_ready_come_last() -> None:
+    here = world(rolling=detaching(1))
+    here.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert updated(here) == set(NODES)
+    assert here.off() == {"n1"}
+    waiting = (here.plan().status or {})["waitingFor"]
+    assert [(each["node"], each["phase"]) for each in waiting] == [("n1", "Updating")]
+    assert "NotReady" in waiting[0]["reason"]
+
+
+def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched() -> None:
+    here = world(rolling=detaching(2))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.run_pods()
+    here.raw["spec"]["paused"] = True
+    here.settle()
+
+    assert updated(here) == here.off() == set()
+    assert conditions(here)["Progressing"]["reason"] == "Paused"
+
+
+def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
+    here = world(rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(10)
+    here.turn()
+    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    here.deployments["web-n1"]["status"] |= {"availableReplicas": 0, "conditions": [stuck]}
+    here.later(99999)
+
+    assert here.plan().actions == ()
+    assert conditions(here)["Progressing"]["reason"] == "Halted"
+    assert conditions(here)["Degraded"]["status"] == "True"
+
+
+def test_a_changed_number_of_pods_is_written_at_once_and_detaches_nobody() -> None:
+    here = world(rolling=detaching(1))
+    here.raw["spec"]["podsPerNode"] = 3
+    here.turn()
+
+    assert {each["spec"]["replicas"] for each in here.deployments.values()} == {3}
+    assert here.off() == set()
+
+
+def test_a_hand_edited_template_is_put_back_only_after_the_node_is_detached() -> None:
+    here = world(rolling=detaching(1))
+    here.deployments["web-n2"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
+    here.turn()
+    assert here.image_on("n2") == "mine:1"
+    assert here.off() == {"n2"}
+    here.settle()
+    assert here.image_on("n2") == "proxy:1"
+    assert here.off() == set()
+
+
+def test_a_foreign_deployment_is_never_touched_and_stops_no_other_node() -> None:
+    here = World(raw_resource(), *NODES)
+    foreign = {"metadata": {"name": "web-n2", "uid": "theirs"}, "spec": {"replicas": 7}}
+    here.deployments["web-n2"] = json.loads(json.dumps(foreign))
+    here.turn()
+
+    assert here.deployments["web-n2"] == foreign
+    assert len(here.deployments) == len(NODES)
+    assert conditions(here)["Degraded"]["reason"] == "ForeignDeployment"
+
+
+def test_a_node_that_leaves_in_the_middle_loses_its_deployment_and_our_annotations() -> None:
+    here = world(pod={"nodeSelector": {}}, rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    assert here.off() == {"n1"}
+    here.nodes["n1"]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "eklet"
+    here.turn()
+
+    assert "web-n1" not in here.deployments
+    assert here.nodes["n1"]["metadata"]["annotations"] == {}
+
+
+def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
+    here = world(rolling=detaching(2))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+    here.turn()
+    assert here.off() == set()
+    assert here.raw["metadata"]["finalizers"] == [FINALIZER]
+    here.turn()
+    assert here.raw["metadata"]["finalizers"] == []
+    assert here.plan().actions == ()
+
+
+def test_no_node_is_detached_before_the_finalizer_is_there() -> None:
+    here = world(rolling=detaching(2))
+    here.raw["metadata"]["finalizers"] = []
+    here.retemplate("proxy:2")
+    here.turn()
+    assert here.off() == set()
+    here.turn()
+    assert here.off() == {"n1", "n2"}
+
+
+def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment() -> None:
+    here = world("n1", rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(10)
+    here.turn()
+    here.retemplate("proxy:3")
+    here.turn()
+    assert here.image_on("n1") == "proxy:3"
+    assert here.off() == {"n1"}
+    here.settle()
+    assert here.off() == set()
+
+
+def test_a_node_that_leaves_holds_its_place_until_it_is_attached() -> None:
+    here = world(rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.nodes["n1"]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "eklet"
+
+    here.turn()
+    assert here.off() == set()
+    here.turn()
+    assert here.off() == {"n2"}
+
+
+def test_what_somebody_takes_off_a_node_in_the_middle_is_put_back() -> None:
+    here = world("n1", rolling=detaching(1))
+    here.retemplate("proxy:2")
+    for _ in range(2):
+        here.turn()
+        here.later(10)
+    assert updated(here) == {"n1"}
+    del here.nodes["n1"]["metadata"]["annotations"][DETACHED]
+    del here.deployments["web-n1"]["metadata"]["annotations"][TO_BE_UPDATED]
+
+    here.turn()
+    assert here.off() == {"n1"}
+    assert TO_BE_UPDATED in here.deployments["web-n1"]["metadata"]["annotations"]
+    here.settle()
+    assert here.off() == set()
+    assert TO_BE_UPDATED not in here.deployments["web-n1"]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("stale", "confirmed"),
+    [
+        pytest.param("2026-01-01T00:00:00Z", False, id="it stood there before the other detached the node"),
+        pytest.param("", True, id="it was written for the other"),
+    ],
+)
+def test_a_timestamp_counts_for_all_that_detach_the_node_or_for_none(stale: str, confirmed: bool) -> None:
+    here = world("n1", rolling=detaching(1, **CONFIRMED))
+    other = {"uid-other": {"at": "2026-01-01T00:00:00Z", "key": DETACHED, "stale": stale}}
+    here.annotate_node("n1", **{DETACHED: "true", DETACHED_BY: json.dumps(other)})
+    here.annotate_node("n1", **{TIMESTAMP: "2026-01-01T00:00:00Z"})
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(99999)
+    here.turn()
+    assert updated(here) == ({"n1"} if confirmed else set())
+
+
+def test_a_second_pod_on_the_ports_of_the_node_comes_with_the_template_that_lists_none() -> None:
+    ports = [{"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 80}]}]
+    here = world("n1", pod={"hostNetwork": True, "containers": ports}, podsPerNode=1, rolling=detaching(1))
+    here.raw["spec"]["podsPerNode"] = 2
+
+    here.turn()
+    assert here.deployments["web-n1"]["spec"]["replicas"] == 1
+    here.settle()
+    spec = here.deployments["web-n1"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
+    assert "ports" not in spec["template"]["spec"]["containers"][0]
+
+
+def test_a_health_checker_whose_port_is_gone_goes_and_a_foreign_one_stays() -> None:
+    here = world(healthCheckNodePorts=[10080, 10081])
+    here.daemonsets["theirs"] = {"metadata": {"name": "theirs", "uid": "theirs"}, "spec": {}}
+    here.deployments["theirs"] = {"metadata": {"name": "theirs", "uid": "theirs"}, "spec": {}}
+    here.raw["spec"]["healthCheckNodePorts"] = [10081]
+    here.settle()
+
+    assert set(here.daemonsets) == {"web-10081", "theirs"}
+    assert "theirs" in here.deployments
+
+
+def test_no_more_nodes_that_lost_pods_are_updated_at_a_time_than_may_be_degraded() -> None:
+    here = world(rolling={"maxDegradedNodes": 2})
+    for each in here.deployments.values():
+        each["status"]["availableReplicas"] = 1
+    here.retemplate("proxy:2")
+
+    here.turn()
+    assert updated(here) == {"n1", "n2"}
+    here.settle()
+    assert updated(here) == set(NODES)
+
+
+def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
+    here = world(rolling=detaching(2))
+    here.retemplate("proxy:2")
+    here.turn()
+    status = here.plan().status or {}
+
+    assert [status[name] for name in ("desiredNodes", "updatedNodes", "readyNodes", "detachedNodes")] == [
+        5,
+        0,
+        5,
+        2,
+    ]
+    assert status["observedGeneration"] == 1
+    assert status["waitingFor"] == [
+        {
+            "node": name,
+            "phase": "Detaching",
+            "reason": "the load balancer has until 2026-01-02T03:04:15Z to let go",
+            "since": "2026-01-02T03:04:05Z",
+        }
+        for name in ("n1", "n2")
+    ]
+    assert {kind: each["status"] for kind, each in conditions(here).items()} == {
+        "Available": "True",
+        "Progressing": "True",
+        "Degraded": "False",
+    }
+
+
+def test_a_status_that_is_written_stays_the_same_while_nothing_happens() -> None:
+    here = world(rolling=detaching(2))
+    here.raw["status"] = here.plan().status
+    here.later(600)
+    assert here.plan().status == here.raw["status"]
+
+
+@pytest.mark.parametrize("names", [pytest.param((), id="no node"), pytest.param(NODES, id="no pods yet")])
+def test_what_serves_nobody_is_not_available(names: tuple[str, ...]) -> None:
+    assert conditions(World(raw_resource(), *names))["Available"]["status"] == "False"
+
+
+def test_a_node_whose_deployment_is_deleted_in_the_middle_is_attached_again() -> None:
+    here = world(rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    del here.deployments["web-n1"]
+    here.turn()
+    assert here.off() == {"n1"}
+    here.settle()
+    assert here.off() == set()
+    assert updated(here) == set(NODES)
+
+
+def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_let_be() -> None:
+    here = world(rolling=detaching(1))
+    here.retemplate("proxy:2")
+
+    assert written(here.plan(Writes(frozenset({("Node", "n2")})))) == set()
+    assert written(here.plan(Writes(frozenset({("Deployment", "web-n2")})))) == set()
+    assert written(here.plan()) == {"n1", "web-n1"}
+
+
+def test_a_grace_counts_from_when_a_late_write_was_heard_of() -> None:
+    here = world("n1", rolling=detaching(1, **BY_BOTH))
+    here.retemplate("proxy:2")
+    here.turn()
+    at = here.now
+    here.later(20)
+
+    assert not here.plan(Writes(late={("Node", "n1"): at + timedelta(seconds=15)})).actions
+    assert not here.plan(Writes(late={("Deployment", "web-n1"): at + timedelta(seconds=1)})).actions
+    assert here.plan(Writes(late={("Node", "n1"): at - timedelta(seconds=1)})).actions
+
+
+def test_an_object_of_somebody_else_where_a_health_checker_should_be_is_told_and_let_be() -> None:
+    here = world("n1", healthCheckNodePorts=[10080])
+    here.daemonsets["web-10080"]["metadata"]["ownerReferences"] = []
+
+    assert here.plan().actions == ()
+    assert conditions(here)["Degraded"]["reason"] == "ForeignObject"
+
+
+def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
+    here = world("n1", rolling=detaching(1))
+    here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+    assert here.plan(Writes(frozenset({("Node", "n1")}))).actions == ()
+    assert written(here.plan()) == {"web"}
+
+
+def test_a_deployment_of_another_selector_is_let_be_though_it_is_ours() -> None:
+    here = world("n1", "n2", rolling=detaching(1), healthCheckNodePorts=[10080])
+    old = {"matchLabels": {"ingress-daemonset-node": "web-n1"}}
+    here.deployments["web-n1"]["spec"]["selector"] = old
+    here.daemonsets["web-10080"]["spec"]["selector"] = old
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert updated(here) == {"n2"}
+    assert conditions(here)["Degraded"]["reason"] == "ForeignDeployment"
+    assert "another selector" in conditions(here)["Degraded"]["message"]
+    assert conditions(here)["Progressing"]["message"] == "1 of 2 nodes are as they should be"
+    assert here.daemonsets["web-10080"]["spec"]["selector"] == old
+
+    del here.deployments["web-n1"]
+    here.settle()
+    assert updated(here) == {"n1", "n2"}
+    assert conditions(here)["Degraded"]["reason"] == "ForeignObject"
+
+
+def written(planned: Plan) -> set[str]:
+    return {each.name for each in planned.actions if isinstance(each, Change)}
+
+
+def test_one_step_is_a_deployment_before_its_node() -> None:
+    here = world(rolling=detaching(2))
+    here.retemplate("proxy:2")
+
+    steps = [[each.name for each in step if isinstance(each, Change)] for step in here.plan().steps]
+    assert steps == [["web-n1", "n1"], ["web-n2", "n2"]]
+
+
+def test_a_label_that_somebody_took_off_is_put_back() -> None:
+    here = world("n1")
+    here.deployments["web-n1"]["metadata"]["labels"] = {"mine": "too"}
+    here.settle()
+
+    assert here.deployments["web-n1"]["metadata"]["labels"] == {
+        "mine": "too",
+        "app": "web",
+        "ingress-daemon-for-node": "n1",
+    }
+
+
+def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports() -> None:
+    here = world("n1", healthCheckNodePorts=[10080])
+    here.roles["web-health-checker"]["rules"] = None
+    here.bindings["web-health-checker"]["subjects"] = []
+    here.settle()
+
+    assert here.roles["web-health-checker"]["rules"][0]["resources"] == ["deployments"]
+    assert here.bindings["web-health-checker"]["subjects"][0]["name"] == "default"
+
+    here.raw["spec"]["healthCheckNodePorts"] = []
+    here.settle()
+    assert (here.roles, here.bindings, here.daemonsets) == ({}, {}, {})
+
+
+def test_who_waits_for_a_confirmation_is_told_with_its_time() -> None:
+    here = world("n1", rolling=detaching(1, **CONFIRMED))
+    here.retemplate("proxy:2")
+    here.turn()
+    at = here.now
+    here.later(60)
+
+    (waiting,) = here.plan().unconfirmed
+    assert (waiting.node, waiting.since) == ("n1", at)
+    assert TIMESTAMP in waiting.why
+
+    here.confirm("n1", here.now)
+    assert here.plan().unconfirmed == ()
+
+
+LIMIT, GRACE = 2, 10
+
+
+class Rollout(RuleBasedStateMachine):
+    """Nodes, pods and the clock do what they like; the plan is applied to all, or to some, of its actions."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.here = world(rolling=detaching(LIMIT))
+        self.version = 1
+
+    def _templates(self) -> dict[str, str]:
+        return {
+            name: self.here.image_on(name)
+            for name in self.here.nodes
+            if f"web-{name}" in self.here.deployments
+        }
+
+    @rule(done=st.integers(0, 12))
+    def round(self, done: int) -> None:
+        """Killed after *done* writes."""
+        before, attached = self._templates(), set(self.here.nodes) - self.here.off()
+        since = {name: self._since(name) for name in self.here.nodes}
+        for action in self.here.plan().actions[:done]:
+            self.here.apply(action)
+        for name, image in self._templates().items():
+            if before.get(name, image) != image:
+                assert name not in attached
+                assert since[name] is not None
+                assert self.here.now - since[name] >= timedelta(seconds=GRACE)
+
+    def _since(self, name: str) -> Any:
+        held = self.here.nodes[name]["metadata"]["annotations"].get(DETACHED_BY)
+        return datetime.fromisoformat(json.loads(held)["uid-web"]["at"]) if held else None
+
+    @rule()
+    def template(self) -> None:
+        self.version += 1
+        self.here.retemplate(f"proxy:{self.version}")
+
+    @rule(seconds=st.sampled_from([1, 5, 10]))
+    def wait(self, seconds: int) -> None:
+        self.here.later(seconds)
+
+    @rule(name=st.sampled_from(NODES))
+    def pods_run(self, name: str) -> None:
+        self.here.run_pods(name)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_pod_is_lost(self, name: str) -> None:
+        if held := self.here.deployments.get(f"web-{name}"):
+            held.setdefault("status", {})["availableReplicas"] = 1
+
+    @rule(name=st.sampled_from(NODES), ready=st.sampled_from(["True", "False"]))
+    def readiness(self, name: str, ready: str) -> None:
+        self.here.nodes[name]["status"]["conditions"][0]["status"] = ready
+
+    @rule(name=st.sampled_from(NODES))
+    def cordon(self, name: str) -> None:
+        key = "node.kubernetes.io/unschedulable"
+        self.here.nodes[name]["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+
+    @rule(name=st.sampled_from(NODES), kind=st.sampled_from(["", "eklet"]))
+    def leave_or_join(self, name: str, kind: str) -> None:
+        self.here.nodes[name]["metadata"]["labels"] = {"node.kubernetes.io/instance-type": kind}
+
+    @invariant()
+    def never_more_are_off_than_allowed(self) -> None:
+        assert len(self.here.off()) <= LIMIT
+
+    def teardown(self) -> None:
+        if not hasattr(self, "here"):
+            return
+        for each in self.here.nodes.values():
+            each["status"]["conditions"][0]["status"] = "True"
+            each["metadata"]["labels"] = {}
+        self.here.run_pods()
+        self.here.settle()
+        assert self.here.off() == set()
+        assert set(self._templates().values()) == {f"proxy:{self.version}"}
+
+
+TestRollout = Rollout.TestCase
+TestRollout.settings = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,98 @@
+"""What of a rollout is worth an Event, and what is shown as metrics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers.ingress_daemonset.rollout import Plan
+from controllers.ingress_daemonset.status import Unconfirmed
+from controllers.ingress_daemonset.tell import Teller, news
+from tests.factories import NOW
+from tests.fakes import FakeRecorder
+from tests.ingress_daemonset_world import resource
+
+WEB = {"namespace": "edge", "name": "web"}
+
+
+def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict[str, Any]:
+    said = {"Progressing": progressing, "Degraded": degraded}
+    conditions = [
+        {"type": kind, "reason": reason, "message": f"it is {reason}"} for kind, reason in said.items()
+    ]
+    return {"conditions": conditions, **counts}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        pytest.param({}, status("RollingOut"), [("RolloutStarted", "Normal")], id="it is new"),
+        pytest.param({}, status("Complete"), [], id="it is new, and there are no nodes"),
+        pytest.param(
+            status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")], id="it begins"
+        ),
+        pytest.param(status("RollingOut"), status("WaitingForDetachment"), [], id="it waits"),
+        pytest.param(status("WaitingForDetachment"), status("RollingOut"), [], id="it goes on"),
+        pytest.param(status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")], id="it ends"),
+        pytest.param(
+            status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")], id="it is paused"
+        ),
+        pytest.param(
+            status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")], id="not any more"
+        ),
+        pytest.param(status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")], id="it halts"),
+        pytest.param(status("Halted"), status("Halted"), [], id="it is halted still"),
+        pytest.param(
+            status("Complete"),
+            status("Complete", "PodsUnavailable"),
+            [("PodsUnavailable", "Warning")],
+            id="pods are lost",
+        ),
+        pytest.param(status("Halted"), status("Halted", "RolloutStuck"), [], id="what halts is told once"),
+        pytest.param(status("Complete", "PodsUnavailable"), status("Complete"), [], id="they are back"),
+    ],
+)
+def test_the_turns_of_a_rollout_are_told(
+    old: dict[str, Any], new: dict[str, Any], told: list[tuple[str, str]]
+) -> None:
+    assert [(reason, type_) for reason, _, type_ in news(old, new)] == told
+
+
+def test_its_counts_are_shown_until_it_is_gone() -> None:
+    teller = Teller(FakeRecorder())  # type: ignore[arg-type]
+    said = status("Halted", desiredNodes=3, updatedNodes=2, readyNodes=1, detachedNodes=1, degradedNodes=0)
+    waiting = (Unconfirmed("n1", NOW, "it waits"),)
+    teller.show(resource(), Plan(status=said, unconfirmed=waiting))
+
+    def shown(name: str, **labels: str) -> float | None:
+        return REGISTRY.get_sample_value(f"drawbridge_ingress_daemonset_{name}", WEB | labels)
+
+    states = ("desired", "updated", "ready", "detached", "degraded")
+    assert [shown("nodes", state=state) for state in states] == [3, 2, 1, 1, 0]
+    assert (shown("halted"), shown("unconfirmed")) == (1, 1)
+
+    teller.show(resource(), Plan(status=status("RollingOut")))
+    assert (shown("halted"), shown("unconfirmed")) == (0, 0)
+
+    teller.forget("edge/web")
+    teller.forget("edge/web")
+    assert (shown("halted"), shown("nodes", state="ready")) == (None, None)
+
+
+def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
+    recorder = FakeRecorder()
+    teller = Teller(recorder)  # type: ignore[arg-type]
+    first = Unconfirmed("n1", NOW, "nobody has confirmed it")
+    later = Unconfirmed("n1", NOW + timedelta(hours=1), "nobody has confirmed it")
+
+    assert teller.wait(resource(), (first,), 600, NOW) == 600
+    assert teller.wait(resource(), (first,), 600, NOW + timedelta(seconds=600)) is None
+    assert teller.wait(resource(), (first,), 600, NOW + timedelta(seconds=900)) is None
+    assert recorder.reasons == ["DetachmentUnconfirmed"]
+
+    assert teller.wait(resource(), (later,), 600, later.since + timedelta(seconds=590)) == 10
+    teller.wait(resource(), (later,), 600, later.since + timedelta(seconds=600))
+    assert recorder.reasons == ["DetachmentUnconfirmed"] * 2

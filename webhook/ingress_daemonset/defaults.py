@@ -1,0 +1,97 @@
+"""An IngressDaemonSet as it is stored: one spelling, and nothing left to guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webhook.ingress_daemonset import TO_BE_UPDATED
+from webhook.ingress_daemonset.shares import is_some
+
+Raw = Mapping[str, Any]
+
+PODS = "maxUnavailablePodsPerNode"
+OTHER_SPELLINGS = ("maxUnavaiablePodsPerNode", "maxUnavailablePodsPerNodes")
+"""Of PODS: the original's README has the one, its Go code the other."""
+DEGRADED = "maxDegradedNodes"
+DETACHING = {DEGRADED: 0, PODS: "100%"}
+"""What a `maxUnavailableNodes` of 1 or more brings with it."""
+NOT_DETACHING = {"maxUnavailableNodes": 0, DEGRADED: 1, PODS: 1}
+
+PARTS = {
+    "annotateDeploymentToDetach": {"key": TO_BE_UPDATED},
+    "waitForDetachmentByAnnotatedTimestamp": {"format": "RFC3339"},
+}
+"""What is added to these where they are given."""
+
+
+def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
+    """*raw*, which was *old* until now, with one spelling and all defaults; doing it again changes nothing more."""
+    spec = raw.get("spec", {})
+    before = old.get("spec", {}) if old else {}
+    strategy = {"type": "RollingUpdate"} | spec.get("updateStrategy", {})
+    strategy["rollingUpdate"] = _rolling(rolling_update(raw), rolling_update(old or {}))
+    return {
+        **raw,
+        "spec": {"podsPerNode": 1} | spec | _selector(spec, before) | {"updateStrategy": strategy},
+    }
+
+
+def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
+    """What of *raw* is not taken as it is written, each with why."""
+    rolling, before = rolling_update(raw), rolling_update(old or {})
+    given = _back_from_detaching(_one_spelling(rolling, before), before)
+    stored = rolling_update(defaulted(raw, old))
+    for name, value in DETACHING.items():
+        if _detaches(rolling) and given.get(name, value) != value:
+            yield f"{name} is {value}, not {given[name]}: maxUnavailableNodes is 1 or more, nodes are detached whole"
+        elif not _detaches(rolling) and name not in given and name in rolling:
+            yield f"{name} is {stored[name]} again, since nodes are no longer detached: maxUnavailableNodes is 0"
+
+
+def rolling_update(raw: Raw) -> dict[str, Any]:
+    """As it is written; empty where there is none."""
+    found: dict[str, Any] = raw.get("spec", {}).get("updateStrategy", {}).get("rollingUpdate", {})
+    return found
+
+
+def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
+    rolling = _back_from_detaching(_one_spelling(given, before), before)
+    rolling = NOT_DETACHING | rolling | (DETACHING if _detaches(given) else {})
+    parts = {name: value | rolling[name] for name, value in PARTS.items() if rolling.get(name) is not None}
+    return rolling | parts
+
+
+def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
+    """Other spellings give way to the usual one, unless they disagree: that is for the rules to say.
+
+    When the usual one is only what was stored before, the other spelling is what somebody has written now.
+    """
+    written = [given[spelling] for spelling in OTHER_SPELLINGS if spelling in given]
+    if not written or written[0] != written[-1]:
+        return dict(given)
+    if given.get(PODS) not in (None, before.get(PODS), written[0]):
+        return dict(given)
+    return {name: value for name, value in given.items() if name not in OTHER_SPELLINGS} | {PODS: written[0]}
+
+
+def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:
+    """Without what `maxUnavailableNodes` had brought with it, once that is gone."""
+    if not _detaches(before) or _detaches(given):
+        return given
+    return {name: value for name, value in given.items() if name not in DETACHING or value != DETACHING[name]}
+
+
+def _detaches(rolling: Raw) -> bool:
+    return is_some(rolling.get("maxUnavailableNodes", 0))
+
+
+def _selector(spec: Raw, before: Raw) -> dict[str, Any]:
+    """An absent selector is the one that was chosen first: it must never change."""
+    if "selector" in spec:
+        return {}
+    if "selector" in before:
+        return {"selector": before["selector"]}
+    # A manifest may say null where it says nothing.
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    return {"selector": {"matchLabels": labels}} if labels else {}

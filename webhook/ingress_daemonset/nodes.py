@@ -1,0 +1,127 @@
+"""Which nodes an IngressDaemonSet runs on: those that its template asks for, by the rules of DaemonSets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kube.objects import Condition, Node, Taint, Toleration, Value, complete
+from webhook.elasticity import is_super
+from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.template import Expression, NodeSelector, PodSpec, Term, template_of
+
+OF_DAEMONS = (
+    Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/disk-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/pid-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/unschedulable", operator="Exists", effect="NoSchedule"),
+)
+"""As the DaemonSet controller gives them to its pods."""
+OF_HOST_NETWORK = Toleration(
+    key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
+)
+
+
+class NodeStatus(Value, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class FollowedNode(Node, frozen=True):
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def ready(self) -> bool:
+        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an IngressDaemonSet asks of nodes."""
+
+    labels: Mapping[str, str]
+    affinity: NodeSelector | None
+    tolerations: tuple[Toleration, ...]
+
+
+def where_of(resource: IngressDaemonSet) -> Where:
+    """Raises msgspec.ValidationError."""
+    pod = template_of(resource.spec).spec
+    labels = {**pod.node_selector, **resource.spec.node_selector}
+    return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def matches(where: Where, node: FollowedNode, *, runs: bool) -> bool:
+    """Whether pods belong on *node*, where they run already or not; a cordoned node is served like any other."""
+    labels = node.metadata.labels
+    if is_super(node) or node.metadata.deletion_timestamp is not None:
+        return False
+    if any(labels.get(key) != value for key, value in where.labels.items()) or not _attracts(where, node):
+        return False
+    return all(_tolerated(taint, where.tolerations) for taint in node.spec.taints if _repels(taint, runs))
+
+
+def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
+    """Those of the *pod*, and those of the pods of every DaemonSet."""
+    added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS
+    return (*pod.tolerations, *(each for each in added if each not in pod.tolerations))
+
+
+def _repels(taint: Taint, runs: bool) -> bool:
+    return taint.effect == "NoExecute" or (taint.effect == "NoSchedule" and not runs)
+
+
+def _tolerated(taint: Taint, given: Iterable[Toleration]) -> bool:
+    return any(_tolerates(each, taint) for each in given)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    exists = toleration.operator == "Exists"
+    same_key = toleration.key == taint.key or (exists and not toleration.key)
+    same_value = exists or toleration.value == taint.value
+    return same_key and same_value and toleration.effect in ("", taint.effect)
+
+
+def _attracts(where: Where, node: FollowedNode) -> bool:
+    # One term that matches is enough, and none at all matches nothing.
+    return where.affinity is None or any(_term(each, node) for each in where.affinity.node_selector_terms)
+
+
+def _term(term: Term, node: FollowedNode) -> bool:
+    fields = {"metadata.name": node.metadata.name}
+    met = [_met(each, node.metadata.labels) for each in term.match_expressions]
+    met += [_met(each, fields) for each in term.match_fields]
+    return bool(met) and all(met)
+
+
+def _met(expression: Expression, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression.key), expression.values
+    match expression.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return _compared(value, operator, values)
+        case _:
+            return False
+
+
+def _compared(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    try:
+        mine, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return mine > bound if operator == "Gt" else mine < bound
+
+
+complete(NodeStatus, FollowedNode)

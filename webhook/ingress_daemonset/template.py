@@ -1,0 +1,192 @@
+"""What of a pod template cannot run several times on one node, or could never be a Deployment's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kube.objects import ObjectMeta, Toleration, Value, complete
+from webhook.elasticity.affinity import REQUIRED
+from webhook.ingress_daemonset import NODE_LABEL
+from webhook.ingress_daemonset.model import IngressDaemonSet, Spec, resource
+from webhook.ingress_daemonset.shares import is_some
+from webhook.ingress_daemonset.syntax import Problem, label_problems
+
+PATH = "spec.template"
+
+
+class Port(Value, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class Container(Value, frozen=True):
+    name: str = ""
+    image: str = ""
+    ports: tuple[Port, ...] = ()
+
+
+class Expression(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Term(Value, frozen=True):
+    match_expressions: tuple[Expression, ...] = ()
+    match_fields: tuple[Expression, ...] = ()
+
+
+class NodeSelector(Value, frozen=True):
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class NodeAffinity(Value, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+
+
+class Affinity(Value, frozen=True):
+    node_affinity: NodeAffinity = NodeAffinity()
+
+
+class PodSpec(Value, frozen=True):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_selector: dict[str, str] = {}
+    node_name: str = ""
+    host_network: bool = False
+    restart_policy: str = "Always"
+    active_deadline_seconds: int | None = None
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Labelled(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Template(Value, frozen=True):
+    """All that is judged of a template."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+def template_of(spec: Spec) -> Template:
+    """Raises msgspec.ValidationError."""
+    return msgspec.convert(_without_nulls(spec.template), Template)
+
+
+def readable(raw: Mapping[str, Any]) -> IngressDaemonSet:
+    """*raw* with all defaults; msgspec.ValidationError when it, or its template, is of a wrong type anywhere."""
+    template_of(msgspec.convert(raw, IngressDaemonSet).spec)
+    return resource(raw)
+
+
+def labels_of(spec: Spec) -> dict[str, str]:
+    """Those of its pods; none of a template whose metadata cannot be read."""
+    try:
+        return msgspec.convert(_without_nulls(spec.template), Labelled).metadata.labels
+    except msgspec.ValidationError:
+        return {}
+
+
+def template_problems(spec: Spec) -> Iterator[Problem]:
+    try:
+        template = template_of(spec)
+    except msgspec.ValidationError as error:
+        yield PATH, f"it is no pod template: {error}"
+        return
+    yield from _labels(template)
+    yield from _pod(template.spec)
+    yield from _containers(template.spec)
+    yield from _host_ports(spec, template.spec)
+    yield from _health_ports(spec, template.spec)
+    yield from _node_selectors(spec, template.spec)
+
+
+def _labels(template: Template) -> Iterator[Problem]:
+    path = f"{PATH}.metadata.labels"
+    if not template.metadata.labels:
+        yield path, "it has none: give at least one, by which the pods are found again"
+    if NODE_LABEL in template.metadata.labels:
+        yield f"{path}[{NODE_LABEL}]", "this label says on which node a pod is; leave it out"
+    yield from label_problems(path, template.metadata.labels)
+
+
+def _pod(pod: PodSpec) -> Iterator[Problem]:
+    if pod.node_name:
+        yield (
+            f"{PATH}.spec.nodeName",
+            f"it is {pod.node_name!r}; leave it out, and choose nodes by nodeSelector",
+        )
+    if pod.restart_policy != "Always":
+        yield f"{PATH}.spec.restartPolicy", f"it is {pod.restart_policy!r}; leave it out, or write Always"
+    if pod.active_deadline_seconds is not None:
+        yield f"{PATH}.spec.activeDeadlineSeconds", "these pods run for good; leave it out"
+
+
+def _containers(pod: PodSpec) -> Iterator[Problem]:
+    if not pod.containers:
+        yield f"{PATH}.spec.containers", "it is empty: give at least one container"
+    taken = {each.name for each in pod.init_containers}
+    for index, container in enumerate(pod.containers):
+        path = f"{PATH}.spec.containers[{index}]"
+        if not container.name:
+            yield f"{path}.name", "it is missing"
+        if container.name in taken:
+            yield f"{path}.name", f"{container.name!r} is used twice; give each container a name of its own"
+        if not container.image:
+            yield f"{path}.image", "it is missing"
+        taken |= {container.name} - {""}
+
+
+def _host_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
+    """On the host's network ports are dropped; elsewhere the second pod of a node would be refused by its kubelet."""
+    surge = is_some(spec.update_strategy.rolling_update.max_surged_pods_per_node)
+    if pod.host_network or (spec.pods_per_node < 2 and not surge):
+        return
+    for path, port in _ports(pod):
+        if port.host_port:
+            yield (
+                f"{path}.hostPort",
+                f"{port.host_port} can be had once on a node, and there may be several pods: leave hostPort out and"
+                " use a NodePort Service, or set hostNetwork",
+            )
+
+
+def _health_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
+    for path, port in _ports(pod):
+        bound = port.host_port or (port.container_port if pod.host_network else 0)
+        if bound in spec.health_check_node_ports and port.protocol == "TCP":
+            yield path, f"{bound} is one of healthCheckNodePorts, too; give one of them another port"
+
+
+def _node_selectors(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
+    for key, value in spec.node_selector.items():
+        if (other := pod.node_selector.get(key, value)) != value:
+            yield (
+                f"spec.nodeSelector[{key}]",
+                f"it is {value!r}, but {other!r} in the template's: no node can have both; write the same in both",
+            )
+    yield from label_problems("spec.nodeSelector", spec.node_selector)
+    yield from label_problems(f"{PATH}.spec.nodeSelector", pod.node_selector)
+
+
+def _ports(pod: PodSpec) -> Iterator[tuple[str, Port]]:
+    for index, container in enumerate(pod.containers):
+        for number, port in enumerate(container.ports):
+            yield f"{PATH}.spec.containers[{index}].ports[{number}]", port
+
+
+def _without_nulls(part: Any) -> Any:
+    """As Kubernetes has it: a field that is null is absent."""
+    if isinstance(part, Mapping):
+        return {key: _without_nulls(value) for key, value in part.items() if value is not None}
+    return [_without_nulls(each) for each in part] if isinstance(part, list) else part
+
+
+complete(Labelled, Template)
