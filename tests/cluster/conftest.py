@@ -11,8 +11,15 @@ import pytest
 from lab import binaries, install
 from lab.begin import running
 from lab.session import Lab
-from tests.cluster import anycast, elasticity, elasticity_subnets
+from tests.cluster import (
+    anycast,
+    elasticity,
+    elasticity_subnets,
+    ingress_daemonset,
+    ingress_daemonset_history,
+)
 from tests.cluster.anycast import Fleet
+from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import VALUES, reserved_namespace
 
 HERE = Path(__file__).parent
@@ -74,6 +81,20 @@ def subnets(elastic_lab: Lab) -> Iterator[Callable[[], None]]:
     """They come and go while other tests run; what it gives waits for the end of that."""
     with elasticity_subnets.coming_and_going(elastic_lab) as end:
         yield end
+
+
+@pytest.fixture(scope="session")
+def edge_lab() -> Iterator[Lab]:
+    """A lab that keeps IngressDaemonSets, and has no nodes for them yet."""
+    with running(values=ingress_daemonset.VALUES, calico=None, nodes=2, kwok_nodes=0) as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def record(edge_lab: Lab) -> Iterator[Record]:
+    """All that happens to the nodes and the pods of that lab."""
+    with ingress_daemonset_history.recording(edge_lab.client) as told:
+        yield told
 
 
 @pytest.fixture(params=["v3", "v1"])

@@ -2,18 +2,27 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import SELECTED
+from controllers.ingress_daemonset.checkers import FOR
+from kube.client import Resource
+from kube.errors import NotFound
 from lab import binaries, install
-from lab.nodes import join
+from lab.nodes import NODES, cloud_node, join
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet
 from tests.pages import PAGES, ROOT, Block, blocks, run
+from webhook.ingress_daemonset import API_VERSION, DETACHED_BY, FINALIZER, KIND, NODE_LABEL
+from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
 
+DAEMONSETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
+DETACHED = "node-detacher.variant.run/detached"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 STUCK = "my-node"
 """The name that the documents use for a node that is in trouble."""
@@ -72,3 +81,121 @@ def test_the_commands_about_anycast_ips_work(fleet: Fleet, block: Block) -> None
     BEFORE[block.page.name](fleet)
 
     assert block.prints in run(block, ROOT, shell(fleet.lab))
+
+
+@pytest.fixture(scope="module")
+def opened(edge_lab: Lab) -> Iterator[Lab]:
+    """Its registrations are opened, and closed: whatever happens, they are as installed afterwards."""
+    yield edge_lab
+    for kind in ("mutating", "validating"):
+        # Helm would not overwrite what kubectl has changed.
+        edge_lab.kubectl("delete", f"{kind}webhookconfiguration", "drawbridge")
+    install.upgrade(edge_lab, {})
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "edge"], ids=str)
+def test_the_commands_about_ingress_daemonsets_work(opened: Lab, block: Block) -> None:
+    assert block.prints in run(block, ROOT, shell(opened))
+
+
+EDGE, INGRESS = "edge-1", "nginx"
+"""The names that the documents use."""
+
+
+@pytest.fixture
+def abandoned(bare_lab: Lab) -> Iterator[Lab]:
+    """Drawbridge is gone for good, and an IngressDaemonSet that had detached a node is to go, too."""
+    bare_lab.kubectl("apply", "-f", str(ROOT / "charts" / "drawbridge" / "files" / "ingressdaemonsets.yaml"))
+    client = bare_lab.client
+    bare_lab.wait(lambda: client.serves(INGRESS_DAEMONSETS), 60, "IngressDaemonSets to be served")
+    node = cloud_node(EDGE, "", {})
+    node["metadata"]["annotations"] |= {DETACHED: "true", DETACHED_BY: "{}"}
+    client.create(NODES, node)
+    template = {
+        "metadata": {"labels": {"app": INGRESS}},
+        "spec": {"containers": [{"name": INGRESS, "image": INGRESS}]},
+    }
+    metadata = {"name": INGRESS, "finalizers": [FINALIZER]}
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": template}}
+    client.create(INGRESS_DAEMONSETS, body, "default")
+    client.delete(INGRESS_DAEMONSETS, INGRESS, "default")
+    yield bare_lab
+    client.delete(NODES, EDGE)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "gone"], ids=str)
+def test_the_commands_for_when_drawbridge_is_gone_work(abandoned: Lab, block: Block) -> None:
+    client = abandoned.client
+    assert client.get(INGRESS_DAEMONSETS, INGRESS, "default")["metadata"]["finalizers"] == [FINALIZER]
+
+    assert block.prints in run(block, ROOT, shell(abandoned))
+
+    with pytest.raises(NotFound):
+        client.get(INGRESS_DAEMONSETS, INGRESS, "default")
+    assert not {DETACHED, DETACHED_BY} & client.get(NODES, EDGE)["metadata"]["annotations"].keys()
+
+
+@pytest.fixture
+def originals(edge_lab: Lab) -> Iterator[Lab]:
+    """What the original has made for two nodes; its program is stopped."""
+    client = edge_lab.client
+    edge_lab.kubectl("create", "namespace", "ingress")
+    chosen = {"ingress-controller-node": "true"}
+    template = {
+        "metadata": {"labels": {"app": INGRESS}},
+        "spec": {"nodeSelector": chosen, "containers": [{"name": INGRESS, "image": INGRESS}]},
+    }
+    spec = {"podsPerNode": 2, "template": template}
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": INGRESS}, "spec": spec}
+    owner = client.create(INGRESS_DAEMONSETS, body, "ingress")
+    checker = _original(owner, "DaemonSet", f"{INGRESS}-10080", "ingress-daemonset-hc")
+    client.create(DAEMONSETS, checker, "ingress")
+    client.patch(INGRESS_DAEMONSETS, INGRESS, {"spec": {"healthCheckNodePorts": [10080]}}, "ingress")
+    for node in ("edge-1", "edge-2"):
+        made = _original(owner, "Deployment", f"{INGRESS}-{node}", "ingress-daemonset-node", nodeName=node)
+        client.create(DEPLOYMENTS, made, "ingress")
+        client.create(NODES, cloud_node(node, "", chosen))
+    yield edge_lab
+    client.delete(INGRESS_DAEMONSETS, INGRESS, "ingress")
+    for node in ("edge-1", "edge-2"):
+        client.delete(NODES, node)
+
+
+def _original(owner: dict[str, Any], kind: str, name: str, label: str, **pod: Any) -> dict[str, Any]:
+    """As its program makes it: with one label, and none of the template's."""
+    of = {"apiVersion": API_VERSION, "kind": KIND, "name": INGRESS, "uid": owner["metadata"]["uid"]}
+    labels = {label: name}
+    containers = [{"name": INGRESS, "image": INGRESS}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers, **pod}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "ownerReferences": [{**of, "controller": True}]},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def test_the_steps_from_the_original_replace_its_objects_node_by_node(originals: Lab) -> None:
+    lab, client = originals, originals.client
+
+    def phases() -> list[str]:
+        status = client.get(INGRESS_DAEMONSETS, INGRESS, "ingress").get("status", {})
+        return [each["phase"] for each in status.get("waitingFor", ())]
+
+    def pods() -> int:
+        held = client.list(DEPLOYMENTS, "ingress", label_selector=NODE_LABEL).items
+        return sum(each["status"].get("availableReplicas", 0) for each in held)
+
+    def checkers() -> list[str]:
+        held = client.list(DAEMONSETS, "ingress", label_selector=FOR).items
+        return sorted(each["metadata"]["name"] for each in held)
+
+    lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be told of")
+    assert (pods(), checkers()) == (0, [])
+
+    for block in (block for block in BLOCKS if block.where == "takeover"):
+        hasty = replace(block, text=block.text.replace("sleep 45", "sleep 1"))
+        assert block.prints in run(hasty, ROOT, shell(lab))
+
+    lab.wait(lambda: not phases() and pods() == 4, 60, "all nodes to be as they should be")
+    lab.wait(lambda: checkers() == [f"{INGRESS}-10080", f"{INGRESS}-10081"], 60, "our own health checkers")

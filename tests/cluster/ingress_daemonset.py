@@ -1,0 +1,85 @@
+"""How IngressDaemonSets are written in tests, and what is looked at of their objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kube.client import Resource
+from tests.cluster.elasticity import is_settled
+from tests.cluster.ingress_daemonset_judge import SCHEDULED
+from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Annotated
+
+Raw = dict[str, Any]
+
+API_VERSION = "ingressdaemonsets.mumoshu.github.io/v1alpha1"
+INGRESS_DAEMONSETS = Resource("ingressdaemonsets.mumoshu.github.io", "v1alpha1", "ingressdaemonsets")
+DAEMONSETS = Resource("apps", "v1", "daemonsets")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+EVENTS = Resource("", "v1", "events")
+
+VALUES: dict[str, Any] = {
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+    "ipReservation": {"enabled": False},
+    "ingressDaemonSet": {"enabled": True, "detachmentReminder": "2s"},
+    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
+    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+}
+EDGE = "tests/edge"
+"""The label by which IngressDaemonSets choose their nodes."""
+NODE_LABEL = "ingress-daemon-for-node"
+DETACHED, CONFIRMED = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
+NOBODY = "nobody"
+"""A ServiceAccount that is not there: pods that want it cannot be created."""
+SECONDS = 180
+"""For what is awaited: most of it takes a few."""
+EVERY = 0.25
+
+
+def detaching(limit: int | str = 1, **parts: Any) -> Raw:
+    """How it is updated: *limit* nodes at a time, which are taken off the load balancer before."""
+    return {"maxUnavailableNodes": limit, **parts}
+
+
+def by_deployment(seconds: int) -> Raw:
+    return {"annotateDeploymentToDetach": {"gracePeriodSeconds": seconds}}
+
+
+def by_node(seconds: int, **value: str) -> Raw:
+    return {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": seconds, **value}}
+
+
+def awaiting(seconds: int) -> Raw:
+    """A timestamp, that is, and so many seconds after it."""
+    return {"waitForDetachmentByAnnotatedTimestamp": {"key": CONFIRMED, "gracePeriodSeconds": seconds}}
+
+
+def on_node(seconds: int) -> Annotated:
+    return Annotated(DETACHED, seconds)
+
+
+def is_at_rest(deployment: Raw, image: str, pods: int) -> bool:
+    annotations = deployment["metadata"].get("annotations", {})
+    marked = {TO_BE_UPDATED, SCHEDULED} & annotations.keys()
+    return image_of(deployment["spec"]["template"]) == image and not marked and is_settled(deployment, pods)
+
+
+def image_of(pod: Raw) -> str:
+    """Of a pod or a template."""
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def names_of(objects: Sequence[Raw]) -> set[str]:
+    return {each["metadata"]["name"] for each in objects}
+
+
+def uids_of(objects: Sequence[Raw]) -> set[str]:
+    return {each["metadata"]["uid"] for each in objects}
+
+
+def now() -> str:
+    """As RFC 3339 has it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,163 @@
+"""Real health checkers, as the containers of their DaemonSets would run them, and a load balancer that asks them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import processes
+from lab.session import Lab
+from tests.cluster.ingress_daemonset import DAEMONSETS, SECONDS, Raw
+from tests.cluster.ingress_daemonset_edge import Edge
+
+ROOT = Path(__file__).parents[2]
+PATHS = ("/healthz", "/ok", "/")
+ANSWER_SECONDS = 30
+EVERY = 0.1
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a load balancer got, *at* that time."""
+
+    status: int
+    text: str
+    at: datetime
+
+
+@dataclass
+class Checker:
+    """The health checker of a node, and what it has answered so far."""
+
+    url: str
+    log: Path
+    answers: list[Answer] = field(default_factory=list)
+
+    def ask(self, path: str = "/healthz") -> Answer:
+        """OSError when nobody listens there."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=ANSWER_SECONDS) as answer:
+                return Answer(answer.status, answer.read().decode(), datetime.now(UTC))
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return Answer(refusal.code, refusal.read().decode(), datetime.now(UTC))
+
+    def says(self, status: int, text: str = "") -> bool:
+        """Whether it answers so now; nobody who listens says nothing."""
+        try:
+            answer = self.ask()
+        except OSError:
+            return False
+        return answer.status == status and text in answer.text
+
+    def course(self) -> list[int]:
+        """The statuses so far: each change."""
+        return [status for status, _ in groupby(each.status for each in self.answers)]
+
+
+@contextmanager
+def checking(edge: Edge, nodes: Sequence[str], **environment: str) -> Iterator[dict[str, Checker]]:
+    """One of each node's, by the words and rights that its DaemonSet gives it, and *environment*."""
+    [daemon_set] = edge.wait(lambda: edge.client.list(DAEMONSETS, edge.namespace).items, "its DaemonSet")
+    kubeconfig = kubeconfig_of(edge)
+    told = environment | {"KUBECONFIG": str(kubeconfig)}
+    with ExitStack() as stack:
+        yield {node: stack.enter_context(_running(edge, daemon_set, node, told)) for node in nodes}
+
+
+def kubeconfig_of(edge: Edge, account: str = "default") -> Path:
+    """For what runs in its namespace as this ServiceAccount."""
+    known = yaml.safe_load(edge.lab.kubeconfig.read_text())
+    token = edge.lab.kubectl("create", "token", account, "-n", edge.namespace).stdout.strip()
+    known["users"] = [{"name": each["name"], "user": {"token": token}} for each in known["users"]]
+    path = edge.lab.directory / f"kubeconfig-{edge.namespace}"
+    path.write_text(yaml.safe_dump(known))
+    return path
+
+
+@contextmanager
+def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]) -> Iterator[Checker]:
+    # The last ones of the lab's pods, which get theirs from the other end.
+    address = str(ip_network(edge.lab.slot.pod_range)[-2 - next(_NUMBERS)])
+    [container] = daemon_set["spec"]["template"]["spec"]["containers"]
+    told = {each["name"]: _value(each, edge, node) for each in container["env"]}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    log = edge.lab.logs / f"checker-{edge.node_name(node)}.log"
+    command = [sys.executable if each == "python" else each for each in container["command"]]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=inherited | told | environment | {"DRAWBRIDGE_BIND_HOST": address},
+            stdout=output,
+            stderr=output,
+            preexec_fn=processes.die_with_parent,
+        )
+    try:
+        yield Checker(f"http://{address}:{container['ports'][0]['hostPort']}", log)
+    finally:
+        process.terminate()
+        assert process.wait(ANSWER_SECONDS) == 0, log.read_text()
+
+
+def _value(variable: Raw, edge: Edge, node: str) -> str:
+    """As the kubelet of the node sets it."""
+    fields = {"spec.nodeName": edge.node_name(node), "metadata.namespace": edge.namespace}
+    said: Any = variable.get("value")
+    return str(said) if said is not None else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+
+
+@contextmanager
+def asking(lab: Lab, checkers: Sequence[Checker]) -> Iterator[None]:
+    """A load balancer asks them all, again and again, and hears 200 first and last.
+
+    Whatever path it asks for, the answer is the same.
+    """
+    ended = threading.Event()
+    with ThreadPoolExecutor(len(checkers)) as pool:
+        asked = [pool.submit(_ask_on, each, ended.wait) for each in checkers]
+        try:
+            _await_answers(lab, checkers)
+            yield
+            _await_answers(lab, checkers)
+        finally:
+            ended.set()
+        for each in asked:
+            each.result()
+
+
+def _await_answers(lab: Lab, checkers: Sequence[Checker]) -> None:
+    what = "the load balancer to have heard 200 of all"
+    lab.wait(lambda: all(each.course()[-1:] == [200] for each in checkers), SECONDS, what)
+
+
+def _ask_on(checker: Checker, pause: Callable[[float], bool]) -> None:
+    while not pause(EVERY):
+        first, *others = [checker.ask(path) for path in (*PATHS, PATHS[0])]
+        checker.answers += [first, others[-1]]
+        if first.text == others[-1].text:  # so it was the same all the while
+            assert {(each.status, each.text) for each in others} == {(first.status, first.text)}
+
+
+def await_all(
+    lab: Lab, checkers: Sequence[Checker], status: int, text: str = "", seconds: float = 60
+) -> None:
+    what = f"all health checkers to answer {status} {text}"
+    lab.wait(lambda: all(each.says(status, text) for each in checkers), seconds, what)

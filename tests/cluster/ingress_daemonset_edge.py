@@ -1,0 +1,289 @@
+"""The nodes of one test, the IngressDaemonSets there, and what becomes of them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kube.errors import NotFound
+from lab.history import Observation
+from lab.kwokctl import KWOK
+from lab.nodes import NODES, NOT_READY, cloud_node
+from lab.session import Lab
+from lab.waiting import until
+from tests.cluster import workloads
+from tests.cluster.elasticity import await_account
+from tests.cluster.ingress_daemonset import (
+    API_VERSION,
+    CONFIRMED,
+    DETACHED,
+    EDGE,
+    EVENTS,
+    EVERY,
+    INGRESS_DAEMONSETS,
+    SECONDS,
+    Raw,
+    image_of,
+    is_at_rest,
+    now,
+)
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
+from tests.cluster.ingress_daemonset_judge import DETACHED_BY, complaints, judged
+from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Promise
+from webhook.elasticity import INSTANCE_TYPE
+
+T = TypeVar("T")
+
+
+class Edge:
+    """The nodes of one test, by short names, and the namespace of what runs there."""
+
+    def __init__(self, lab: Lab, record: Record, *nodes: str) -> None:
+        self.lab, self.client, self.record = lab, lab.client, record
+        self.token = f"e{secrets.token_hex(3)}"
+        self.namespace = workloads.namespace(lab.client, f"edge-{self.token}")
+        await_account(lab, self.namespace)
+        for name in nodes:
+            self.join(name)
+
+    def node_name(self, name: str) -> str:
+        return f"{self.token}-{name}"
+
+    def join(self, name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> None:
+        """A node that kwok plays; *labels* over those by which it is chosen."""
+        body = cloud_node(self.node_name(name), "", {EDGE: self.token, **(labels or {})})
+        if len(self.node_name(name)) > 63:
+            del body["metadata"]["labels"]["kubernetes.io/hostname"]
+        body["spec"] |= spec
+        self.client.create(NODES, body)
+
+    def leave(self, name: str) -> None:
+        self.client.delete(NODES, self.node_name(name))
+
+    def node(self, name: str) -> Raw:
+        return self.client.get(NODES, self.node_name(name))
+
+    def patch_node(self, name: str, **changes: Any) -> None:
+        self.client.patch(NODES, self.node_name(name), changes)
+
+    def label_node(self, name: str, value: str | None) -> None:
+        """By which it is chosen, or not any more."""
+        self.patch_node(name, metadata={"labels": {EDGE: value}})
+
+    def taint_node(self, name: str, *effects: str) -> None:
+        """With these and no others."""
+        taints = [{"key": "tests/taint", "effect": effect} for effect in effects]
+        self.patch_node(name, spec={"taints": taints})
+
+    def taints(self, name: str) -> set[str]:
+        return {each["key"] for each in self.node(name)["spec"].get("taints", ())}
+
+    def annotate_node(self, name: str, **annotations: str | None) -> None:
+        self.patch_node(name, metadata={"annotations": annotations})
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """Of the node; none of kwok's and Kubernetes' own."""
+        found: dict[str, str] = self.node(name)["metadata"].get("annotations", {})
+        return {key: value for key, value in found.items() if "alpha.kubernetes.io" not in key}
+
+    def create(self, name: str = "web", **parts: Any) -> Raw:
+        return self.client.create(INGRESS_DAEMONSETS, self.manifest(name, **parts), self.namespace)
+
+    def manifest(
+        self,
+        name: str = "web",
+        *,
+        image: str = "proxy:1",
+        pod: Mapping[str, Any] | None = None,
+        rolling: Mapping[str, Any] | None = None,
+        **spec: Any,
+    ) -> Raw:
+        """Two pods on each node; *pod* is of the template's spec, *rolling* is how it is updated."""
+        template = workloads.pod_template({"app": name}, nodeSelector={EDGE: self.token}, **(pod or {}))
+        if "containers" not in (pod or {}):
+            template["spec"]["containers"] = [{"name": "proxy", "image": image}]
+        strategy = {"rollingUpdate": dict(rolling or {})}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "IngressDaemonSet",
+            "metadata": {"name": name},
+            "spec": {"podsPerNode": 2, "updateStrategy": strategy, "template": template, **spec},
+        }
+
+    def change(self, name: str = "web", **spec: Any) -> None:
+        self.client.patch(INGRESS_DAEMONSETS, name, {"spec": spec}, self.namespace)
+
+    def retemplate(self, image: str, name: str = "web", **pod: Any) -> None:
+        """Give its pods another image."""
+        containers = [{"name": "proxy", "image": image}]
+        self.change(name, template={"spec": {"containers": containers, **pod}})
+
+    def resource(self, name: str = "web") -> Raw:
+        return self.client.get(INGRESS_DAEMONSETS, name, self.namespace)
+
+    def is_gone(self, name: str = "web") -> bool:
+        try:
+            self.resource(name)
+        except NotFound:
+            return True
+        return False
+
+    def status(self, name: str = "web") -> Raw:
+        found: Raw = self.resource(name).get("status", {})
+        return found
+
+    def waiting_for(self, name: str = "web") -> dict[str, str]:
+        """The phases of those nodes that its status tells of."""
+        return {self.short(each["node"]): each["phase"] for each in self.status(name).get("waitingFor", ())}
+
+    def why(self, node: str, name: str = "web") -> str:
+        """What a node waits for, in the words of the status."""
+        told = self.status(name).get("waitingFor", ())
+        return next((each["reason"] for each in told if self.short(each["node"]) == node), "")
+
+    def reasons(self, name: str = "web") -> dict[str, str]:
+        """Of its conditions, each with its status: ``True Complete``."""
+        conditions = self.status(name).get("conditions", ())
+        return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+
+    def deployments(self, name: str = "web") -> dict[str, Raw]:
+        """By the short names of their nodes."""
+        found = self.client.list(DEPLOYMENTS, self.namespace, label_selector=f"app={name}").items
+        return {self.short(each["spec"]["template"]["spec"]["nodeName"]): each for each in found}
+
+    def deployment(self, node: str, name: str = "web") -> Raw:
+        return self.client.get(DEPLOYMENTS, f"{name}-{self.node_name(node)}", self.namespace)
+
+    def patch_deployment(self, node: str, change: Mapping[str, Any], name: str = "web") -> None:
+        self.client.patch(DEPLOYMENTS, f"{name}-{self.node_name(node)}", change, self.namespace)
+
+    def pods(self, node: str = "", name: str = "web") -> list[Raw]:
+        """Those that are not on their way out, on this node or on all."""
+        found = self.client.list(PODS, self.namespace, label_selector=f"app={name}").items
+        there = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+        return [each for each in there if node in ("", self.short(each["spec"].get("nodeName", "")))]
+
+    def versions(self, name: str) -> list[str]:
+        """Of its pods, by their annotation."""
+        return [each["metadata"].get("annotations", {}).get("version", "") for each in self.pods(name=name)]
+
+    def short(self, node: str) -> str:
+        return node.removeprefix(f"{self.token}-")
+
+    def confirm(self, *nodes: str) -> None:
+        """As node-detacher does when it has detached them."""
+        for name in nodes:
+            self.annotate_node(name, **{CONFIRMED: now()})
+
+    def off(self, name: str = "web", node_key: str = DETACHED) -> set[str]:
+        """The nodes that bear an annotation, or whose Deployments do."""
+        by_deployment = {
+            node
+            for node, each in self.deployments(name).items()
+            if TO_BE_UPDATED in each["metadata"].get("annotations", {})
+        }
+        return by_deployment | {
+            self.short(each["metadata"]["name"])
+            for each in self.nodes()
+            if node_key in each["metadata"].get("annotations", {})
+        }
+
+    def nodes(self) -> list[Raw]:
+        found = self.client.list(NODES).items
+        return [each for each in found if each["metadata"]["name"].startswith(self.token)]
+
+    def settle(self, *nodes: str, name: str = "web", image: str = "proxy:1", pods: int = 2) -> None:
+        """Until just these nodes have their pods with this image, and none is off for our sake."""
+
+        what = f"{name} to be at rest on {', '.join(nodes)} with {image}"
+        self.wait(lambda: self.is_settled(*nodes, name=name, image=image, pods=pods), what)
+
+    def is_settled(self, *nodes: str, name: str = "web", image: str = "proxy:1", pods: int = 2) -> bool:
+        found = self.deployments(name)
+        at_rest = all(is_at_rest(each, image, pods) for each in found.values())
+        return found.keys() == set(nodes) and at_rest and not self.detached()
+
+    def detached(self) -> set[str]:
+        """The nodes that say for whom they are detached."""
+        nodes = {self.short(each["metadata"]["name"]): each["metadata"] for each in self.nodes()}
+        return {name for name, each in nodes.items() if DETACHED_BY in each.get("annotations", {})}
+
+    def await_images(self, node: str, *images: str, name: str = "web") -> None:
+        """Until the pods of the node have these images, and no other."""
+        what = f"pods of {images} on {node}"
+        self.wait(lambda: sorted(map(image_of, self.pods(node, name))) == sorted(images), what)
+
+    def await_event(self, reason: str, name: str = "web") -> str:
+        """Its message."""
+        what = f"an Event {reason} on {self.namespace}/{name}"
+        return self.wait(lambda: self.events(name).get(reason, ""), what)
+
+    def events(self, name: str = "web") -> dict[str, str]:
+        """The last message by reason."""
+        selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
+        found = self.client.list(EVENTS, self.namespace, field_selector=selector).items
+        return {event["reason"]: event["message"] for event in found}
+
+    def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        return until(condition, SECONDS, f"{self.namespace}: {what}", every=EVERY)
+
+    def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
+        return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
+
+    def complaints(self, promise: Promise) -> list[str]:
+        """Of the judge, when nothing is under way any more."""
+        return complaints(self.history(), promise)
+
+    def verdict(self, promise: Promise) -> tuple[list[str], int]:
+        """The same, and how many nodes counted against the limit at one time."""
+        case = judged(self.history(), promise)
+        return [*case.complaints, *case.remains()], case.most
+
+    def history(self) -> list[Observation]:
+        return self.record.until_now(self.lab, self.namespace, f"{self.token}-")
+
+
+@contextmanager
+def confirming(edge: Edge) -> Iterator[None]:
+    """Each detachment is confirmed as soon as it is seen, as node-detacher does."""
+    ended = threading.Event()
+
+    def run() -> None:
+        known: set[str] = set()
+        while not ended.wait(EVERY):
+            detached = edge.detached()
+            edge.confirm(*detached - known)
+            known = detached
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        try:
+            yield
+        finally:
+            ended.set()
+        running.result()
+
+
+@contextmanager
+def lost(edge: Edge, name: str) -> Iterator[None]:
+    """For the length of a block, nobody plays the node, and it is NotReady."""
+    edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: None}})
+    _say_ready(edge, name, "False")
+    try:
+        yield
+    finally:
+        # As long as it counts as NotReady, its pods are made so, too, even those that start.
+        _say_ready(edge, name, "True")
+        edge.wait(lambda: NOT_READY not in edge.taints(name), f"node {name} to count as ready")
+        edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: KWOK}})
+
+
+def _say_ready(edge: Edge, name: str, status: str) -> None:
+    """As its kubelet would."""
+    conditions = [{"type": "Ready", "status": status, "reason": "Said", "lastHeartbeatTime": now()}]
+    change = {"status": {"conditions": conditions}}
+    edge.client.patch(NODES, edge.node_name(name), change, subresource="status")

@@ -1,0 +1,240 @@
+"""What happens to IngressDaemonSets: by hand, by somebody else's objects, and in the middle of a rollout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cluster import workloads
+from tests.cluster.elasticity import ACCOUNTS
+from tests.cluster.ingress_daemonset import (
+    BINDINGS,
+    CONFIRMED,
+    DAEMONSETS,
+    NODE_LABEL,
+    ROLES,
+    Raw,
+    by_deployment,
+    detaching,
+    image_of,
+    on_node,
+)
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
+from tests.cluster.ingress_daemonset_interruptions import (
+    a_node_does_not_match_any_more_in_the_middle_of_its_update,
+    a_node_goes_in_the_middle_of_its_update,
+    it_is_deleted_in_the_foreground,
+    it_is_deleted_in_the_middle_of_a_rollout,
+    it_is_paused_and_goes_on,
+    left_behind,
+    the_template_changes_again_in_the_middle,
+)
+from tests.cluster.ingress_daemonset_playing import Scene
+from tests.cluster.ingress_daemonset_promise import Annotated
+from tests.ingress_daemonset import EXAMPLE
+
+BY_HAND = "by-hand:1"
+LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
+
+
+def what_is_changed_by_hand_is_brought_back(edge: Edge) -> None:
+    edge.create(rolling=detaching(1, **by_deployment(2)), healthCheckNodePorts=[10080])
+    edge.settle("a", "b")
+
+    edge.patch_deployment("a", {"spec": {"replicas": 5}})
+    edge.wait(lambda: edge.deployment("a")["spec"]["replicas"] == 2, "its number of pods to be brought back")
+    labels = edge.deployment("a")["metadata"]["labels"]
+    for label in ("app", NODE_LABEL):
+        edge.patch_deployment("a", {"metadata": {"labels": {label: None}}})
+        edge.wait(lambda: edge.deployment("a")["metadata"]["labels"] == labels, f"label {label} to be back")
+    edge.client.delete(DEPLOYMENTS, f"web-{edge.node_name('b')}", edge.namespace)
+    edge.settle("a", "b")
+    assert edge.complaints(edge.promise(0)) == []
+
+    edge.patch_deployment("a", {"spec": {"template": {"spec": containers(BY_HAND)}}})
+    edge.settle("a", "b")
+    edge.await_images("a", "proxy:1", "proxy:1")
+    promise = edge.promise(1, deployment=Annotated(grace=2), hands=frozenset({BY_HAND}))
+    assert edge.complaints(promise) == []
+
+
+def containers(image: str) -> Raw:
+    return {"containers": [{"name": "proxy", "image": image}]}
+
+
+def health_checkers_changed_by_hand_are_brought_back(edge: Edge) -> None:
+    edge.create(healthCheckNodePorts=[10080])
+    edge.settle("a")
+    kinds = {DAEMONSETS: "web-10080", ROLES: "web-health-checker", BINDINGS: "web-health-checker"}
+
+    def there() -> list[Raw | None]:
+        held = [{raw["metadata"]["name"]: raw for raw in listed(kind)} for kind in kinds]
+        return [matter_of(each.get(name)) for each, name in zip(held, kinds.values(), strict=True)]
+
+    def listed(kind: Any) -> list[Raw]:
+        return edge.client.list(kind, edge.namespace).items
+
+    edge.wait(lambda: all(there()), "health checkers and their rights")
+    before = there()
+    container = [{"name": "health-checker", "image": BY_HAND}]
+    changes: list[Raw] = [
+        {"spec": {"template": {"spec": {"containers": container}}}},
+        {"rules": []},
+        {"subjects": []},
+    ]
+    for (kind, name), change in zip(kinds.items(), changes, strict=True):
+        edge.client.patch(kind, name, change, edge.namespace)
+    edge.wait(lambda: there() == before, "changes of health checkers to be taken back")
+    for kind, name in kinds.items():
+        edge.client.delete(kind, name, edge.namespace)
+    edge.wait(lambda: there() == before, "what was deleted of health checkers to be back")
+
+
+def matter_of(raw: Raw | None) -> Raw | None:
+    """What of a DaemonSet, a Role or a RoleBinding is written by whoever made it."""
+    return raw and {part: raw[part] for part in ("spec", "rules", "subjects", "roleRef") if part in raw}
+
+
+def a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on(edge: Edge) -> None:
+    name = f"web-{edge.node_name('b')}"
+    theirs = workloads.pod_template({"app": "theirs"})
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "theirs"}}, "template": theirs}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    edge.client.create(DEPLOYMENTS, body, edge.namespace)
+    edge.create(rolling=detaching(1))
+    edge.settle("a", "c")
+    edge.retemplate("proxy:2")
+    edge.settle("a", "c", image="proxy:2")
+
+    assert name in edge.await_event("ForeignDeployment")
+    edge.wait(lambda: edge.reasons().get("Degraded") == "True ForeignDeployment", "the status to say so")
+    edge.wait(lambda: edge.waiting_for() == {"b": "Foreign"}, "the status to name the node")
+    found = edge.deployment("b")
+    assert (found["metadata"]["generation"], found["spec"]["template"]["metadata"]) == (1, theirs["metadata"])
+    assert "ownerReferences" not in found["metadata"]
+
+    edge.client.delete(DEPLOYMENTS, name, edge.namespace)
+    edge.settle("a", "b", "c", image="proxy:2")
+    assert edge.complaints(edge.promise(1)) == []
+
+
+def names_that_are_too_long_are_told_apart(edge: Edge) -> None:
+    name = "w" * 60
+    nodes = [f"{LONG}-{each}" for each in ("one", "two")]
+    for each in nodes:
+        edge.join(each)
+    edge.create(name, rolling=detaching(2), healthCheckNodePorts=[10080])
+    edge.settle(*nodes, name=name)
+
+    held = edge.deployments(name)
+    names = {each["metadata"]["name"] for each in held.values()}
+    labels = {each["metadata"]["labels"][NODE_LABEL] for each in held.values()}
+    assert (len(names), len(labels)) == (2, 2)
+    assert {len(each) for each in names | labels} == {63}
+    assert {len(edge.pods(each, name)) for each in nodes} == {2}
+    [daemon_set] = edge.client.list(DAEMONSETS, edge.namespace).items
+    assert len(daemon_set["metadata"]["name"]) == 63
+
+    edge.retemplate("proxy:2", name)
+    edge.settle(*nodes, name=name, image="proxy:2")
+    assert {each["metadata"]["name"] for each in edge.deployments(name).values()} == names
+    assert edge.complaints(edge.promise(2, name)) == []
+
+
+def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
+    asks = {"httpGet": {"path": "/", "port": "web"}}
+    container = {
+        "name": "proxy",
+        "image": "proxy:1",
+        "ports": [{"name": "web", "containerPort": 8080}, {"name": "admin", "containerPort": 9901}],
+        "readinessProbe": asks,
+        "livenessProbe": {"tcpSocket": {"port": "admin"}},
+        "startupProbe": {"httpGet": {"path": "/", "port": 8080}},
+        "lifecycle": {"preStop": {"httpGet": {"path": "/quit", "port": "admin"}}},
+    }
+    side = {"name": "side", "image": "side:1", "restartPolicy": "Always", "ports": [{"containerPort": 7000}]}
+    pod = {"hostNetwork": True, "containers": [container], "initContainers": [side]}
+    edge.create(pod=pod, rolling=detaching(1))
+    edge.settle("a", "b")
+
+    pods = edge.pods()
+    assert len(pods) == 4
+    for spec in (each["spec"] for each in pods):
+        [proxy] = spec["containers"]
+        assert spec["hostNetwork"]
+        assert [each.get("ports") for each in (proxy, *spec["initContainers"])] == [None, None]
+        assert proxy["readinessProbe"]["httpGet"]["port"] == 8080
+        assert proxy["livenessProbe"]["tcpSocket"]["port"] == 9901
+        assert proxy["startupProbe"]["httpGet"]["port"] == 8080
+        assert proxy["lifecycle"]["preStop"]["httpGet"]["port"] == 9901
+
+    edge.change(podsPerNode=1)
+    edge.wait(
+        lambda: [host_ports(each) for each in edge.pods()] == [{8080, 9901, 7000}] * 2, "ports to be listed"
+    )
+    edge.settle("a", "b", pods=1)
+    assert {each["spec"]["strategy"]["type"] for each in edge.deployments().values()} == {"Recreate"}
+    assert edge.complaints(edge.promise(1)) == []
+
+
+def host_ports(pod: Raw) -> set[int]:
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    return {port["hostPort"] for each in containers for port in each.get("ports", ())}
+
+
+def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
+    image = "quay.io/kubernetes-ingress-controller/nginx-ingress-controller"
+    name = "nginx-ingress-serviceaccount"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    edge.client.create(ACCOUNTS, account, edge.namespace)
+    for each in ("a", "b"):
+        edge.patch_node(each, metadata={"labels": {"ingress-controller-node": "true"}})
+    applied = edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
+    for told in (
+        "maxDegradedNodes is 0, not 3",
+        "maxUnavailablePodsPerNode is 100%, not 3",
+        "another program",
+    ):
+        assert told in applied.stderr
+    edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
+    generation = edge.resource("nginx-ingress")["metadata"]["generation"]
+    edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
+    assert edge.resource("nginx-ingress")["metadata"]["generation"] == generation
+
+    stored = edge.resource("nginx-ingress")["spec"]["updateStrategy"]["rollingUpdate"]
+    assert (stored["maxUnavailablePodsPerNode"], "maxUnavaiablePodsPerNode" in stored) == ("100%", False)
+    [daemon_set] = edge.client.list(DAEMONSETS, edge.namespace).items
+    assert daemon_set["metadata"]["name"] == "nginx-ingress-10080"
+    assert "mumoshu" not in image_of(daemon_set["spec"]["template"])
+
+    edge.change("nginx-ingress", template={"metadata": {"annotations": {"version": "2"}}})
+    edge.wait(lambda: edge.detached() == {"a", "b"}, "both nodes to be detached")
+    edge.confirm("a", "b")
+    edge.wait(lambda: edge.versions("ingress-nginx") == ["2"] * 4, "all pods to be of the new template")
+    edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
+    promise = edge.promise(
+        2,
+        "nginx-ingress",
+        node=on_node(10),
+        timestamp=Annotated(CONFIRMED, 30),
+    )
+    assert edge.complaints(promise) == []
+    edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), "--timeout=90s")
+    edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
+
+
+SCENES: dict[Scene, tuple[str, ...]] = {
+    the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
+    a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on: ("a", "b", "c"),
+    it_is_paused_and_goes_on: ("a", "b"),
+    the_template_changes_again_in_the_middle: ("a", "b"),
+    what_is_changed_by_hand_is_brought_back: ("a", "b"),
+    health_checkers_changed_by_hand_are_brought_back: ("a",),
+    names_that_are_too_long_are_told_apart: (),
+    pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
+    it_is_deleted_in_the_middle_of_a_rollout: ("a", "b"),
+    it_is_deleted_in_the_foreground: ("a", "b"),
+    a_node_goes_in_the_middle_of_its_update: ("a", "b", "c"),
+    a_node_does_not_match_any_more_in_the_middle_of_its_update: ("a", "b"),
+}
+"""With the nodes on which each is played."""

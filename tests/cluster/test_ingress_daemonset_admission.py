@@ -1,0 +1,271 @@
+"""An IngressDaemonSet with faults is refused by the API server, which names every fault; a good one is stored whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kube.errors import ApiError
+from lab.install import merged
+from lab.session import Lab
+from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS, Raw
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import Record
+
+ROLLING = "spec.updateStrategy.rollingUpdate"
+POD = "spec.template.spec"
+CONTAINER = {"name": "web", "image": "nginx"}
+TIMESTAMP = "waitForDetachmentByAnnotatedTimestamp"
+
+
+def resource(spec: Raw | None = None, name: str = "probe") -> Raw:
+    """The smallest valid one, with *spec* over it."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAINER]}}
+    body = {"apiVersion": API_VERSION, "kind": "IngressDaemonSet", "metadata": {"name": name}}
+    return {**body, "spec": merged({"template": template}, spec or {})}
+
+
+def rolling(**parts: Any) -> Raw:
+    return {"updateStrategy": {"rollingUpdate": parts}}
+
+
+def pod(**parts: Any) -> Raw:
+    return {"template": {"spec": parts}}
+
+
+def labels(**given: str | None) -> Raw:
+    return {"template": {"metadata": {"labels": given}}}
+
+
+def ports(*given: Raw, **more: Any) -> Raw:
+    return pod(containers=[{**CONTAINER, "ports": list(given)}], **more)
+
+
+def dry_run(lab: Lab, body: Raw, namespace: str = "default") -> Raw:
+    """As the API server would store it, unknown fields refused; ApiError says why it would not."""
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    return lab.client.request("POST", INGRESS_DAEMONSETS.path(namespace), body=body, query=query)
+
+
+INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
+    "no pods": ({"podsPerNode": 0}, ("spec.podsPerNode",)),
+    "pods are no number": ({"podsPerNode": "two"}, ("spec.podsPerNode", "integer")),
+    "negative ready seconds": ({"minReadySeconds": -1}, ("spec.minReadySeconds",)),
+    "no time for progress": (
+        {"minReadySeconds": 60, "progressDeadlineSeconds": 60},
+        ("progressDeadlineSeconds must be more than minReadySeconds",),
+    ),
+    "ready seconds beyond the default deadline": (
+        {"minReadySeconds": 600},
+        ("spec.progressDeadlineSeconds", "it must be more than minReadySeconds (600)"),
+    ),
+    "ports out of range": (
+        {"healthCheckNodePorts": [0, 70000]},
+        ("spec.healthCheckNodePorts[0]", "spec.healthCheckNodePorts[1]"),
+    ),
+    "a port twice": ({"healthCheckNodePorts": [10080, 10080]}, ("spec.healthCheckNodePorts[1]",)),
+    "another strategy": ({"updateStrategy": {"type": "OnDelete"}}, ("spec.updateStrategy.type", "OnDelete")),
+    "both budgets are nothing": (
+        rolling(maxUnavailableNodes=0, maxDegradedNodes=0),
+        (f"{ROLLING}.maxDegradedNodes: it is 0, as is maxUnavailableNodes",),
+    ),
+    "both budgets of a node are nothing": (
+        rolling(maxUnavailablePodsPerNode=0, maxSurgedPodsPerNode="0%"),
+        (f"{ROLLING}.maxUnavailablePodsPerNode: it is 0, as is maxSurgedPodsPerNode",),
+    ),
+    "more than all nodes": (rolling(maxUnavailableNodes="101%"), (f"{ROLLING}.maxUnavailableNodes",)),
+    "less than no node": (rolling(maxDegradedNodes=-1), (f"{ROLLING}.maxDegradedNodes",)),
+    "a budget without a sign": (rolling(maxSurgedPodsPerNode="3"), (f"{ROLLING}.maxSurgedPodsPerNode",)),
+    "spellings that disagree": (
+        rolling(maxUnavailablePodsPerNode=1, maxUnavaiablePodsPerNode=2),
+        (f"{ROLLING}.maxUnavaiablePodsPerNode", "write maxUnavailablePodsPerNode alone"),
+    ),
+    "a key with a blank": (
+        rolling(annotateDeploymentToDetach={"key": "to be updated"}),
+        (f"{ROLLING}.annotateDeploymentToDetach.key: 'to be updated'",),
+    ),
+    "a key of ours": (
+        rolling(maxUnavailableNodes=1, annotateNodeToDetach={"key": "drawbridge.io/off"}),
+        (f"{ROLLING}.annotateNodeToDetach.key: drawbridge.io/off belongs to Drawbridge itself",),
+    ),
+    "no key": (
+        rolling(maxUnavailableNodes=1, annotateNodeToDetach={"gracePeriodSeconds": 1}),
+        (f"{ROLLING}.annotateNodeToDetach.key",),
+    ),
+    "a negative grace": (
+        rolling(annotateDeploymentToDetach={"gracePeriodSeconds": -1}),
+        (f"{ROLLING}.annotateDeploymentToDetach.gracePeriodSeconds",),
+    ),
+    "a timestamp that nobody writes": (
+        rolling(maxUnavailableNodes=1, **{TIMESTAMP: {"key": "example.com/since"}}),
+        (f"{TIMESTAMP} needs annotateNodeToDetach, too",),
+    ),
+    "a timestamp under the same key": (
+        rolling(
+            maxUnavailableNodes=1,
+            annotateNodeToDetach={"key": "example.com/off"},
+            **{TIMESTAMP: {"key": "example.com/off"}},
+        ),
+        (f"{ROLLING}.{TIMESTAMP}.key: example.com/off is annotateNodeToDetach.key, too",),
+    ),
+    "a timestamp of another format": (
+        rolling(
+            maxUnavailableNodes=1,
+            annotateNodeToDetach={"key": "example.com/off"},
+            **{TIMESTAMP: {"key": "example.com/since", "format": "Unix"}},
+        ),
+        (f"{ROLLING}.{TIMESTAMP}.format", "RFC3339"),
+    ),
+    "no containers": (pod(containers=[]), (f"{POD}.containers",)),
+    "a container without an image": (pod(containers=[{"name": "web"}]), (f"{POD}.containers[0].image",)),
+    "two containers of one name": (
+        pod(containers=[CONTAINER, CONTAINER]),
+        (f"{POD}.containers[1].name: 'web' is used twice",),
+    ),
+    "a node of its own": (pod(nodeName="n1"), (f"{POD}.nodeName", "choose nodes by nodeSelector")),
+    "pods that end": (pod(restartPolicy="Never"), (f"{POD}.restartPolicy",)),
+    "pods with a deadline": (pod(activeDeadlineSeconds=60), (f"{POD}.activeDeadlineSeconds",)),
+    "a port of the host for two pods": (
+        {"podsPerNode": 2, **ports({"containerPort": 80, "hostPort": 80})},
+        (f"{POD}.containers[0].ports[0].hostPort", "set hostNetwork"),
+    ),
+    "a port of the pods for health checks": (
+        {"healthCheckNodePorts": [8080], **ports({"containerPort": 8080}, hostNetwork=True)},
+        (f"{POD}.containers[0].ports[0]", "8080 is one of healthCheckNodePorts, too"),
+    ),
+    "our label in the template": (
+        labels(app="web", **{"ingress-daemon-for-node": "n1"}),
+        ("spec.template.metadata.labels[ingress-daemon-for-node]",),
+    ),
+    "a label with a dash at its end": (labels(app="web-"), ("spec.template.metadata.labels[app]",)),
+    "a selector that the template does not have": (
+        {"selector": {"matchLabels": {"app": "other"}}},
+        ("spec.selector.matchLabels", "lack app=other"),
+    ),
+    "an empty selector": ({"selector": {"matchLabels": {}}}, ("spec.selector.matchLabels",)),
+    "two node selectors that disagree": (
+        {"nodeSelector": {"zone": "a"}, **pod(nodeSelector={"zone": "b"})},
+        ("spec.nodeSelector[zone]", "no node can have both"),
+    ),
+    "many faults for the schema": (
+        {
+            "podsPerNode": -1,
+            "healthCheckNodePorts": [0],
+            "updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxDegradedNodes": "all"}},
+        },
+        (
+            "spec.podsPerNode",
+            "spec.healthCheckNodePorts[0]",
+            "spec.updateStrategy.type",
+            f"{ROLLING}.maxDegradedNodes",
+        ),
+    ),
+    "many faults for the rules": (
+        {
+            "nodeSelector": {"zone": "a"},
+            "selector": {"matchLabels": {"app": "other"}},
+            **rolling(maxDegradedNodes=0, annotateDeploymentToDetach={"key": "to be updated"}),
+            **pod(nodeName="n1", restartPolicy="Never", nodeSelector={"zone": "b"}),
+        },
+        (
+            "spec.nodeSelector[zone]",
+            "spec.selector.matchLabels",
+            f"{ROLLING}.maxDegradedNodes",
+            f"{ROLLING}.annotateDeploymentToDetach.key",
+            f"{POD}.nodeName",
+            f"{POD}.restartPolicy",
+        ),
+    ),
+}
+UNKNOWN: dict[str, tuple[Raw, str]] = {
+    "in the spec": ({"replicas": 2}, "spec.replicas"),
+    "in the budgets": (rolling(maxUnavailableNode=1), f"{ROLLING}.maxUnavailableNode"),
+    "in an annotation": (
+        rolling(annotateNodeToDetach={"key": "example.com/off", "grace": 1}),
+        f"{ROLLING}.annotateNodeToDetach.grace",
+    ),
+    "of the health checker": ({"healthChecker": {"port": 1}}, "spec.healthChecker.port"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_one_with_faults_is_refused_and_every_fault_is_named(edge_lab: Lab, name: str) -> None:
+    spec, expected = INVALID[name]
+    with pytest.raises(ApiError) as refused:
+        dry_run(edge_lab, resource(spec))
+
+    assert (refused.value.status, [each for each in expected if each not in refused.value.message]) == (
+        422,
+        [],
+    )
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_field_that_is_not_known_is_refused(edge_lab: Lab, name: str) -> None:
+    spec, path = UNKNOWN[name]
+    with pytest.raises(ApiError) as refused:
+        dry_run(edge_lab, resource(spec))
+
+    assert (refused.value.status, f'unknown field "{path}"' in refused.value.message) == (400, True)
+
+
+def test_what_is_in_the_template_need_not_be_known(edge_lab: Lab) -> None:
+    stored = dry_run(edge_lab, resource(pod(someField={"of": "tomorrow"})))
+    assert stored["spec"]["template"]["spec"]["someField"] == {"of": "tomorrow"}
+
+
+def test_one_without_a_template_is_refused(edge_lab: Lab) -> None:
+    body = resource()
+    del body["spec"]["template"]
+    with pytest.raises(ApiError, match=r"spec\.template"):
+        dry_run(edge_lab, body)
+
+
+def test_a_good_one_is_stored_with_all_defaults(edge_lab: Lab) -> None:
+    stored = dry_run(edge_lab, resource(rolling(maxUnavailableNodes="10%")))["spec"]
+
+    assert (stored["podsPerNode"], stored["selector"]) == (1, {"matchLabels": {"app": "web"}})
+    assert stored["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {
+            "maxUnavailableNodes": "10%",
+            "maxDegradedNodes": 0,
+            "maxUnavailablePodsPerNode": "100%",
+        },
+    }
+
+
+def test_its_selector_stays_as_it_is(edge_lab: Lab, record: Record) -> None:
+    edge = Edge(edge_lab, record)
+    edge.create()
+    path = INGRESS_DAEMONSETS.path(edge.namespace, "web")
+    change = {"spec": {"selector": {"matchLabels": {"app": "other"}}}}
+
+    with pytest.raises(ApiError, match="the selector cannot be changed"):
+        edge.client.request(
+            "PATCH", path, body=change, query={"dryRun": "All"}, content_type="application/merge-patch+json"
+        )
+    edge.change(template={"metadata": {"labels": {"tier": "edge"}}})
+    assert edge.resource()["spec"]["selector"] == {"matchLabels": {"app": "web"}}
+
+
+def test_a_health_port_is_refused_where_nodes_are_shared_and_warned_of_elsewhere(
+    edge_lab: Lab, record: Record
+) -> None:
+    edge = Edge(edge_lab, record, "a")
+    edge.create("first", healthCheckNodePorts=[10099])
+    second = edge.manifest("second", healthCheckNodePorts=[10098, 10099])
+    with pytest.raises(ApiError) as refused:
+        dry_run(edge_lab, second, edge.namespace)
+    taken = f"10099 is taken on node {edge.node_name('a')} by IngressDaemonSet {edge.namespace}/first"
+    assert f"spec.healthCheckNodePorts[1]: {taken}" in refused.value.message
+
+    second["spec"]["nodeSelector"] = {"tests/another": "edge"}
+    applied = edge_lab.kubectl(
+        "create", "-n", edge.namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(second)
+    )
+    assert (
+        f"healthCheckNodePort 10099 is that of IngressDaemonSet {edge.namespace}/first, too" in applied.stderr
+    )

@@ -1,0 +1,125 @@
+"""A load balancer that asks real health checkers hears of each node that it is off before its pods go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import pytest
+
+from kube.client import Client
+from lab.session import Lab
+from tests.cluster.elasticity import ACCOUNTS
+from tests.cluster.ingress_daemonset import NODE_LABEL, by_deployment, detaching
+from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking, kubeconfig_of
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import Record, SeenPod
+from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED
+
+NODES = tuple("abcde")
+PORT = 10085
+BOUND = 6
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Nodes with a health checker for each."""
+
+    edge: Edge
+    checkers: dict[str, Checker]
+
+    @property
+    def all(self) -> list[Checker]:
+        return list(self.checkers.values())
+
+
+@pytest.fixture(scope="module")
+def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
+    edge = Edge(edge_lab, record, *NODES)
+    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **by_deployment(10)))
+    edge.settle(*NODES)
+    with checking(edge, NODES) as checkers:
+        await_all(edge_lab, list(checkers.values()), 200, "ok")
+        yield Balanced(edge, checkers)
+
+
+def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced: Balanced) -> None:
+    edge = balanced.edge
+    with asking(edge.lab, balanced.all):
+        edge.retemplate("proxy:2")
+        edge.settle(*NODES, image="proxy:2")
+
+    for node, checker in balanced.checkers.items():
+        off = [each for each in checker.answers if each.status == 503]
+        on = next(each for each in checker.answers if each.status == 200 and each.at > off[-1].at)
+        assert checker.course() == [200, 503, 200]
+        assert f"is to be updated, says its annotation {TO_BE_UPDATED}" in off[0].text
+        assert off[0].at < gone_at(edge, node)
+        assert on.at > ready_at(edge, node)
+
+
+def gone_at(edge: Edge, node: str) -> datetime:
+    """When the first of its pods went, as a watch told it."""
+    return next(
+        each.seen
+        for each in edge.history()
+        if is_pod_of(each.object, edge, node) and (each.gone or each.object.leaving)
+    )
+
+
+def is_pod_of(thing: object, edge: Edge, node: str) -> bool:
+    """Not of its health checker, that is."""
+    return isinstance(thing, SeenPod) and thing.metadata.labels.get(NODE_LABEL) == edge.node_name(node)
+
+
+def ready_at(edge: Edge, node: str) -> datetime:
+    """When the last of its pods became ready."""
+    conditions = [each for pod in edge.pods(node) for each in pod["status"]["conditions"]]
+    return max(
+        datetime.fromisoformat(each["lastTransitionTime"]) for each in conditions if each["type"] == "Ready"
+    )
+
+
+def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_nothing_else(
+    balanced: Balanced,
+) -> None:
+    client = Client.from_kubeconfig(kubeconfig_of(balanced.edge))
+    body = {"spec": {"namespace": balanced.edge.namespace}}
+    try:
+        here = rights(client, body["spec"]["namespace"])
+        elsewhere = rights(client, "default")
+    finally:
+        client.close()
+
+    assert here - elsewhere == {("apps", "deployments", verb) for verb in ("get", "list", "watch")}
+    assert {group for group, _, _ in elsewhere} <= {"authorization.k8s.io", "authentication.k8s.io"}
+
+
+def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
+    """All that may be done there: group, resource and verb."""
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    found = client.request("POST", RULES, body=body)["status"]
+    assert not found["incomplete"]
+    return {
+        (group, resource, verb)
+        for rule in found["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_without_its_rights_a_health_checker_does_not_answer_for_long(balanced: Balanced) -> None:
+    edge = balanced.edge
+    with checking(edge, "a", LONGEST_WITHOUT_SIGHT_SECONDS=str(BOUND)) as checkers:
+        await_all(edge.lab, [checkers["a"]], 200)
+        edge.client.delete(ACCOUNTS, "default", edge.namespace)
+
+        await_all(edge.lab, [checkers["a"]], 503, "lost sight of Deployment")
+        await_all(edge.lab, [checkers["a"]], 503, "Unauthorized")

@@ -1,0 +1,461 @@
+"""The judge of rollouts finds what is done wrong in a history, and nothing in one in which all is as promised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from lab.history import Observation
+from tests.cluster.ingress_daemonset_history import (
+    SeenDeployment,
+    SeenNode,
+    SeenPod,
+    SeenReplicaSet,
+    Thing,
+)
+from tests.cluster.ingress_daemonset_judge import DETACHED_BY, SCHEDULED, complaints
+from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Annotated, Promise
+
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DETACHED, CONFIRMED = "lb.example.com/detached", "lb.example.com/since"
+SPAN = 10
+PROMISE = Promise("edge", "web", "n", 1, deployment=Annotated(grace=SPAN))
+BY_NODE = replace(PROMISE, node=Annotated(DETACHED, SPAN))
+AWAITED = replace(BY_NODE, timestamp=Annotated(CONFIRMED, SPAN))
+DEGRADED = replace(PROMISE, detaches=False, deployment=None)
+ON_NODE = {DETACHED: "", DETACHED_BY: json.dumps({"uid-web": {"key": DETACHED}})}
+ON_DEPLOYMENT = {TO_BE_UPDATED: "", SCHEDULED: "{}"}
+
+
+class Story:
+    """A history, told one object at a time; what a step leaves out is as it was before."""
+
+    def __init__(self) -> None:
+        self.told: list[Observation] = []
+        self.now = BEGIN
+        self._held: dict[str, dict[str, Any]] = {}
+
+    def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def node(
+        self,
+        name: str = "n1",
+        annotations: dict[str, str] | None = None,
+        *,
+        taint: str | None = None,
+        gone: bool = False,
+    ) -> None:
+        taints = [{"key": taint, "effect": "NoExecute"}] if taint else None
+        change = {"metadata": _given(annotations=annotations), "spec": _given(taints=taints)}
+        self._tell(SeenNode, name, change, gone=gone)
+
+    def deployment(
+        self,
+        node: str = "n1",
+        annotations: dict[str, str] | None = None,
+        *,
+        image: str = "",
+        complete: bool | None = None,
+        gone: bool = False,
+        **parts: Any,
+    ) -> None:
+        owner = {"kind": "IngressDaemonSet", "name": "web", "uid": "uid-web", "controller": True}
+        metadata = _given(annotations=annotations, ownerReferences=[owner], namespace="edge")
+        template = {"spec": {"nodeName": node, "containers": [{"image": image}]}} if image else None
+        ready = None if complete is None else 2 if complete else 0
+        status = _given(replicas=2, updatedReplicas=ready, availableReplicas=ready)
+        change = {
+            "metadata": metadata | parts,
+            "spec": _given(replicas=2, template=template),
+            "status": status,
+        }
+        self._tell(SeenDeployment, f"web-{node}", change, gone=gone)
+
+    def replica_set(self, version: int, node: str = "n1") -> None:
+        self._tell(SeenReplicaSet, f"web-{node}-{version}", {"metadata": _owned(f"web-{node}")})
+
+    def pods(self, version: int, node: str = "n1", *, ready: bool = True, gone: bool = False) -> None:
+        for number in (1, 2):
+            self.pod(version, number, node, ready=ready, gone=gone)
+
+    def pod(
+        self, version: int, number: int, node: str = "n1", *, ready: bool = True, gone: bool = False
+    ) -> None:
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        self._tell(
+            SeenPod,
+            f"web-{node}-{version}-{number}",
+            {
+                "metadata": _owned(f"web-{node}-{version}"),
+                "spec": {"nodeName": node},
+                "status": {"conditions": conditions},
+            },
+            gone=gone,
+        )
+
+    def scale(self, replicas: int) -> None:
+        self._tell(SeenDeployment, "web-n1", {"spec": {"replicas": replicas}})
+
+    def fill(self, *nodes: str) -> None:
+        """These nodes have all of their pods."""
+        for name in nodes or ("n1",):
+            self.node(name, {})
+            self.deployment(name, {}, image="proxy:1", complete=False)
+            self.replica_set(1, name)
+            self.pods(1, name)
+            self.deployment(name, complete=True)
+
+    def update(self, node: str = "n1") -> None:
+        """The template is written, and its pods come instead of the others."""
+        self.deployment(node, image="proxy:2", complete=False)
+        self.replica_set(2, node)
+        self.pods(1, node, gone=True)
+        self.pods(2, node)
+        self.deployment(node, complete=True)
+
+    def detach(self, node: str = "n1") -> None:
+        self.deployment(node, ON_DEPLOYMENT)
+        self.node(node, ON_NODE)
+
+    def attach(self, node: str = "n1") -> None:
+        self.deployment(node, {})
+        self.node(node, {})
+
+    def _tell(self, kind: type[Thing], name: str, change: dict[str, Any], *, gone: bool = False) -> None:
+        held = self._held.setdefault(name, {"metadata": {"name": name, "uid": name}})
+        for part, fields in change.items():
+            held[part] = held.get(part, {}) | fields
+        revision = str(len(self.told) + 1)
+        held["metadata"] |= {"resourceVersion": revision, "managedFields": [{"time": self.now.isoformat()}]}
+        self.told.append(Observation(msgspec.convert(held, kind), gone, self.now))
+        if gone:
+            del self._held[name]
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _owned(owner: str) -> dict[str, Any]:
+    return {"ownerReferences": [{"uid": owner, "controller": True}], "namespace": "edge"}
+
+
+def rollout(story: Story) -> None:
+    """As it should be."""
+    story.fill()
+    story.detach()
+    story.later(SPAN)
+    story.update()
+    story.attach()
+
+
+def rollout_that_is_confirmed(story: Story) -> None:
+    """The confirmation stays: somebody else has written it."""
+    story.fill()
+    story.detach()
+    word = {CONFIRMED: story.now.isoformat()}
+    story.node(annotations=ON_NODE | word)
+    story.later(SPAN)
+    story.update()
+    story.deployment(annotations={})
+    story.node(annotations=word)
+
+
+def a_second_node_is_detached(story: Story) -> None:
+    story.fill("n1", "n2")
+    story.deployment("n1", ON_DEPLOYMENT)
+    story.deployment("n2", ON_DEPLOYMENT)
+
+
+def a_second_node_is_annotated(story: Story) -> None:
+    story.fill("n1", "n2")
+    story.detach("n1")
+    story.node("n2", ON_NODE)
+
+
+def the_template_comes_without_a_word(story: Story) -> None:
+    story.fill()
+    story.deployment(image="proxy:2", complete=False)
+
+
+def the_template_comes_with_the_annotation(story: Story) -> None:
+    story.fill()
+    story.deployment(annotations=ON_DEPLOYMENT, image="proxy:2", complete=False)
+
+
+def the_template_comes_before_the_grace_is_over(story: Story) -> None:
+    story.fill()
+    story.detach()
+    story.later(SPAN - 3)
+    story.update()
+    story.attach()
+
+
+def the_node_is_annotated_late(story: Story) -> None:
+    story.fill()
+    story.deployment(annotations=ON_DEPLOYMENT)
+    story.later(SPAN)
+    story.node(annotations=ON_NODE)
+    story.later(SPAN - 3)
+    story.update()
+    story.attach()
+
+
+def the_node_is_not_annotated(story: Story) -> None:
+    story.fill()
+    story.deployment(annotations=ON_DEPLOYMENT)
+    story.later(SPAN)
+    story.update()
+    story.attach()
+
+
+def another_has_annotated_the_node(story: Story) -> None:
+    story.fill()
+    story.deployment(annotations=ON_DEPLOYMENT)
+    story.node(annotations={**ON_NODE, DETACHED_BY: json.dumps({"uid-other": {"key": DETACHED}})})
+    story.later(SPAN)
+    story.update()
+
+
+def nobody_confirms(story: Story) -> None:
+    rollout(story)
+
+
+def the_confirmation_is_an_old_one(story: Story) -> None:
+    story.fill()
+    old = {CONFIRMED: BEGIN.isoformat()}
+    story.node(annotations=old)
+    story.deployment(annotations=ON_DEPLOYMENT)
+    story.node(annotations={**ON_NODE, **old})
+    story.later(100)
+    story.update()
+
+
+def the_confirmation_is_fresh(story: Story) -> None:
+    story.fill()
+    story.detach()
+    story.later(SPAN)
+    story.node(annotations={**ON_NODE, CONFIRMED: story.now.isoformat()})
+    story.later(SPAN - 1)
+    story.update()
+
+
+def a_pod_is_lost_too_early(story: Story) -> None:
+    story.fill()
+    story.pod(1, 1, gone=True)
+
+
+def a_pod_is_lost_on_a_node_that_is_not_ready(story: Story) -> None:
+    story.fill()
+    story.node(taint="node.kubernetes.io/not-ready")
+    story.pod(1, 1, gone=True)
+
+
+def a_pod_is_lost_after_the_deployment_was_attached(story: Story) -> None:
+    story.fill()
+    story.detach()
+    story.later(SPAN)
+    story.deployment(image="proxy:2", complete=False)
+    story.replica_set(2)
+    story.pods(2)
+    story.deployment(annotations={})
+    story.pods(1, gone=True)
+
+
+def it_is_attached_too_early(story: Story) -> None:
+    story.fill()
+    story.detach()
+    story.later(SPAN)
+    story.deployment(image="proxy:2", complete=False)
+    story.replica_set(2)
+    story.pods(1, gone=True)
+    story.pods(2, ready=False)
+    story.attach()
+
+
+def pods_of_another_template_come(story: Story) -> None:
+    story.fill()
+    story.replica_set(2)
+
+
+def annotations_are_left(story: Story) -> None:
+    story.fill()
+    story.detach()
+
+
+def somebodys_annotation_is_taken_off(story: Story) -> None:
+    story.fill()
+    story.node(annotations={"team": "edge", DETACHED: "by hand"})
+    story.node(annotations={"team": "edge", **ON_NODE, DETACHED: "by hand"})
+    story.node(annotations={})
+
+
+def somebodys_annotation_is_changed(story: Story) -> None:
+    story.fill()
+    story.node(annotations={DETACHED: "by hand"})
+    story.node(annotations=ON_NODE)
+
+
+def anothers_need_is_forgotten(story: Story) -> None:
+    both = {"uid-web": {"key": DETACHED}, "uid-other": {"key": DETACHED}}
+    story.fill()
+    story.node(annotations=ON_NODE)
+    story.node(annotations={DETACHED: "", DETACHED_BY: json.dumps(both)})
+    story.node(annotations={DETACHED_BY: json.dumps({"uid-other": {"key": DETACHED}})})
+
+
+def a_deployment_loses_an_annotation(story: Story) -> None:
+    story.fill()
+    story.deployment(annotations={"team": "edge"})
+    story.deployment(annotations={})
+
+
+def a_human_finds_the_node_on(story: Story) -> None:
+    story.fill()
+    story.node(annotations={DETACHED: "by hand"})
+    story.node(annotations={})
+
+
+def two_nodes_are_updated(story: Story) -> None:
+    story.fill("n1", "n2")
+    story.deployment("n1", image="proxy:2", complete=False)
+    story.deployment("n2", image="proxy:2", complete=False)
+
+
+def two_nodes_are_short_of_pods(story: Story) -> None:
+    story.fill("n1", "n2")
+    story.pod(1, 1, "n1", gone=True)
+    story.pod(1, 1, "n2", ready=False)
+
+
+Tale = Callable[[Story], None]
+
+WRONG: list[tuple[Tale, Promise, tuple[str, ...]]] = [
+    (a_second_node_is_detached, PROMISE, ("2 nodes were off, not 1: ['n1', 'n2']",)),
+    (a_second_node_is_annotated, BY_NODE, ("2 nodes were off, not 1",)),
+    (the_template_comes_without_a_word, PROMISE, (f"its Deployment had no {TO_BE_UPDATED}",)),
+    (the_template_comes_with_the_annotation, PROMISE, (f"its Deployment had no {TO_BE_UPDATED}",)),
+    (the_template_comes_before_the_grace_is_over, PROMISE, (f"7 s after {TO_BE_UPDATED}, not 10 s",)),
+    (the_node_is_annotated_late, BY_NODE, (f"7 s after {DETACHED}, not 10 s",)),
+    (the_node_is_not_annotated, BY_NODE, (f"its Node had no {DETACHED}", "while it was not detached")),
+    (another_has_annotated_the_node, BY_NODE, (f"its Node had no {DETACHED}",)),
+    (nobody_confirms, AWAITED, ("while nobody had confirmed its detachment",)),
+    (the_confirmation_is_an_old_one, AWAITED, ("while nobody had confirmed its detachment",)),
+    (the_confirmation_is_fresh, AWAITED, ("10 s are not over since",)),
+    (a_pod_is_lost_too_early, PROMISE, ("n1 lost pod web-n1-1-1 while its Deployment was not annotated",)),
+    (
+        a_pod_is_lost_after_the_deployment_was_attached,
+        PROMISE,
+        (
+            "n1 was attached with 4 of 2 pods, of 2 templates",
+            "n1 lost pod web-n1-1-1 while its Deployment was not annotated",
+        ),
+    ),
+    (it_is_attached_too_early, BY_NODE, ("n1 was attached with 0 of 2 pods",)),
+    (a_pod_is_lost_on_a_node_that_is_not_ready, PROMISE, ("n1 lost pod web-n1-1-1",)),
+    (pods_of_another_template_come, PROMISE, ("n1 got another template for its pods",)),
+    (
+        annotations_are_left,
+        BY_NODE,
+        ("in the end n1 still has", "in the end the Deployment of n1 still has"),
+    ),
+    (somebodys_annotation_is_taken_off, BY_NODE, (f"{DETACHED} was taken off n1", "team was taken off n1")),
+    (somebodys_annotation_is_changed, BY_NODE, (f"{DETACHED} of n1 was changed",)),
+    (anothers_need_is_forgotten, BY_NODE, (f"{DETACHED} was taken off n1, where another still needs it",)),
+    (a_deployment_loses_an_annotation, PROMISE, ("team was taken off the Deployment of n1",)),
+    (
+        a_human_finds_the_node_on,
+        replace(BY_NODE, kept=frozenset({"n1"})),
+        ("in the end n1 is on, which a human had taken off",),
+    ),
+    (two_nodes_are_updated, DEGRADED, ("2 nodes were degraded, not 1: ['n1', 'n2']",)),
+    (two_nodes_are_short_of_pods, DEGRADED, ("2 nodes were degraded, not 1: ['n1', 'n2']",)),
+]
+
+
+@pytest.mark.parametrize(("tale", "promise", "expected"), WRONG, ids=[each[0].__name__ for each in WRONG])
+def test_what_is_done_wrong_is_named(tale: Tale, promise: Promise, expected: tuple[str, ...]) -> None:
+    story = Story()
+    tale(story)
+    found = "\n".join(complaints(story.told, promise))
+
+    assert [each for each in expected if each not in found] == []
+
+
+def one_after_the_other(story: Story) -> None:
+    story.fill("n1", "n2")
+    for name in ("n1", "n2"):
+        story.detach(name)
+        story.later(SPAN)
+        story.update(name)
+        story.attach(name)
+
+
+def there_are_to_be_fewer_pods(story: Story) -> None:
+    story.fill()
+    story.scale(1)
+    story.pod(1, 1, gone=True)
+
+
+def its_node_goes(story: Story) -> None:
+    story.fill()
+    story.detach()
+    story.node(gone=True)
+    story.pods(1, gone=True)
+    story.deployment(gone=True)
+
+
+def its_deployment_goes(story: Story) -> None:
+    story.fill()
+    story.deployment(deletionTimestamp=BEGIN.isoformat())
+    story.pod(1, 1, gone=True)
+    story.deployment(gone=True)
+    story.pod(1, 2, gone=True)
+
+
+def its_node_is_tainted(story: Story) -> None:
+    story.fill()
+    story.node(taint="example.com/broken")
+    story.pods(1, gone=True)
+
+
+def somebody_writes_another_template(story: Story) -> None:
+    story.fill()
+    story.deployment(image="by-hand:1", complete=False)
+    story.replica_set(2)
+    story.pods(1, gone=True)
+    story.pods(2)
+
+
+def a_human_detaches_and_attaches(story: Story) -> None:
+    story.fill()
+    story.node(annotations={DETACHED: "by hand"})
+    story.node(annotations={})
+
+
+RIGHT: list[tuple[Tale, Promise]] = [
+    (rollout, BY_NODE),
+    (rollout_that_is_confirmed, AWAITED),
+    (one_after_the_other, BY_NODE),
+    (there_are_to_be_fewer_pods, PROMISE),
+    (its_node_goes, BY_NODE),
+    (its_deployment_goes, PROMISE),
+    (its_node_is_tainted, PROMISE),
+    (somebody_writes_another_template, replace(PROMISE, hands=frozenset({"by-hand:1"}))),
+    (a_human_detaches_and_attaches, BY_NODE),
+    (two_nodes_are_updated, replace(DEGRADED, limit=2)),
+]
+
+
+@pytest.mark.parametrize(("tale", "promise"), RIGHT, ids=[each[0].__name__ for each in RIGHT])
+def test_of_what_is_done_right_nothing_is_said(tale: Tale, promise: Promise) -> None:
+    story = Story()
+    tale(story)
+    assert complaints(story.told, promise) == []

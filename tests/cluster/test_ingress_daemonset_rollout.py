@@ -1,0 +1,208 @@
+"""Never are more nodes off than allowed, and no pod is replaced before its node is, says an independent judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kube.client import Resource
+from lab.nodes import NOT_READY
+from lab.session import Lab
+from tests.cluster.ingress_daemonset import (
+    CONFIRMED,
+    DETACHED,
+    NOBODY,
+    awaiting,
+    by_deployment,
+    by_node,
+    detaching,
+    image_of,
+    on_node,
+)
+from tests.cluster.ingress_daemonset_edge import Edge, confirming, lost
+from tests.cluster.ingress_daemonset_history import PODS, Record, SeenNode
+from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from tests.cluster.ingress_daemonset_promise import Annotated
+
+STALE = "2026-01-01T00:00:00Z"
+QUOTAS = Resource("", "v1", "resourcequotas")
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "no-more-pods"},
+    "spec": {"hard": {"pods": "0"}},
+}
+
+
+def nodes_are_taken_off_by_health_checks_alone(edge: Edge) -> None:
+    edge.create(rolling=detaching(2, **by_deployment(4)))
+    edge.settle(*"abcdef")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abcdef", image="proxy:2")
+
+    promise = edge.promise(2, deployment=Annotated(grace=4))
+    assert edge.verdict(promise) == ([], 2)
+
+
+def nodes_are_taken_off_by_their_annotation(edge: Edge) -> None:
+    edge.create(rolling=detaching(2, **by_node(4, value="true")))
+    edge.settle(*"abcd")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abcd", image="proxy:2")
+
+    promise = edge.promise(2, node=on_node(4))
+    assert edge.verdict(promise) == ([], 2)
+    nodes = [each.object for each in edge.history() if isinstance(each.object, SeenNode)]
+    assert {node.annotations.get(DETACHED) for node in nodes} == {None, "true"}
+
+
+def a_timestamp_is_awaited_and_an_old_one_is_none(edge: Edge) -> None:
+    edge.create(rolling=detaching(2, **by_node(0), **awaiting(3)))
+    edge.settle(*"abcd")
+    for name in ("a", "d"):
+        edge.annotate_node(name, **{CONFIRMED: STALE})
+    edge.retemplate("proxy:2")
+    assert edge.token in edge.await_event("DetachmentUnconfirmed")
+    edge.wait(
+        lambda: edge.reasons().get("Progressing") == "True WaitingForDetachment", "the status to say so"
+    )
+    assert edge.detached() == {"a", "b"}
+    assert {image_of(pod) for pod in edge.pods()} == {"proxy:1"}
+
+    with confirming(edge):
+        edge.settle(*"abcd", image="proxy:2")
+    assert all(edge.annotations(name).keys() == {CONFIRMED} for name in "abcd")
+    promise = edge.promise(2, node=on_node(0), timestamp=Annotated(CONFIRMED, 3))
+    assert edge.complaints(promise) == []
+
+
+def pods_are_replaced_one_by_one_on_some_nodes_at_a_time(edge: Edge) -> None:
+    edge.create(podsPerNode=3, rolling={"maxDegradedNodes": 2, "maxUnavailablePodsPerNode": 1})
+    edge.settle(*"abcde", pods=3)
+    edge.retemplate("proxy:2")
+    edge.settle(*"abcde", image="proxy:2", pods=3)
+
+    promise = edge.promise(2, detaches=False, deployment=None)
+    assert edge.verdict(promise) == ([], 2)
+
+
+def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
+    edge.create(rolling={"maxDegradedNodes": "34%", **by_deployment(4)})
+    edge.settle(*"abc")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abc", image="proxy:2")
+
+    assert edge.complaints(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
+
+
+def a_node_that_has_lost_pods_counts_as_one_of_those(edge: Edge) -> None:
+    edge.create(rolling={"maxDegradedNodes": 1})
+    edge.settle(*"abc")
+    edge.client.create(QUOTAS, QUOTA, edge.namespace)
+    edge.client.delete(PODS, edge.pods("b")[0]["metadata"]["name"], edge.namespace)
+    edge.wait(
+        lambda: edge.reasons().get("Degraded") == "True PodsUnavailable", "the status to tell of lost pods"
+    )
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.waiting_for().get("b") == "Updating", "the node that has lost pods to be first")
+    edge.client.delete(QUOTAS, "no-more-pods", edge.namespace)
+    edge.settle(*"abc", image="proxy:2")
+
+    assert edge.complaints(edge.promise(1, detaches=False, deployment=None)) == []
+
+
+def two_ingress_daemonsets_share_their_nodes(edge: Edge) -> None:
+    names = ("web", "second")
+    for name in names:
+        edge.create(name, rolling=detaching(1, **by_node(2)))
+    for name in names:
+        edge.settle(*"abc", name=name)
+    for name in names:
+        edge.retemplate("proxy:2", name)
+    for name in names:
+        edge.settle(*"abc", name=name, image="proxy:2")
+
+    for name in names:
+        assert edge.complaints(edge.promise(1, name, node=on_node(2))) == []
+
+
+def a_percentage_of_the_nodes_is_rounded_up(edge: Edge) -> None:
+    edge.create(rolling=detaching("30%", **by_deployment(2)))
+    edge.settle(*"abcde")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abcde", image="proxy:2")
+
+    promise = edge.promise(2, deployment=Annotated(grace=2))
+    assert edge.verdict(promise) == ([], 2)
+
+
+def a_node_that_is_not_ready_is_updated_last(edge: Edge) -> None:
+    edge.create(rolling=detaching(1, **by_node(0), **awaiting(0)))
+    edge.settle(*"abcd")
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
+    with lost(edge, "b"):
+        edge.wait(lambda: NOT_READY in edge.taints("b"), "the second node to count as not ready")
+        for name in "acd":
+            edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
+            edge.confirm(name)
+        edge.wait(lambda: edge.detached() == {"b"}, "the node that is not ready to be detached")
+        edge.wait(lambda: "NotReady" in edge.why("b"), "the status to say what it waits for")
+        assert [image_of(pod) for name in "acd" for pod in edge.pods(name)] == ["proxy:2"] * 6
+        edge.confirm("b")
+    edge.settle(*"abcd", image="proxy:2")
+
+    assert edge.complaints(edge.promise(1, node=on_node(0), timestamp=Annotated(CONFIRMED))) == []
+
+
+def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
+    edge.create(progressDeadlineSeconds=3, rolling=detaching(2))
+    edge.settle(*"abcd")
+    edge.retemplate("proxy:2", serviceAccountName=NOBODY)
+    assert edge.node_name("a") in edge.await_event("RolloutHalted")
+    edge.wait(lambda: edge.reasons().get("Progressing") == "False Halted", "the status to say so")
+    assert edge.off() == {"a", "b"}
+    assert [image_of(pod) for name in "cd" for pod in edge.pods(name)] == ["proxy:1"] * 4
+
+    edge.retemplate("proxy:3", serviceAccountName="default")
+    edge.settle(*"abcd", image="proxy:3")
+    assert edge.complaints(edge.promise(2)) == []
+
+
+def a_node_that_a_human_has_detached_counts_and_stays_so(edge: Edge) -> None:
+    edge.create(rolling=detaching(2, **by_node(2)))
+    edge.settle(*"abc")
+    edge.annotate_node("b", **{DETACHED: "by hand", "team": "edge"})
+    edge.retemplate("proxy:2")
+    edge.settle(*"abc", image="proxy:2")
+
+    assert edge.annotations("b") == {DETACHED: "by hand", "team": "edge"}
+    promise = edge.promise(2, node=on_node(2), kept=frozenset({edge.node_name("b")}))
+    assert edge.complaints(promise) == []
+
+
+SCENES: dict[Scene, tuple[str, ...]] = {
+    nodes_are_taken_off_by_health_checks_alone: tuple("abcdef"),
+    nodes_are_taken_off_by_their_annotation: tuple("abcd"),
+    a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
+    pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
+    health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
+    a_node_that_has_lost_pods_counts_as_one_of_those: tuple("abc"),
+    two_ingress_daemonsets_share_their_nodes: tuple("abc"),
+    a_percentage_of_the_nodes_is_rounded_up: tuple("abcde"),
+    a_node_that_is_not_ready_is_updated_last: tuple("abcd"),
+    a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
+    a_node_that_a_human_has_detached_counts_and_stays_so: tuple("abc"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
+    with playing(edge_lab, record, SCENES) as end_of:
+        yield end_of
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=title)
+def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+    played(scene)
