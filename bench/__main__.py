@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from bench import anycast_ip, elasticity, growth, ip_reservation, report
+from bench import anycast_ip, elasticity, growth, ingress_daemonset, ip_reservation, report
 from kube.errors import KubeError
 from lab.errors import LabError
 from lab.watching import WatchLost
@@ -23,6 +23,7 @@ SUITES: dict[str, ModuleType] = {
     "ip_reservation_growth": growth,
     "anycast_ip": anycast_ip,
     "elasticity": elasticity,
+    "ingress_daemonset": ingress_daemonset,
 }
 
 

@@ -31,10 +31,20 @@ def of_pods(client: Client, namespace: str) -> dict[str, Usage]:
     """By name, each pod of *namespace* that runs as processes of this machine."""
     uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in client.list(PODS, namespace).items}
     pids: dict[str, list[int]] = {name: [] for name in uids.values()}
-    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
+    for pid in _all():
         if name := uids.get(_variable(pid, b"POD_UID")):
             pids[name].append(pid)
     return {name: of(found) for name, found in pids.items()}
+
+
+def with_variable(name: str, value: str) -> list[int]:
+    """Those that have it so in their environment."""
+    return [pid for pid in _all() if _variable(pid, name.encode()) == value]
+
+
+def started_at(pid: int) -> float:
+    """Seconds since this machine has booted, as CLOCK_BOOTTIME has them."""
+    return int(_stat(pid)[19]) / TICKS
 
 
 def of_component(lab: Lab, name: str) -> Usage:
@@ -50,9 +60,18 @@ def of(pids: Iterable[int]) -> Usage:
     )
 
 
+def _all() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def _stat(pid: int) -> list[str]:
+    """From the third field on: the second one may have blanks in it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _usage(pid: int) -> Usage:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _stat(pid)
         peak = re.search(r"^VmHWM:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
         return Usage(0.0, 0)

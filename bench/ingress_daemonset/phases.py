@@ -1,0 +1,94 @@
+"""What one phase of an IngressDaemonSet's life cost: all writes, and what the leader used and decided."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bench import processes
+from bench.arithmetic import Samples, growth, samples, total
+from bench.elasticity.phases import DISPATCHED, PATIENCE, REQUESTS, used
+from bench.ip_reservation.deployments import PODS
+from bench.ip_reservation.runs import roles
+from bench.ip_reservation.variants import leader
+from bench.processes import Usage
+from lab.install import NAMESPACE, RELEASE
+from lab.session import Lab
+
+PLAN = "drawbridge_ingress_daemonset_plan_seconds"
+WRITES = "drawbridge_ingress_daemonset_writes_total"
+VERBS = ("POST", "PUT", "PATCH", "DELETE")
+METRICS_PORT = 8080
+COMPONENTS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """By how much the counters of the API server grew, and those of the leader, and what each program *used*."""
+
+    api: Samples
+    leader: Samples
+    used: Mapping[str, Usage]
+
+    def writes(self, resource: str, *verbs: str, subresource: str = "", **labels: str) -> float:
+        """Whoever asked for them, and with whatever result; of all *verbs* that write when none is named."""
+        labels |= {"resource": resource, "subresource": subresource}
+        return sum(total(self.api, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
+
+    @property
+    def own_writes(self) -> float:
+        """By the leader's own account."""
+        return total(self.leader, WRITES)
+
+    @property
+    def requests(self) -> float:
+        """All of ours, of any kind."""
+        return total(self.api, DISPATCHED, flow_schema=RELEASE)
+
+    @property
+    def seconds(self) -> float:
+        """Of CPU, of all programs of the cluster and of this one: on a busy machine it tells more than the wall."""
+        return sum(each.seconds for each in self.used.values())
+
+    @property
+    def plans(self) -> float:
+        return total(self.leader, f"{PLAN}_count")
+
+    @property
+    def planning(self) -> float:
+        """In seconds."""
+        return total(self.leader, f"{PLAN}_sum")
+
+
+def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
+    """The result of *phase*, and its cost; the leader must be the same at its end."""
+    counted, told, before = _counted(lab), _told(lab), usage(lab)
+    result = phase()
+    cost = Cost(growth(counted, _counted(lab)), growth(told, _told(lab)), used(before, usage(lab)))
+    return result, cost
+
+
+def usage(lab: Lab) -> dict[str, Usage]:
+    """By the role that a program has."""
+    leads = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
+    return {
+        **roles(processes.of_pods(lab.client, NAMESPACE), leads),
+        **{name: processes.of_component(lab, name) for name in COMPONENTS},
+        "client": Usage(time.process_time(), 0),
+    }
+
+
+def _counted(lab: Lab) -> dict[str, float]:
+    return samples(lab.client.request("GET", "/metrics", type=bytes), REQUESTS, DISPATCHED)
+
+
+def _told(lab: Lab) -> dict[str, float]:
+    name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
+    address = lab.client.get(PODS, name, NAMESPACE)["status"]["podIP"]
+    with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:
+        return samples(answer.read(), f"{PLAN}_count", f"{PLAN}_sum", WRITES)

@@ -1,0 +1,309 @@
+"""The benchmark of ingress_daemonset tells by what was seen when all is done, and judges what is promised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench import processes
+from bench.ingress_daemonset import figures, manifests
+from bench.ingress_daemonset.checker import Started
+from bench.ingress_daemonset.ours import Rest, Rolled
+from bench.ingress_daemonset.phases import Cost
+from bench.ingress_daemonset.sight import Creation, Deployment, Made, Rollout, Told, follow
+from bench.processes import MIB, Usage
+from bench.report import Figure
+from controllers.ingress_daemonset import desired
+from kube.objects import Node, ObjectMeta
+from lab.errors import LabError
+from tests.ingress_daemonset import gates, outcome, request
+from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
+from webhook.ingress_daemonset.model import resource
+
+OLD, NEW = manifests.OLD, manifests.NEW
+
+
+def by_name(found: Sequence[Figure]) -> dict[str, Figure]:
+    return {each.name.partition(": ")[2]: each for each in found}
+
+
+def missed(found: Mapping[str, Figure]) -> set[str]:
+    return {name for name, each in found.items() if each.met is False}
+
+
+# What is created
+
+
+def test_the_ingress_daemonset_is_one_that_is_taken_without_a_warning() -> None:
+    defaults, rules = gates()
+    wanted = manifests.ingress_daemonset("ours", 50)
+
+    stored, warned = outcome(wanted, request(wanted), defaults.review(request(wanted), deadline=0))
+
+    decision = rules.review(request(stored), deadline=0)
+    assert (decision.allowed, decision.warnings, warned) == (True, (), [])
+
+
+def test_a_plain_deployment_is_that_of_the_ingress_daemonset_but_of_no_concern_to_the_controllers() -> None:
+    wanted = manifests.ingress_daemonset("ours", 50)
+
+    plain, ours = manifests.plain(wanted, "kwok-7"), desired.deployment(resource(wanted), "kwok-7")
+
+    assert plain["spec"] == ours["spec"]
+    assert plain["spec"]["template"]["spec"]["nodeName"] == "kwok-7"
+    assert plain["metadata"]["name"] == ours["metadata"]["name"]
+    assert "ownerReferences" not in plain["metadata"]
+    assert NODE_LABEL not in plain["metadata"]["labels"]
+
+
+# When all is done
+
+
+def deployment(
+    name: str = "a", *, image: str = OLD, available: int = 2, updated: int = 2, old: int = 0, **more: Any
+) -> Deployment:
+    status = {"replicas": updated + old, "updatedReplicas": updated, "availableReplicas": available}
+    raw = {
+        "metadata": {"name": name, "generation": 2, "annotations": more.get("annotations", {})},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": manifests.containers(image)}}},
+        "status": status | {"observedGeneration": more.get("observed", 2)},
+    }
+    return msgspec.convert(raw, Deployment)
+
+
+def node(name: str = "a", *, off: bool = False) -> Node:
+    return Node(ObjectMeta(name=name, annotations={DETACHED_BY: "{}"} if off else {}))
+
+
+def told(*seen: Deployment | Node) -> Told:
+    """One after the other, a second between them."""
+    queue: Told = SimpleQueue()
+    for at, each in enumerate(seen, 1):
+        queue.put((each, float(at)))
+    return queue
+
+
+def test_all_exist_with_the_last_ones_first_sight_and_are_available_with_the_last_ones_pods() -> None:
+    course = Creation(2)
+
+    seen = told(
+        node(),
+        deployment("a", available=0),
+        deployment("a"),
+        deployment("b", available=1),
+        deployment("a", available=1),
+        deployment("b"),
+        deployment("b"),
+    )
+    follow(seen, course, "", deadline=0.0)
+
+    assert course.since(1.0) == Made(first=1.0, existed=3.0, available=5.0)
+
+
+def test_what_the_deployment_controller_has_not_looked_at_is_not_available() -> None:
+    assert not deployment(observed=1).available
+
+
+def test_what_does_not_come_to_its_end_is_told_with_how_many_are_left() -> None:
+    with pytest.raises(LabError, match="pods of two: 1 are left"):
+        follow(told(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0)
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    [
+        pytest.param(deployment(image=OLD), id="of the old template"),
+        pytest.param(deployment(image=NEW, observed=1), id="not looked at yet"),
+        pytest.param(deployment(image=NEW, updated=1, old=1), id="half of it"),
+        pytest.param(deployment(image=NEW, old=1), id="an old pod is left"),
+        pytest.param(deployment(image=NEW, available=1), id="a pod is not available"),
+        pytest.param(deployment(image=NEW, annotations={TO_BE_UPDATED: ""}), id="still off"),
+    ],
+)
+def test_a_rollout_is_over_when_nothing_is_left_to_be_done(unfinished: Deployment) -> None:
+    course = Rollout(NEW, ["a"])
+
+    follow(told(unfinished, deployment("other", image=NEW), deployment(image=NEW)), course, "", deadline=0.0)
+
+    assert course.ended_at == 3.0
+
+
+def test_a_rollout_is_over_when_each_node_was_off_and_is_back() -> None:
+    course = Rollout(NEW, ["a"], ["a", "b", "c"])
+
+    seen = told(
+        node("a"),
+        node("a", off=True),
+        node("b", off=True),
+        node("a"),
+        node("c", off=True),
+        node("b"),
+        deployment("a", image=NEW),
+        node("c"),
+        node("a"),
+    )
+    follow(seen, course, "", deadline=0.0)
+
+    assert (course.most_off, course.ended_at) == (2, 8.0)
+
+
+# The figures
+
+
+def cost(seconds: float = 1.0, own: int = 0, plans: int = 4, **api: int) -> Cost:
+    """*api* as RESOURCE_VERB, or RESOURCE_VERB_CODE."""
+    seen = {}
+    for name, count in api.items():
+        which, verb, code = [*name.split("_"), "200"][:3]
+        labels = f'code="{code}",resource="{which}",subresource="",verb="{verb}"'
+        seen[f"apiserver_request_total{{{labels}}}"] = float(count)
+    told = {
+        'drawbridge_ingress_daemonset_writes_total{kind="Node"}': float(own),
+        "drawbridge_ingress_daemonset_plan_seconds_count": float(plans),
+        "drawbridge_ingress_daemonset_plan_seconds_sum": 0.5,
+    }
+    return Cost(seen, told, {"leader": Usage(seconds, 50 * MIB, 60 * MIB)})
+
+
+ALONE = (Made(first=0.1, existed=10.0, available=40.0), cost(seconds=4.0))
+WAVES = (40.0, cost(seconds=4.0))
+
+
+@pytest.mark.parametrize(
+    ("made", "counted", "misses"),
+    [
+        pytest.param(Made(1.0, 15.0, 52.0), {"deployments_POST": 1000}, set(), id="just so"),
+        pytest.param(
+            Made(1.0, 15.1, 52.0),
+            {"deployments_POST": 1000},
+            {"until all Deployments exist, against a plain client"},
+            id="too late",
+        ),
+        pytest.param(
+            Made(1.0, 15.0, 52.1),
+            {"deployments_POST": 1000},
+            {"until all are available, against a plain client"},
+            id="too slow",
+        ),
+        pytest.param(
+            Made(1.0, 15.0, 52.0),
+            {"deployments_POST": 1001},
+            {"Deployments created per node"},
+            id="one twice",
+        ),
+        pytest.param(
+            Made(1.0, 15.0, 52.0),
+            {"deployments_POST": 1000, "deployments_PATCH_409": 1},
+            {"changes of Deployments afterwards"},
+            id="one changed",
+        ),
+    ],
+)
+def test_a_thousand_nodes_are_judged_by_the_plain_client(
+    made: Made, counted: dict[str, int], misses: set[str]
+) -> None:
+    assert missed(by_name(list(figures.of_creation(1000, ALONE, (made, cost(**counted)))))) == misses
+
+
+def test_of_fewer_nodes_only_their_writes_are_judged() -> None:
+    found = by_name(
+        list(figures.of_creation(30, ALONE, (Made(1.0, 100.0, 100.0), cost(deployments_POST=31))))
+    )
+
+    assert missed(found) == {"Deployments created per node"}
+    assert found["until all Deployments exist, against a plain client"].ratio == 10.0
+
+
+@pytest.mark.parametrize(
+    ("spent", "misses"),
+    [
+        pytest.param(cost(deployments_GET=9, nodes_PATCH=9), set(), id="nothing of ours is written"),
+        pytest.param(cost(own=1), {"writes of the leader, but for status"}, id="by its own account"),
+        *(
+            pytest.param(
+                cost(**{f"{each}_PATCH": 1}),
+                {"writes that the API server saw, whoever made them"},
+                id=f"a write to {each}",
+            )
+            for each in ("deployments", "daemonsets", "roles", "rolebindings", "ingressdaemonsets")
+        ),
+        pytest.param(cost(plans=0), {"looks at all of it"}, id="no resync"),
+    ],
+)
+def test_at_rest_nothing_may_be_written_though_it_is_looked_at(spent: Cost, misses: set[str]) -> None:
+    found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
+
+    assert missed(found) == misses
+    assert found["heartbeats per node"].value == 5
+
+
+def test_a_status_that_is_written_at_rest_counts() -> None:
+    labels = 'resource="ingressdaemonsets",subresource="status",verb="PATCH"'
+    spent = Cost({f"apiserver_request_total{{{labels}}}": 2.0}, cost().leader, cost().used)
+
+    found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
+
+    assert found["writes that the API server saw, whoever made them"].value == 2
+
+
+@pytest.mark.parametrize(
+    ("rolled", "counted", "misses"),
+    [
+        pytest.param(Rolled(60.0, 50), {"deployments_PATCH": 3000, "nodes_PATCH": 2000}, set(), id="just so"),
+        pytest.param(Rolled(60.0, 51), {}, {"nodes that were off at a time, at most"}, id="too many off"),
+        pytest.param(
+            Rolled(60.0, 50), {"deployments_PATCH": 3001}, {"changes per Deployment"}, id="once more"
+        ),
+        pytest.param(Rolled(60.0, 50), {"nodes_PATCH": 2001}, {"changes per Node"}, id="a node once more"),
+        pytest.param(Rolled(60.0, 50), {"deployments_PATCH_409": 5000}, set(), id="conflicts change nothing"),
+    ],
+)
+def test_a_rollout_is_judged_by_its_budget_and_its_writes(
+    rolled: Rolled, counted: dict[str, int], misses: set[str]
+) -> None:
+    found = by_name(list(figures.of_rollout(1000, 50, WAVES, (rolled, cost(**counted)))))
+
+    assert missed(found) == misses
+    assert found["wall, against waves of a plain client"].ratio == 1.5
+    assert found["CPU of all programs, against a plain client"].ratio == 0.25
+
+
+def test_the_leaders_work_is_told_by_plan() -> None:
+    found = by_name(list(figures.of_rollout(1000, 50, WAVES, (Rolled(60.0, 50), cost(seconds=2.0, plans=4)))))
+
+    assert found["to make a plan"].value == 125.0
+    assert found["CPU of the leader per plan, writes included"].value == 500.0
+    assert (found["memory of the leader"].value, found["peak memory of the leader"].value) == (50.0, 60.0)
+
+
+def test_of_several_health_checkers_the_middle_one_is_told() -> None:
+    starts = [Started(seconds, Usage(0.1, size * MIB)) for seconds, size in ((0.9, 30), (0.3, 33), (0.4, 99))]
+
+    found = by_name(list(figures.of_checkers(starts)))
+
+    assert (found["from its start to its first 200"].value, found["memory"].value) == (0.4, 33)
+
+
+# Processes
+
+
+def test_a_process_is_found_by_its_environment_and_tells_when_it_began() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    word = f"here-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "BENCH_TEST": word}
+    ) as process:
+        try:
+            assert processes.with_variable("BENCH_TEST", word) == [process.pid]
+            began = processes.started_at(process.pid)
+            assert before - 0.1 <= began <= time.clock_gettime(time.CLOCK_BOOTTIME)
+        finally:
+            process.kill()
