@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from calico.segment import IPReservation
-from demo import burst_table, fleet_table, stage, table
+from demo import burst_table, fleet_table, rollout_table, stage, table
 from demo.promises import Judge, Promise
 from demo.scene import Scene
-from demo.scenes import SCENES, burst, join
-from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs
+from demo.scenes import SCENES, burst, join, rollout
+from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs, rollout_proofs
 from demo.world import World
+from healthchecker.verdict import Deployment
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.objects import Node, Pod
@@ -28,6 +29,7 @@ INTRODUCTION = """\
 Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
 And it lets a node take no pods before the node has its anycast IP.
 And of a workload's replicas it keeps the first ones at home, and sends the others to the cloud.
+And it takes an edge node off its load balancer before it updates the pods there.
 A real control plane comes up on this machine, with the chart installed on it, and an emulated Tencent Cloud;
 all is gone at the end.
 Where Kubernetes' programs are not there yet, they are fetched or built first: that takes minutes, once."""
@@ -56,15 +58,21 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
     """Play all scenes in a lab of their own and judge them, at the end, by all that was seen."""
     calico = stage.RESERVATIONS.api_version
     with running(values=stage.VALUES, calico=calico, cloud=stage.CLOUD, progress=progress) as lab:
-        kinds: dict[Resource, Kind] = {stage.PODS: Pod, stage.RESERVATIONS: IPReservation, NODES: Node}
+        kinds: dict[Resource, Kind] = {
+            stage.PODS: Pod,
+            stage.RESERVATIONS: IPReservation,
+            NODES: Node,
+            stage.DEPLOYMENTS: Deployment,
+        }
         with watching(lab.client, kinds) as told:
             world = World(lab, Screen(out), stage.RULES, told)
             with world.screen:
                 judges = play(world)
         verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
-        seen = table.proofs(world.history, besides=(join.NAMESPACE, burst.NAMESPACE))
+        seen = table.proofs(world.history, besides=(join.NAMESPACE, burst.NAMESPACE, rollout.NAMESPACE))
         out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)))
-        out.print(replica_proofs(burst_table.proofs(world.replicas)), promises(verdicts))
+        out.print(replica_proofs(burst_table.proofs(world.replicas)))
+        out.print(rollout_proofs(rollout_table.proofs(world.rollout)), promises(verdicts))
     return verdicts
 
 

@@ -119,7 +119,8 @@ def _fault(history: History, pod: Pod) -> str:
 def _untimely(history: History, death: Death, pods: Sequence[Pod]) -> str:
     if not death.restarts:
         return f"{death.program} was not restarted"
-    if not any(hold.since < death.revision for pod in pods for hold in history.holds_of(pod)):
+    # It may have been killed before anything else happened.
+    if not any(hold.since <= death.revision for pod in pods for hold in history.holds_of(pod)):
         return f"{death.program} died before any IP was reserved"
     left = _left_at(history, death, pods)
     return "" if left else f"{death.program} died when all pods were gone"

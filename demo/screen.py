@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from demo import burst_table, fleet_table, table
+from demo import burst_table, fleet_table, rollout_table, table
 from demo.promises import Promise
 
 WIDTH_WITHOUT_TERMINAL = 130
@@ -31,6 +31,9 @@ STYLES: dict[StrEnum, str] = {
     burst_table.State.HOME: "green",
     burst_table.State.AWAY: "cyan",
     burst_table.State.GONE: "dim",
+    rollout_table.State.WAITING: "dim",
+    rollout_table.State.ON: "green",
+    rollout_table.State.OFF: "yellow",
 }
 SIGNS = {"yellow": "◐", "green": "●", "cyan": "◆", "dim": "○"}
 
@@ -67,6 +70,9 @@ NODES = Board(
     fleet_table.news,
 )
 REPLICAS = Board("Replicas", {"pod": 33, "placement": 9, "node": 21, "because": 55}, burst_table.news)
+EDGE = Board(
+    "Edge nodes", {"node": 8, "load balancer": 13, "health check": 12, "its pods": 12}, rollout_table.news
+)
 RIGHT = {"for", "pods"}
 
 
@@ -159,6 +165,19 @@ def replica_proofs(seen: Sequence[burst_table.Proof]) -> Table:
     )
     for each in seen:
         shown.add_row(each.pod, each.node, each.born, each.placed, each.bound, each.left)
+    return shown
+
+
+def rollout_proofs(seen: Sequence[rollout_table.Proof]) -> Table:
+    """What the watches and the load balancer saw of every node that was updated."""
+    shown = _evidence(
+        "What they saw of the edge nodes, in revisions, and in seconds from the first 503",
+        ["node"],
+        ["off", "first pod gone", "first new pod", "on again", "503 before a pod went", "off for"],
+    )
+    for each in seen:
+        revisions = (each.off, each.first_gone, each.first_new, each.on)
+        shown.add_row(each.node, *revisions, each.failing, each.lasted)
     return shown
 
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "drawbridge"
 NAMESPACE, REPLICAS = "redis", 9
 PODS = Resource("", "v1", "pods")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
 RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
 
 RULES = Rules(reserve_time=10.0, max_count=300)
@@ -35,6 +36,7 @@ VALUES: dict[str, Any] = {
         "ipReleasePeriod": "1s",
     },
     "elasticity": {"enabled": True},
+    "ingressDaemonSet": {"enabled": True},
     "eksAdmission": {"autoScaleEKS": "false"},
     "cloud": {"subnets": [{"id": "subnet-demo0001", "zone": "ap-singapore-1"}]},
 }

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from queue import Empty
+from queue import Empty, SimpleQueue
 
-from demo import burst_table, fleet_table, stage, table
+from demo import burst_table, fleet_table, rollout_table, stage, table
 from demo.burst import Replicas
 from demo.fleet import Fleet
-from demo.screen import ADDRESSES, NODES, REPLICAS, Screen
+from demo.rollout import Answer, Rollout
+from demo.screen import ADDRESSES, EDGE, NODES, REPLICAS, Screen
 from demo.table import Rules
 from kube.objects import Pod
 from lab.errors import LabError
@@ -33,6 +34,9 @@ class World:
     history: History = field(default_factory=History)
     fleet: Fleet = field(default_factory=Fleet)
     replicas: Replicas = field(default_factory=Replicas)
+    rollout: Rollout = field(default_factory=Rollout)
+    answers: SimpleQueue[Answer] = field(default_factory=SimpleQueue)
+    """Of health checks, not taken in yet."""
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, meanwhile: Callable[[], object] = lambda: None
@@ -82,7 +86,9 @@ class World:
         """Take in what the watches have told, waiting a moment for it, and the cloud, and show it."""
         self._take_in()
         now = datetime.now(UTC).replace(microsecond=0)  # all rows tick at once: one drawing a second
-        if self.replicas.courses:
+        if self.rollout.courses:
+            self.screen.show(EDGE, rollout_table.rows(self.rollout), rollout_table.summary(self.rollout))
+        elif self.replicas.courses:
             self.screen.show(REPLICAS, burst_table.rows(self.replicas), burst_table.summary(self.replicas))
         elif self.fleet.courses:
             self.fleet.look(stage.on_record(self.lab.cloud, self.lab.client))
@@ -92,6 +98,8 @@ class World:
             self.screen.show(ADDRESSES, rows, table.summary(self.history))
 
     def _take_in(self) -> None:
+        while not self.answers.empty():
+            self.rollout.hear(self.answers.get())
         patience = GLANCE
         while True:
             try:
@@ -103,6 +111,7 @@ class World:
             self.history.add(told)
             self.fleet.add(told)
             self.replicas.add(told)
+            self.rollout.add(told)
             patience = 0.0
 
     def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demo.scenes import age, burst, count, death, delete, drain, evict, join, namespace
+from demo.scenes import age, burst, count, death, delete, drain, evict, join, namespace, rollout
 
 SCENES = (
     delete.SCENE,
@@ -14,4 +14,5 @@ SCENES = (
     count.SCENE,
     join.SCENE,
     burst.SCENE,
+    rollout.SCENE,
 )

@@ -1,0 +1,279 @@
+"""The demo's edge nodes: what it shows of them, and what it calls kept, from what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from threading import Event as Flag
+from threading import Thread
+
+import pytest
+import yaml
+
+from demo import load_balancer
+from demo.rollout import OK, REVISION, Answer, Rollout
+from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
+from demo.rollout_table import Proof, Row, State, news, proofs, rows, summary
+from demo.scenes import rollout as scene
+from demo.stage import ROOT
+from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus
+from kube.objects import ObjectMeta, Pod
+from lab.history import Observation
+from tests.factories import NOW
+from webhook.ingress_daemonset import KIND, NODE_LABEL, TO_BE_UPDATED
+from webhook.ingress_daemonset.model import resource
+from webhook.ingress_daemonset.validate import problems
+
+Event = Callable[[Rollout], None]
+
+
+def deployment(revision: int, *, off: bool = False, available: int = 1, node: str = "n") -> Event:
+    """A node's Deployment of one pod, as it was told at *revision*, so many seconds from NOW."""
+    metadata = ObjectMeta(
+        resource_version=str(revision),
+        labels={NODE_LABEL: node},
+        annotations={TO_BE_UPDATED: ""} if off else {},
+    )
+    seen = Deployment(metadata, DeploymentSpec(replicas=1), DeploymentStatus(available_replicas=available))
+    return _told(seen, revision)
+
+
+def pod(
+    revision: int, name: str = "a", *, leaving: bool = False, gone: bool = False, node: str = "n"
+) -> Event:
+    """Of the template that its name begins with."""
+    metadata = ObjectMeta(
+        name=name,
+        uid=f"uid-{name}-{node}",
+        resource_version=str(revision),
+        labels={NODE_LABEL: node, REVISION: name[0]},
+        deletion_timestamp=NOW if leaving else None,
+    )
+    return _told(Pod(metadata), revision, gone)
+
+
+def check(second: float, status: int, node: str = "n") -> Event:
+    return lambda rollout: rollout.hear(Answer(node, status, NOW + timedelta(seconds=second)))
+
+
+def _told(what: Pod | Deployment, revision: int, gone: bool = False) -> Event:
+    return lambda rollout: rollout.add(Observation(what, gone, NOW + timedelta(seconds=revision)))
+
+
+def played(*events: Event) -> Rollout:
+    rollout = Rollout()
+    for each in events:
+        each(rollout)
+    return rollout
+
+
+BEGUN = (deployment(1), pod(2), check(3, 503), check(4, 200), deployment(5, off=True), check(5.5, 503))
+REPLACED = (*BEGUN, pod(8, leaving=True), pod(9, gone=True), pod(10, "b"))
+OVER = (*REPLACED, deployment(12), check(12.5, 200))
+
+
+# The promises
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(REPLACED, "1 pods, 2.5 s after the first 503", id="kept"),
+        pytest.param([*BEGUN, pod(8, gone=True)], "1 pods, 2.5 s after the first 503", id="gone at once"),
+        pytest.param(
+            [deployment(1), pod(2), check(3, 200), pod(8, leaving=True)],
+            "a left n, which was on",
+            id="while it was on",
+        ),
+        pytest.param(
+            [*OVER, pod(14, "b", leaving=True)], "b left n, which was on", id="after it was on again"
+        ),
+        pytest.param(
+            [deployment(1), pod(2), check(3, 200), deployment(5, off=True), pod(8, leaving=True)],
+            "a left n while health checks passed",
+            id="before the load balancer could know",
+        ),
+        pytest.param(
+            [deployment(1), pod(2), deployment(5, off=True), pod(8, leaving=True), check(9, 503)],
+            "a left n while health checks passed",
+            id="the load balancer was told too late",
+        ),
+        pytest.param([*BEGUN, pod(6, leaving=True)], "a left n 0.5 s after the first 503", id="too soon"),
+        pytest.param(BEGUN, "0 of 1 pods were replaced", id="none was replaced"),
+    ],
+)
+def test_no_pod_goes_before_health_checks_fail(events: Sequence[Event], evidence: str) -> None:
+    promise = off_before_replaced(played(*events), 1, 1.0)
+    assert (promise.kept, promise.evidence) == ("1 pods, " in evidence, evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "kept", "evidence"),
+    [
+        pytest.param(
+            [deployment(1, off=True), deployment(2), deployment(3, off=True, node="m")],
+            True,
+            "at most 1, by every revision",
+            id="one after the other",
+        ),
+        pytest.param(
+            [deployment(1, off=True), deployment(3), deployment(2, off=True, node="m")],
+            False,
+            "2 were off at one time",
+            id="side by side for a while",
+        ),
+        pytest.param([deployment(1)], False, "there was nothing to judge by", id="none at all"),
+    ],
+)
+def test_at_no_time_are_too_many_off(events: Sequence[Event], kept: bool, evidence: str) -> None:
+    promise = never_more_off(played(*events), 1)
+    assert (promise.kept, promise.evidence) == (kept, evidence)
+
+
+@pytest.mark.parametrize(
+    ("events", "evidence"),
+    [
+        pytest.param(OVER, "1 of 1, their health checks: 200, 503, 200", id="kept"),
+        pytest.param(REPLACED, "n was not off once, and on again", id="it is still off"),
+        pytest.param(
+            [*REPLACED, deployment(12, available=0), check(12.5, 200)],
+            "n was on again before all its pods were available",
+            id="too early",
+        ),
+        pytest.param(
+            [*BEGUN, pod(6, "b"), deployment(7), check(7.5, 200), pod(8, leaving=True)],
+            "n was on again with a of the old template",
+            id="an old pod was there",
+        ),
+        pytest.param(
+            [*BEGUN, pod(8, gone=True), deployment(12), check(12.5, 200)],
+            "n has 0 new pods",
+            id="none is new",
+        ),
+        pytest.param([*REPLACED, deployment(12)], "n answered 200, 503", id="it does not say so"),
+        pytest.param(
+            [*REPLACED, check(11, 200), deployment(12), check(12.5, 503), check(13, 200)],
+            "n answered 200, 503, 200, 503, 200",
+            id="it wavered",
+        ),
+        pytest.param([], "0 of 1 nodes were seen", id="no node"),
+    ],
+)
+def test_a_node_is_on_again_only_when_it_is_complete(events: Sequence[Event], evidence: str) -> None:
+    promise = on_when_complete(played(*events), 1, 1)
+    assert (promise.kept, promise.evidence) == ("1 of 1" in evidence, evidence)
+
+
+def test_pods_and_deployments_of_others_are_no_concern() -> None:
+    other = Pod(ObjectMeta(name="web", uid="web", resource_version="1"))
+    assert not played(_told(other, 1)).courses
+
+
+# The table
+
+
+@pytest.mark.parametrize(
+    ("events", "row"),
+    [
+        pytest.param([deployment(1)], Row("n", "-", "none", State.WAITING), id="there is nothing yet"),
+        pytest.param(BEGUN[:4], Row("n", "200 ok", "1 v1", State.ON), id="it serves"),
+        pytest.param(BEGUN, Row("n", "503", "1 v1", State.OFF), id="it is off"),
+        pytest.param(
+            [*BEGUN, pod(6, "b")], Row("n", "503", "1 v1, 1 v2", State.OFF), id="it is being updated"
+        ),
+        pytest.param(OVER[:-1], Row("n", "503", "1 v2", State.WAITING), id="its checker will hear of it"),
+        pytest.param(OVER, Row("n", "200 ok", "1 v2", State.ON), id="it is updated"),
+    ],
+)
+def test_a_row_tells_how_far_a_node_is(events: Sequence[Event], row: Row) -> None:
+    assert rows(played(*events)) == [row]
+    assert news([], [row]) == [f"n is {row.state}; health check: {row.health}; pods: {row.pods}"]
+    assert news([row], [row]) == []
+
+
+def test_the_summary_counts_what_is_off_and_what_is_updated() -> None:
+    assert summary(played(*BEGUN, deployment(6, node="m"))) == "1 off, 0 of 2 updated"
+    assert summary(played(*OVER, deployment(13, node="m"))) == "0 off, 1 of 2 updated"
+
+
+def test_the_proof_of_a_node_is_the_order_of_its_revisions() -> None:
+    assert proofs(played(*OVER, deployment(1, node="m"))) == [
+        Proof("m", off="-", first_gone="-", first_new="-", on="-", failing="-", lasted="-"),
+        Proof("n", off="5", first_gone="8", first_new="10", on="12", failing="2.5 s", lasted="7.0 s"),
+    ]
+
+
+# The load balancer
+
+
+class Turning(BaseHTTPRequestHandler):
+    """Passes the first check, fails the second, breaks off the third, and passes all others."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Turning.asked += 1
+        if Turning.asked == 3:
+            self.close_connection = True
+            return
+        self.send_response(503 if Turning.asked == 2 else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Turning)
+    thread = Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/healthz"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_load_balancer_tells_what_was_answered_and_nothing_of_what_was_not() -> None:
+    told: SimpleQueue[Answer] = SimpleQueue()
+    stop = Flag()
+    with serving() as url:
+        asking = Thread(target=load_balancer._ask, args=("n", url, told.put, stop))
+        asking.start()
+        first = [told.get(timeout=30).status for _ in range(3)]
+        stop.set()
+        asking.join()
+    assert first == [OK, 503, OK]
+    assert Turning.asked >= 4
+
+
+# The scene
+
+
+def test_the_nodes_that_are_awaited_are_those_of_the_manifest() -> None:
+    namespace, *nodes, manifest = yaml.safe_load_all((ROOT / "demo" / "edge.yaml").read_text())
+    selector = manifest["spec"]["template"]["spec"]["nodeSelector"]
+
+    assert namespace["metadata"]["name"] == manifest["metadata"]["namespace"] == scene.NAMESPACE
+    assert tuple(each["metadata"]["name"] for each in nodes) == scene.NODES
+    assert all(selector.items() <= each["metadata"]["labels"].items() for each in nodes)
+    assert (manifest["kind"], manifest["metadata"]["name"]) == (KIND, scene.NAME)
+    assert manifest["spec"]["healthCheckNodePorts"] == [scene.PORT]
+    assert problems(resource(manifest)) == []
+
+
+def test_the_rollout_is_as_the_scene_says() -> None:
+    *_, manifest = yaml.safe_load_all((ROOT / "demo" / "edge.yaml").read_text())
+    spec = resource(manifest).spec
+    rolling = spec.update_strategy.rolling_update
+
+    assert (spec.pods_per_node, rolling.max_unavailable_nodes) == (scene.PODS_PER_NODE, scene.AT_A_TIME)
+    assert rolling.deployment_annotation is not None
+    assert rolling.deployment_annotation.key == TO_BE_UPDATED
+    assert rolling.deployment_annotation.grace_period_seconds >= 2 * scene.AT_LEAST
