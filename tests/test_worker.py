@@ -238,7 +238,7 @@ def test_what_is_not_tls_is_dropped_and_reported(server: Server) -> None:
 def test_beyond_its_limit_the_server_sheds_at_once_and_closes(server: Server) -> None:
     busy = [server.tls() for _ in range(3)]
     for sock in busy:
-        sock.sendall(post(review(nap=0.5)))
+        sock.sendall(post(review(nap=2.5)))
     assert wait_until(lambda: is_shed(server))
     assert [read_response(sock).status for sock in busy] == [200] * 3
 
@@ -282,16 +282,16 @@ def call_until(stop: threading.Event, connection: http.client.HTTPSConnection, l
 
 
 def test_a_drain_loses_no_request_and_asks_every_client_to_go(directory: Path) -> None:
-    with serving(directory, DRAIN="1") as server:
+    with serving(directory, DRAIN="3") as server:
         slow, kept, stop = server.tls(), server.call(), threading.Event()
         lost: list[Exception] = []
         callers = [threading.Thread(target=call_until, args=(stop, server.call(), lost)) for _ in range(2)]
-        slow.sendall(post(review(nap=0.8)))
+        slow.sendall(post(review(nap=2.5)))
         for caller in callers:
             caller.start()
         server.process.send_signal(signal.SIGTERM)
         server.wait_for_line("Handling signal: term")
-        assert wait_until(lambda: ask(server.call()).connection == "close", timeout=0.5)
+        assert wait_until(lambda: ask(server.call()).connection == "close", timeout=2.5)
         assert ask(kept).connection == "close"
         stop.set()
         response = read_response(slow)
