@@ -102,6 +102,13 @@ class Shop:
         """The names of the pods on super nodes."""
         return {pod.metadata.name for pod in self.pods(name) if is_away(pod)}
 
+    def told(self) -> list[str]:
+        """Of each pod when it came, and why it is where it is: to understand what should not be."""
+        return [
+            f"{pod.metadata.creation_timestamp} {pod.metadata.name}: {pod.metadata.annotations.get(REASON)}"
+            for pod in self.pods()
+        ]
+
     def gated(self, name: str = "") -> set[str]:
         """The names of the pods that wait for their placement."""
         found = self.client.list(PODS, self.namespace, label_selector=name and f"app={name}").items

@@ -108,11 +108,11 @@ def a_stateful_set_keeps_its_first_ordinals_and_after_an_update_its_last(shop: S
         spec = {"replicas": 5, "serviceName": "db"}
         shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}
+        assert shop.home() == {"db-0", "db-1"}, shop.told()
 
         shop.update("db", STATEFULSETS)
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-3", "db-4"}
+        assert shop.home() == {"db-3", "db-4"}, shop.told()
 
         shop.scale("db", 3, STATEFULSETS)
         shop.settle("db", 3, STATEFULSETS)
