@@ -65,9 +65,8 @@ def rest(lab: Lab, nodes: Sequence[str], seconds: float) -> Rest:
     begin = time.monotonic()
     for beat in range(BEATS):
         at_once(lambda name: _beat(lab, name), nodes)
-        time.sleep(
-            max(0.0, begin + (beat + 1) * seconds / BEATS - time.monotonic())
-        )  # the measurement's length
+        left = begin + (beat + 1) * seconds / BEATS - time.monotonic()
+        time.sleep(max(0.0, left))  # the measurement's length
     return Rest(time.monotonic() - begin, BEATS * len(nodes))
 
 

@@ -15,7 +15,6 @@ from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
 from kube.client import Resource
 from kube.objects import Node
-from lab import install
 from lab.cloud import SECRET_ID, SECRET_KEY
 from lab.cloud.world import REGION
 from lab.errors import LabError
@@ -213,19 +212,7 @@ def configured(lab: Lab, **anycast_ip: Any) -> Iterator[None]:
 
 
 def reconfigure(lab: Lab, **anycast_ip: Any) -> None:
-    """Back when all processes say that they have other settings than before, and the same."""
-    before = _hashes(lab)
-    install.upgrade(lab, {"anycastIP": anycast_ip})
-    lab.wait(lambda: _is_new(_hashes(lab), before), SECONDS, "all processes to take the new configuration")
-
-
-def _is_new(hashes: set[float], before: set[float]) -> bool:
-    return len(hashes) == 1 and not hashes & before
-
-
-def _hashes(lab: Lab) -> set[float]:
-    scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
-    return {workloads.sample(each, "drawbridge_config_hash") for each in scrapes}
+    workloads.reconfigure(lab, {"anycastIP": anycast_ip})
 
 
 def processes(lab: Lab) -> set[tuple[str, int]]:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from kube.client import Resource
 from kube.errors import NotFound
 from kube.objects import Pod
-from lab import install
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS
@@ -220,26 +219,11 @@ def _reason_now(probes: Shop) -> str:
 @contextmanager
 def configured(lab: Lab, **elasticity: Any) -> Iterator[None]:
     """These values of elasticity are in force in all processes for the length of a block."""
-    _reconfigure(lab, elasticity)
+    workloads.reconfigure(lab, {"elasticity": elasticity})
     try:
         yield
     finally:
-        _reconfigure(lab, {})
-
-
-def _reconfigure(lab: Lab, elasticity: Raw) -> None:
-    before = _hashes(lab)
-    install.upgrade(lab, {"elasticity": elasticity})
-    lab.wait(lambda: _is_new(_hashes(lab), before), SECONDS, "all processes to take the new configuration")
-
-
-def _is_new(hashes: set[float], before: set[float]) -> bool:
-    return len(hashes) == 1 and not hashes & before
-
-
-def _hashes(lab: Lab) -> set[float]:
-    scrapes = workloads.metrics(lab, "webhook") + workloads.metrics(lab, "controllers")
-    return {workloads.sample(each, "drawbridge_config_hash") for each in scrapes}
+        workloads.reconfigure(lab, {"elasticity": {}})
 
 
 def calls(lab: Lab) -> int:

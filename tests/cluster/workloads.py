@@ -141,6 +141,13 @@ def configured(lab: Lab, **values: Any) -> Iterator[None]:
         install.upgrade(lab, VALUES)
 
 
+def reconfigure(lab: Lab, values: dict[str, Any]) -> None:
+    """Back when all processes, which run on, say that they have other settings than before, and the same."""
+    before = _hashes(lab)
+    install.upgrade(lab, values)
+    lab.wait(lambda: _is_new(_hashes(lab), before), 90, "all processes to take the new configuration")
+
+
 def metrics(lab: Lab, component: str) -> list[str]:
     """The scrape of each ready pod of a component of the chart."""
     pods = lab.client.list(
@@ -166,6 +173,15 @@ def patch_status(lab: Lab, pod: Pod, **status: Any) -> Pod:
 def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:
     found = lab.kubectl("get", "events", "-n", namespace, "-o", "json").stdout
     return [event for event in json.loads(found)["items"] if event["reason"] == reason]
+
+
+def _is_new(hashes: set[float], before: set[float]) -> bool:
+    return len(hashes) == 1 and not hashes & before
+
+
+def _hashes(lab: Lab) -> set[float]:
+    scrapes = metrics(lab, "webhook") + metrics(lab, "controllers")
+    return {sample(each, "drawbridge_config_hash") for each in scrapes}
 
 
 def _settling(lab: Lab) -> str:
