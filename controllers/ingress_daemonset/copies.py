@@ -38,6 +38,7 @@ RESOURCES: dict[Kind, Resource] = {
 LONGEST_SILENCE = 300.0
 """Seconds without a LIST or a watch that succeeded; a quiet watch is opened anew after little more than a minute."""
 NAMESPACE = "namespace"
+NAMESPACED: tuple[Kind, ...] = ("Deployment", "DaemonSet", "Role", "RoleBinding")
 PAUSES = Backoff(base=0.5, cap=15.0)
 
 T = TypeVar("T", bound=Object)
@@ -103,10 +104,8 @@ def followed(client: Client, stop: threading.Event) -> Iterator[Copies]:
         book("Role", grant, Grant, FOR),
         book("RoleBinding", grant, Grant, FOR),
     )
-    for each in (books.deployments, books.daemonsets):
-        each.add_index(NAMESPACE, lambda held: [held.metadata.namespace])
-    for grants in (books.roles, books.bindings):
-        grants.add_index(NAMESPACE, lambda held: [held.metadata.namespace])
+    for kind in NAMESPACED:
+        books.of(kind).add_index(NAMESPACE, lambda held: [held.metadata.namespace])
     copies = Copies(books, following)
     with ExitStack() as closing:
         for reflector in following.values():

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 from prometheus_client import Histogram
 
-from controllers.ingress_daemonset.actions import Kind
-from controllers.ingress_daemonset.copies import NAMESPACE, RESOURCES, Books
+from controllers.ingress_daemonset.copies import NAMESPACE, NAMESPACED, RESOURCES, Books
 from controllers.ingress_daemonset.rollout import Plan, plan
 from controllers.ingress_daemonset.site import Site
 from controllers.ingress_daemonset.tell import Teller
@@ -37,7 +36,6 @@ STATUS_PERIOD = 1.0
 """Seconds between two writes of a status, at least: each goes to all who watch."""
 STRANGERS_PERIOD = 15.0
 """Seconds after which an object that is not ours, though its name should be, is read again: it is not followed."""
-NAMESPACED: tuple[Kind, ...] = ("Deployment", "DaemonSet", "Role", "RoleBinding")
 
 Settings = Callable[[], IngressDaemonSetSettings]
 
