@@ -138,6 +138,18 @@ def test_nodes_that_repel_newcomers_are_not_shared() -> None:
         assert world.neighbours(new(10080)) == [Neighbour("edge/here", (10080,), "")]
 
 
+@pytest.mark.parametrize(
+    "key", ["node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized"]
+)
+def test_a_node_that_is_not_ready_yet_is_shared(key: str) -> None:
+    taints = [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    with reading() as world:
+        world.put("here", 10080)
+        world.api.put(NODES, raw_node("n1", labels={"edge": "n1"}, taints=taints))
+
+        assert world.neighbours(new(10080)) == [Neighbour("edge/here", (10080,), "n1")]
+
+
 def test_all_pages_are_read_until_each_neighbour_has_a_node() -> None:
     here, there = written("here", 10080), written("there", 10080, node="n2")
     nodes = [raw_node(name, labels={"edge": name}) for name in ("n0", "n1", "n2")]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kube.client import Client, Resource
 from kube.errors import Unreachable
@@ -18,6 +19,8 @@ from webhook.ingress_daemonset.template import readable
 
 INGRESS_DAEMONSETS = Resource(GROUP, VERSION, PLURAL)
 NODES = Resource("", "v1", "nodes", namespaced=False)
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""The taints with which Kubernetes keeps pods off a node until it is ready, or well again."""
 
 Raw = dict[str, Any]
 T = TypeVar("T")
@@ -49,7 +52,7 @@ class Cluster:
         """The first node, if there is any, that *new* and each of *others* match, by the other's key."""
         shared: dict[str, str] = {}
         mine, theirs = where_of(new), {_key(other): where_of(other) for other in others}
-        for node in self._pages(NODES, FollowedNode, deadline):
+        for node in map(_when_well, self._pages(NODES, FollowedNode, deadline)):
             if matches(mine, node, runs=False):
                 missing = theirs.keys() - shared.keys()
                 shared |= {key: node.name for key in missing if matches(theirs[key], node, runs=False)}
@@ -65,6 +68,11 @@ class Cluster:
         if (left := deadline - self._clock()) > 0:
             return left
         raise Unreachable("the API server was not fast enough")
+
+
+def _when_well(node: FollowedNode) -> FollowedNode:
+    lasting = tuple(each for each in node.spec.taints if not each.key.startswith(PASSING))
+    return replace(node, spec=replace(node.spec, taints=lasting))
 
 
 def _readable(raw: Raw) -> IngressDaemonSet | None:
