@@ -221,6 +221,38 @@ def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
 
 
+def failures(**labels: str) -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_admission_failures_total", {"webhook": "scripted", **labels})
+
+
+@pytest.mark.parametrize(
+    ("feature", "counted_as"),
+    [
+        pytest.param(Scripted(crash, open=True), "open", id="broke and let through"),
+        pytest.param(Scripted(crash), "closed", id="broke and refused"),
+        pytest.param(Scripted(lambda *_: allow(audit={"failed-open": "why"})), "open", id="not done"),
+        pytest.param(Scripted(lambda *_: deny("no", code=503)), "closed", id="not done and refused"),
+        pytest.param(Scripted(lambda *_: deny("no", code=429)), "closed", id="not done for an eviction"),
+        pytest.param(Scripted(lambda *_: deny("no")), "", id="refused by the rules"),
+        pytest.param(Scripted(), "", id="allowed"),
+    ],
+)
+def test_only_requests_whose_work_could_not_be_done_are_failures(feature: Scripted, counted_as: str) -> None:
+    to = client(feature)
+    before = {mode: failures(mode=mode) or 0.0 for mode in ("open", "closed")}
+
+    post(to)
+
+    assert {mode for mode, count in before.items() if failures(mode=mode) == count + 1} == {counted_as} - {""}
+
+
+def test_failures_are_counted_from_zero_on() -> None:
+    create_app([Scripted(name="fresh", path="/fresh")])
+
+    assert [failures(webhook="fresh", mode=mode) for mode in ("open", "closed")] == [0.0, 0.0]
+    assert REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "fresh"}) == 0.0
+
+
 @pytest.mark.parametrize("opens", [pytest.param(True, id="open"), pytest.param(False, id="closed")])
 def test_an_object_that_cannot_be_read_is_named_by_the_fail_mode_and_no_panic(
     opens: bool, caplog: pytest.LogCaptureFixture

@@ -132,6 +132,7 @@ def test_what_cannot_be_reserved_passes_with_a_warning_when_the_feature_fails_op
 
     assert decision.allowed
     assert "redis/redis-0 is not reserved yet: the store is away" in decision.warnings[0]
+    assert decision.audit == {"failed-open": decision.warnings[0]}
 
 
 def test_a_refused_eviction_is_one_that_a_drain_waits_for() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +17,7 @@ from kube.objects import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record
 from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
+from tests.pages import ROOT
 
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
@@ -331,3 +334,16 @@ def test_pods_of_other_namespaces_are_of_no_concern() -> None:
     world.subject.observe(pod(namespace="default"), None)
 
     assert world.queue.keys == set()
+
+
+def test_late_reservations_are_counted_from_zero_on() -> None:
+    fresh = (
+        "import prometheus_client, controllers.ip_reservation.late as _;"
+        "print(prometheus_client.generate_latest().decode())"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", fresh], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    for reason in ("seen terminating", "seen gone", "evicted by the kubelet"):
+        assert f'drawbridge_late_reservations_total{{reason="{reason}"}} 0.0' in shown

@@ -39,6 +39,13 @@ IN_FLIGHT = Gauge("drawbridge_admission_in_flight", "Admission requests being an
 PANICS = Counter(
     "drawbridge_admission_panics_total", "Reviews that broke and were answered by the fail mode.", ["webhook"]
 )
+FAILURES = Counter(
+    "drawbridge_admission_failures_total",
+    "Requests whose work could not be done: let through (open) or refused (closed).",
+    ["webhook", "mode"],
+)
+BUSY = (429, 503)
+"""With these a feature refuses what it would have allowed, had it been able to do its work."""
 
 
 def create_app(
@@ -57,6 +64,7 @@ def create_app(
     app.url_map.merge_slashes = False
     slots = threading.BoundedSemaphore(max_in_flight)
     for feature in features:
+        _count_from_zero(feature)
         app.add_url_rule(
             feature.path,
             feature.name,
@@ -97,6 +105,8 @@ class Endpoint:
             raise
         decision, result = self._decide(request, begin + _budget(flask.request.args.get("timeout", "")))
         self._count(result, request)
+        if mode := _failure(decision, result):
+            FAILURES.labels(self.feature.name, mode).inc()
         _log(self.feature.name, request, decision)
         DURATION.labels(self.feature.name, request.operation).observe(time.monotonic() - begin)
         return flask.Response(render(request, decision), mimetype="application/json")
@@ -132,6 +142,20 @@ class Endpoint:
         operation = request.operation if request else ""
         dry_run = "true" if request and request.dry_run else "false"
         REQUESTS.labels(self.feature.name, operation, result, dry_run).inc()
+
+
+def _count_from_zero(feature: Feature) -> None:
+    """A scraper cannot tell a first failure from a new series."""
+    PANICS.labels(feature.name)
+    for mode in ("open", "closed"):
+        FAILURES.labels(feature.name, mode)
+
+
+def _failure(decision: Decision, result: str) -> str:
+    """How a request fared whose work could not be done, or nothing."""
+    if "failed-open" in decision.audit:
+        return "open"
+    return "closed" if not decision.allowed and (result == "error" or decision.code in BUSY) else ""
 
 
 def _request() -> Request:

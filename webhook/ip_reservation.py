@@ -118,7 +118,8 @@ class Gate:
         # kubectl drain waits on 429 only, and gives up on any other code.
         code, reason = (429, "TooManyRequests") if _is_eviction(request) else (503, "ServiceUnavailable")
         if self.fails_open():
-            return allow(warnings=(f"the IP of {pod} is not reserved yet: {error}",))
+            what = f"the IP of {pod} is not reserved yet: {error}"
+            return allow(warnings=(what,), audit={"failed-open": what})
         return deny(
             f"{pod} keeps running because its IP could not be reserved: {error}. Try again; if this lasts, look"
             f" at the API server and Calico's IPReservations, or annotate the pod {RESERVE}=false to let it go"

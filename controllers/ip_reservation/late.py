@@ -16,6 +16,8 @@ from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.backstop import (
+    GONE,
+    TERMINATING,
     Departure,
     decide,
     is_departure,
@@ -27,13 +29,16 @@ from kube.events import Recorder, Regarding
 from kube.objects import Namespace, OwnerReference, Pod
 from kube.reflector import Reflector
 from settings import IPReservationSettings
-from webhook.ip_reservation import kubelet_evicted
+from webhook.ip_reservation import KUBELET_EVICTED, kubelet_evicted
 
 LATE = Counter(
     "drawbridge_late_reservations",
     "Addresses reserved although their pod never passed admission.",
     ["reason"],
 )
+
+for _reason in (TERMINATING, GONE, KUBELET_EVICTED):
+    LATE.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
 
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
