@@ -421,14 +421,15 @@ def test_go_comes_from_pypi_only_when_the_machines_own_does_not_do(
 def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
     wanted = table.versions()
     text = (table.LAB / "versions.toml").read_text()
-    as_module = re.search(r"as a Go module: (\S+)", text)
-    assert as_module is not None
+    as_module = dict(re.findall(r"^(\w+) = .+ as a Go module: (\S+)$", text, re.MULTILINE))
     required = {
         "build/kubernetes": f"k8s.io/kubernetes {wanted['kubernetes']}",
         "build/etcd": f"go.etcd.io/etcd/server/v3 {wanted['etcd']}",
         "build/kwok": f"sigs.k8s.io/kwok {wanted['kwok']}",
         "build/helm": f"helm.sh/helm/v4 {wanted['helm']}",
-        "calico": f"github.com/projectcalico/calico {as_module[1]}",
+        "calico": f"github.com/projectcalico/calico {as_module['calico']}",
+        "build/prometheus": f"github.com/prometheus/prometheus {as_module['prometheus']}",
+        "build/cert-manager": f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",
     }
     for module_name, requirement in required.items():
         go_mod = table.LAB / module_name / "go.mod"

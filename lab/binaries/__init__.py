@@ -9,9 +9,17 @@ from lab.binaries.download import Downloads
 from lab.binaries.errors import BinaryError, ChecksumMismatch, Unavailable
 from lab.binaries.table import Program, programs
 
-__all__ = ["DEFAULT", "BinaryError", "calico_crds", "ensure"]
+__all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure"]
 
-DEFAULT = tuple(name for name in programs() if name != "calico-ipam")
+SELDOM = (
+    "calico-ipam",
+    "prometheus",
+    "promtool",
+    "cert-manager-controller",
+    "cert-manager-cainjector",
+)
+"""Programs of single tests, which labs do not need."""
+DEFAULT = tuple(name for name in programs() if name not in SELDOM)
 
 WAYS_OUT = """\
 What helps: a fitting {name} in a directory named in {assets} or on PATH; or access to the release
@@ -19,7 +27,7 @@ downloads; or access to the Go modules with a Go at least as new as go.mod in {m
 
 
 def ensure(*names: str) -> dict[str, Path]:
-    """Where each named program is (all but calico-ipam by default), made available first if need be.
+    """Where each named program is (all but those of SELDOM by default), made available first if need be.
 
     Sources, in this order: KUBEBUILDER_ASSETS, PATH, our cache, the verified release, a build; raises BinaryError.
     """
@@ -34,6 +42,11 @@ def ensure(*names: str) -> dict[str, Path]:
 def calico_crds() -> Path:
     """The directory of Calico's CRD manifests, of the very version of the allocator."""
     return ensure("calico-ipam")["calico-ipam"].parent / "crds"
+
+
+def cert_manager_crds() -> Path:
+    """The directory of cert-manager's CRD manifests, of the very version of its controller."""
+    return ensure("cert-manager-controller")["cert-manager-controller"].parent / "crds"
 
 
 def _obtain(program: Program, downloads: Downloads) -> Path:

@@ -23,7 +23,7 @@ def build(program: Program, directory: Path) -> None:
     """Put the program, and what stands beside it, into *directory*; raises Unavailable."""
     go = go_for(program.module)
     with progress.step(f"building {program.name} {program.version}"):
-        flags = ["-trimpath", "-ldflags", f"-s -w {program.ldflags}".strip()]
+        flags = ["-trimpath", "-tags", program.tags, "-ldflags", f"-s -w {program.ldflags}".strip()]
         _go(go, program, "build", *flags, "-o", str(directory / program.name), program.package)
     for name, (module, path) in program.module_directories.items():
         _keep(_module_directory(go, program, module) / path, directory / name)

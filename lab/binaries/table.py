@@ -33,6 +33,8 @@ class Program:
     module: Path
     package: str
     ldflags: str = ""
+    tags: str = ""
+    """Build tags, with commas between them."""
     version_question: tuple[str, ...] | None = ("--version",)
     release: Release | None = None
     module_directories: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -53,6 +55,8 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"]),
         _helm(wanted["helm"]),
         _calico(wanted["calico"]),
+        *_prometheus(wanted["prometheus"]),
+        *_cert_manager(wanted["cert-manager"]),
     ]
     return {program.name: program for program in every}
 
@@ -128,3 +132,39 @@ def _calico(version: str) -> Program:
         version_question=None,
         module_directories={"crds": ("github.com/projectcalico/calico", "libcalico-go/config/crd")},
     )
+
+
+def _prometheus(version: str) -> list[Program]:
+    """Built without what tests do not use: a user interface, and discovery of targets but from files and by HTTP."""
+    number = version.removeprefix("v")
+    base = f"https://github.com/prometheus/prometheus/releases/download/{version}"
+    archive = "prometheus-{number}.{os}-{arch}".format(number=number, **PLATFORM)
+    return [
+        Program(
+            name,
+            version,
+            LAB / "build/prometheus",
+            f"github.com/prometheus/prometheus/cmd/{name}",
+            ldflags=f"-X github.com/prometheus/common/version.Version={number}",
+            tags="remove_all_sd",
+            release=Release(f"{base}/{archive}.tar.gz", f"{base}/sha256sums.txt", f"{archive}/{name}"),
+        )
+        for name in ("prometheus", "promtool")
+    ]
+
+
+def _cert_manager(version: str) -> list[Program]:
+    """Released as images only, and its programs do not tell their version, so it is built."""
+    module = "github.com/cert-manager/cert-manager"
+    return [
+        Program(
+            f"cert-manager-{name}",
+            version,
+            LAB / "build/cert-manager",
+            f"{module}/cmd/{name}",
+            ldflags=f"-X {module}/pkg/util.AppVersion={version}",
+            version_question=None,
+            module_directories={"crds": (module, "deploy/crds")},
+        )
+        for name in ("controller", "cainjector")
+    ]

@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package programs names what the lab builds, so that go.sum covers all that it needs.
+package programs
+
+import (
+	_ "github.com/cert-manager/cert-manager/cmd/cainjector"
+	_ "github.com/cert-manager/cert-manager/cmd/controller"
+)
