@@ -167,12 +167,14 @@ def test_an_image_that_was_not_given_is_refused_with_the_way_out() -> None:
         image_of("team/other:1", {"app": Image("/srv")})
 
 
-def test_a_recipe_carries_the_mounts_the_working_directory_and_the_api_server(tmp_path: Path) -> None:
+def test_a_recipe_carries_the_mounts_the_working_directory_the_api_server_and_services(
+    tmp_path: Path,
+) -> None:
     machine = Machine(tmp_path, {"app": Image("/srv", "/venv/bin")}, ("127.0.0.1", 6443))
     container = {
         "name": "main",
         "image": "app",
-        "command": ["serve", "$(KUBERNETES_SERVICE_HOST)"],
+        "command": ["serve", "$(KUBERNETES_SERVICE_HOST)", "$(SHOP_WEB_SERVICE_HOST)"],
         "volumeMounts": [
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108
             {"name": "config", "mountPath": "/etc/app"},
@@ -180,10 +182,10 @@ def test_a_recipe_carries_the_mounts_the_working_directory_and_the_api_server(tm
     }
     given = pod(volumes=[{"name": "scratch", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}])
 
-    made = recipe(machine, given, container, PLACE, {})
+    made = recipe(machine, given, container, PLACE, {}, {"SHOP_WEB_SERVICE_HOST": "127.96.0.7"})
 
     assert (made.argv, made.workingDir, made.env["KUBERNETES_SERVICE_PORT"]) == (
-        ["serve", "127.0.0.1"],
+        ["serve", "127.0.0.1", "127.96.0.7"],
         "/srv",
         "6443",
     )
@@ -205,7 +207,7 @@ def test_an_image_that_a_volume_would_hide_is_shown_in_it(tmp_path: Path) -> Non
         "volumeMounts": [{"name": "scratch", "mountPath": str(tmp_path)}],
     }
 
-    made = recipe(machine, pod(volumes=[{"name": "scratch", "emptyDir": {}}]), container, PLACE, {})
+    made = recipe(machine, pod(volumes=[{"name": "scratch", "emptyDir": {}}]), container, PLACE, {}, {})
 
     assert [each.target for each in made.mounts] == [str(tmp_path), str(clone)]
     assert made.mounts[1] == Mount(str(clone), str(clone), True)

@@ -16,6 +16,7 @@ from lab.kubelet.life import Life
 from lab.kubelet.mounted import MountedVolumes
 from lab.kubelet.process import Process
 from lab.kubelet.recipes import Machine, recipe
+from lab.kubelet.sources import service_links
 from lab.kubelet.values import CannotRun, Place, Pod, Store, refusals
 
 PODS = Resource("", "v1", "pods")
@@ -181,7 +182,8 @@ class PodRunner:
             )
 
     def _begin(self, pod: Pod, container: Container, store: Store) -> None:
-        made = recipe(self._machine, pod, container.spec, self.place, store)
+        links = service_links(self._client, pod.metadata.namespace)
+        made = recipe(self._machine, pod, container.spec, self.place, store, links)
         process = Process(made, self._machine.logs(pod) / container.name / f"{container.lives}.log")
         container.begin(
             Life(
