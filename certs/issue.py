@@ -6,7 +6,7 @@ from datetime import datetime
 from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -64,7 +64,7 @@ def check(pair: Pair, ca: Pair, dns_name: str, at: datetime) -> str | None:
         if _private_key(pair).public_key() != leaf.public_key():
             return "the private key belongs to another certificate"
         leaf.verify_directly_issued_by(issuer)
-    except (InvalidSignature, TypeError, ValueError) as error:
+    except (InvalidSignature, TypeError, ValueError, UnsupportedAlgorithm) as error:
         return (
             f"the certificate is not one of this authority: {str(error) or 'its signature does not verify'}"
         )
@@ -72,6 +72,23 @@ def check(pair: Pair, ca: Pair, dns_name: str, at: datetime) -> str | None:
         return problem
     names = _dns_names(leaf)
     return None if dns_name in names else f"the certificate is for {', '.join(names)}, not for {dns_name}"
+
+
+def belongs(key: bytes, certificate: x509.Certificate) -> bool:
+    """Whether this is the certificate's private key; no when it is none at all."""
+    try:
+        return _private_key(Pair(b"", key)).public_key() == certificate.public_key()
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        return False
+
+
+def is_issued_by(certificate: bytes, ca: x509.Certificate) -> bool:
+    """Whether *ca* signed the first certificate of a PEM file; its times do not matter."""
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(ca)
+    except (InvalidSignature, TypeError, ValueError, UnsupportedAlgorithm):
+        return False
+    return True
 
 
 def not_after(certificate: bytes) -> datetime:

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 import structlog
 
 from controllers.anycast_ip import feature as anycast_ip
+from controllers.certificates import feature as certificates
 from controllers.elasticity import feature as elasticity
 from controllers.ingress_daemonset import feature as ingress_daemonset
 from controllers.ip_reservation import feature as ip_reservation
@@ -78,13 +79,17 @@ def run(client: Client, settings: SettingsFile, recorder: Recorder, stop: thread
 def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> list[Lead]:
     """The enabled ones; to enable another takes a restart, which the chart sees to."""
     now = settings.current
+    namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
     features: list[Lead] = []
+    if now.certs.mode == "self-managed":
+        features.append(
+            partial(certificates.lead, client, lambda: settings.current.certs, namespace, recorder)
+        )
     if now.ip_reservation.enabled:
         features.append(
             partial(ip_reservation.lead, client, lambda: settings.current.ip_reservation, recorder)
         )
     if now.anycast_ip.enabled:
-        namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
         features.append(
             partial(
                 anycast_ip.lead,

@@ -1,6 +1,7 @@
 """The one configuration file: read, checked, explained when wrong, and followed when it changes."""
 
 from settings.anycast_ip import AnycastIPSettings
+from settings.certs import CertsSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.file import SettingsFile
@@ -11,6 +12,7 @@ from settings.selector import LabelSelector, Requirement
 
 __all__ = [
     "AnycastIPSettings",
+    "CertsSettings",
     "CloudSettings",
     "ElasticitySettings",
     "IPReservationSettings",

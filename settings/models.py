@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from settings.anycast_ip import AnycastIPSettings
 from settings.base import Model
+from settings.certs import CertsSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
@@ -86,6 +87,7 @@ class Settings(Model):
     webhook: Webhook = Webhook()
     leader_election: LeaderElection = LeaderElection()
     logging: Logging = Logging()
+    certs: CertsSettings = CertsSettings()
     cloud: CloudSettings = CloudSettings()
     ip_reservation: IPReservationSettings = IPReservationSettings()
     anycast_ip: Annotated[AnycastIPSettings, Field(alias="anycastIP")] = AnycastIPSettings()

@@ -15,7 +15,7 @@ from lab import binaries
 from settings import Settings, parse
 
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
-CERTS = {"certs": {"existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
+CERTS = {"certs": {"mode": "files", "existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
 NAMESPACE = "gate-system"
 CAPO_VALUES = """
 replicaCount: 3

@@ -5,10 +5,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from prometheus_client import REGISTRY
 
-from certs.issue import Pair, check, new_ca, new_leaf
+from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
 from certs.serve import ServingPair
+from lab.kubelet import volumes
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -122,6 +124,38 @@ def test_a_check_says_why_a_pair_cannot_serve(
     assert found == problem or (problem and found and problem.endswith(": ") and found.startswith(problem))
 
 
+CA_CERTIFICATE = x509.load_pem_x509_certificate(CA.certificate)
+OTHER = new_ca("Drawbridge", NOW - DAY, NOW + DAY)
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"),
+    [
+        pytest.param(CA.key, True, id="its own"),
+        pytest.param(OTHER.key, False, id="another's"),
+        pytest.param(b"", False, id="none"),
+        pytest.param(CA.certificate, False, id="no key at all"),
+    ],
+)
+def test_a_key_belongs_to_one_certificate(key: bytes, fits: bool) -> None:
+    assert belongs(key, CA_CERTIFICATE) == fits
+
+
+@pytest.mark.parametrize(
+    ("certificate", "issued"),
+    [
+        pytest.param(LEAF.certificate, True, id="a leaf"),
+        pytest.param(leaf(end=NOW - DAY / 2).certificate, True, id="a leaf that has ended"),
+        pytest.param(leaf(ca=OTHER).certificate, False, id="a leaf of another authority of that name"),
+        pytest.param(b"", False, id="nothing"),
+    ],
+)
+def test_a_certificate_is_issued_by_the_authority_whose_key_signed_it(
+    certificate: bytes, issued: bool
+) -> None:
+    assert is_issued_by(certificate, CA_CERTIFICATE) == issued
+
+
 def test_a_leaf_needs_a_name() -> None:
     with pytest.raises(ValueError, match="at least one DNS name or IP address"):
         new_leaf(CA, [], [], NOW, NOW + DAY)
@@ -174,6 +208,24 @@ def test_the_last_good_pair_is_served_until_there_is_a_better_one(tmp_path: Path
     assert reloads("failure") == before + 1
     write(tmp_path, leaf())
     assert serving.context() is not good
+
+
+def mounted(pair: Pair) -> dict[str, bytes]:
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
+
+
+def test_a_mounted_secret_is_followed_through_the_links_that_a_kubelet_moves(tmp_path: Path) -> None:
+    other = new_ca("Other", NOW - DAY, NOW + DAY)
+    volumes.write(tmp_path, mounted(LEAF))
+    serving = ServingPair(tmp_path / "tls.crt", tmp_path / "tls.key")
+    assert handshake(serving.context(), NAME)
+
+    volumes.write(tmp_path, mounted(leaf(ca=other)))
+    assert handshake(serving.context(), NAME, other)
+    volumes.write(tmp_path, mounted(Pair(LEAF.certificate, leaf().key)))
+    assert handshake(serving.context(), NAME, other)
+    volumes.write(tmp_path, mounted(leaf()))
+    assert handshake(serving.context(), NAME)
 
 
 def test_without_any_good_pair_there_is_an_error_that_names_the_files(tmp_path: Path) -> None:

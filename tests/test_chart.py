@@ -57,7 +57,7 @@ VALUES = {
 }
 
 
-WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector")
+WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector", "labels")
 """Values whose parts are not the chart's."""
 
 
@@ -158,6 +158,7 @@ def test_the_default_configuration_is_the_default_of_the_program_for_its_own_nam
             "leader_election": default.leader_election.model_copy(update=lease),
             "elasticity": default.elasticity.model_copy(update=excluded),
             "ingress_daemonset": default.ingress_daemonset.model_copy(update={"health_checker": checker}),
+            "certs": default.certs.model_copy(update={"secret_name": "drawbridge-tls"}),
         }
     )
     assert settings_in(render()) == expected
@@ -424,7 +425,7 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start() -> None:
 @helm_needed
 def test_a_ca_bundle_may_be_given_as_pem() -> None:
     pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
-    certs = {"certs": {"existingSecret": "tls", "caBundle": f"{pem}\n"}}
+    certs = {"certs": {"mode": "files", "existingSecret": "tls", "caBundle": f"{pem}\n"}}
     bundle = registration(render(certs))["clientConfig"]["caBundle"]
     assert base64.b64decode(bundle).decode() == pem
 
@@ -434,10 +435,14 @@ def test_a_ca_bundle_may_be_given_as_pem() -> None:
     ("values", "message"),
     [
         pytest.param(
-            {"certs": {"caBundle": "x"}}, "certs.existingSecret is empty: with certs.mode", id="no Secret"
+            {"certs": {"mode": "files", "caBundle": "x"}},
+            "certs.existingSecret is empty: with certs.mode",
+            id="no Secret",
         ),
         pytest.param(
-            {"certs": {"existingSecret": "x"}}, "certs.caBundle is empty: with certs.mode", id="no CA"
+            {"certs": {"mode": "files", "existingSecret": "x"}},
+            "certs.caBundle is empty: with certs.mode",
+            id="no CA",
         ),
         pytest.param(
             {"config": {"leaderElectionEnable": False}},

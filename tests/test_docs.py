@@ -22,9 +22,9 @@ from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table
 
-IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET, CLOUD = REFERENCES = [
+IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET, CLOUD, CERTIFICATES = REFERENCES = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("ip-reservation", "anycast-ip", "elasticity", "ingress-daemonset", "cloud")
+    for name in ("ip-reservation", "anycast-ip", "elasticity", "ingress-daemonset", "cloud", "certificates")
 ]
 TABLES = {
     "ipReservation.": (IP_RESERVATION, "`ipReservation`"),
@@ -33,6 +33,7 @@ TABLES = {
     "elasticity.": (ELASTICITY, "`elasticity`"),
     "ingressDaemonSet.": (INGRESS_DAEMONSET, "`ingressDaemonSet`"),
     "cloud.": (CLOUD, "`cloud`"),
+    "certs.": (CERTIFICATES, "`certs`"),
 }
 """Where the settings stand whose names begin so, and under which heading."""
 
@@ -58,12 +59,15 @@ def test_the_row_of_a_list_names_its_parts(name: str) -> None:
     assert f"`{part}`" in dict(documented())[whole][3]
 
 
+UNITS = ((3600, "h"), (60, "m"), (1, "s"))
+
+
 def as_written(field: FieldInfo) -> str:
     match field.default:
         case bool() as flag:
             return str(flag).lower()
         case float() as seconds if any(isinstance(each, BeforeValidator) for each in field.metadata):
-            return f"{seconds // 60:g}m" if seconds >= 60 else f"{seconds:g}s"
+            return next(f"{seconds / unit:g}{name}" for unit, name in UNITS if not seconds % unit)
         case str() as text if text.startswith(":") or yaml.safe_load(text) != text:
             return f'"{text}"'
         case other:
@@ -182,7 +186,7 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 def test_the_references_list_exactly_the_event_reasons_of_the_code() -> None:
     listed = Counter(
         row[0].strip("` ★")
-        for page in (IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET)
+        for page in (IP_RESERVATION, ANYCAST_IP, ELASTICITY, INGRESS_DAEMONSET, CERTIFICATES)
         for row in table(page, "Events")
     )
 

@@ -77,6 +77,8 @@ webhook: {port: 10250, certDir: /tls, threads: 8, drainPeriod: 0s}
 leaderElection: {leaderElect: false, resourceName: a, resourceNamespace: b,
   leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}
 logging: {level: debug}
+certs: {mode: self-managed, secretName: a, serviceName: b, configurationName: c,
+  selfManaged: {caValidity: 9h, leafValidity: 8h, renewBefore: 7h, overlap: 6s}}
 cloud: {region: ap-hongkong, endpoint: "127.0.0.1:8080", scheme: http, rootDomain: internal.tencentcloudapi.com,
   proxy: "http://proxy:3128", caFile: /ca.pem, credentials: static, credentialsDir: /keys, cvmRole: role,
   callTimeout: 20s, attemptTimeout: 5s, rateShare: 0.5}

@@ -68,7 +68,7 @@ def registration(bare_lab: Lab) -> dict[str, Any]:
     """The chart's, but for a refusal where a node would be let through when nobody answers."""
     now = datetime.now(UTC)
     ca = issue.new_ca("nobody", now, now + timedelta(days=1)).certificate
-    certs = {"existingSecret": "none", "caBundle": base64.b64encode(ca).decode()}
+    certs = {"mode": "files", "existingSecret": "none", "caBundle": base64.b64encode(ca).decode()}
     command = ["template", "drawbridge", str(install.CHART), "--namespace", "drawbridge", "--values", "-"]
     documents = yaml.safe_load_all(
         bare_lab.helm(*command, stdin=json.dumps(VALUES | {"certs": certs})).stdout

@@ -35,7 +35,7 @@ def rendered(bare_lab: Lab) -> dict[str, dict[str, Any]]:
     """What the chart installs: one object of each kind."""
     now = datetime.now(UTC)
     ca = issue.new_ca("nobody", now, now + timedelta(days=1)).certificate
-    values = {"certs": {"existingSecret": "none", "caBundle": base64.b64encode(ca).decode()}}
+    values = {"certs": {"mode": "files", "existingSecret": "none", "caBundle": base64.b64encode(ca).decode()}}
     command = ["template", "drawbridge", str(install.CHART), "--namespace", "drawbridge", "--values", "-"]
     documents = yaml.safe_load_all(bare_lab.helm(*command, stdin=json.dumps(values)).stdout)
     return {document["kind"]: document for document in documents if document}

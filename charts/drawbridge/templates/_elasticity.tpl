@@ -130,7 +130,7 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
       namespace: {{ .Release.Namespace | quote }}
       path: /mutate/pods/elasticity
       port: 443
-    caBundle: {{ include "drawbridge.caBundle" . | quote }}
+    {{- include "drawbridge.trust" . | nindent 4 }}
   rules:
     - apiGroups: [""]
       apiVersions: [v1]

@@ -25,20 +25,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end }}
 
-{{/* PEM in base64, whichever of the two the value is. */}}
-{{- define "drawbridge.caBundle" -}}
-{{- $bundle := trim .Values.certs.caBundle }}
-{{- hasPrefix "-----BEGIN" $bundle | ternary ($bundle | b64enc) $bundle }}
-{{- end }}
-
 {{/* Combinations of values that cannot work, each with the way out. */}}
 {{- define "drawbridge.validate" -}}
-{{- if not .Values.certs.existingSecret }}
-{{- fail (printf "certs.existingSecret is empty: with certs.mode files, name the TLS Secret (tls.crt, tls.key) for %s-webhook.%s.svc in it" (include "drawbridge.fullname" .) .Release.Namespace) }}
-{{- end }}
-{{- if not .Values.certs.caBundle }}
-{{- fail "certs.caBundle is empty: with certs.mode files, give the CA of the serving certificate, for example with --set-file certs.caBundle=ca.crt" }}
-{{- end }}
+{{- include "drawbridge.validateCerts" . }}
 {{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}

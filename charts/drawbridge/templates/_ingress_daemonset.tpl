@@ -22,7 +22,7 @@ resyncPeriod: {{ .resyncPeriod | quote }}
       namespace: {{ $root.Release.Namespace | quote }}
       path: {{ index . 2 }}
       port: 443
-    caBundle: {{ include "drawbridge.caBundle" $root | quote }}
+    {{- include "drawbridge.trust" $root | nindent 4 }}
   rules:
     - apiGroups: [ingressdaemonsets.mumoshu.github.io]
       apiVersions: [v1alpha1]

@@ -1,0 +1,64 @@
+"""The authorities that API servers trust, read from webhook configurations and put into them: functions of values."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from certs.issue import COMMON_NAME_LENGTH
+
+_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def certificates_in(pem: bytes) -> list[x509.Certificate]:
+    """Those that can be read."""
+    return [found for block in _BLOCK.findall(pem) for found in _certificate(block)]
+
+
+def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+
+
+def is_authority(certificate: x509.Certificate, common_name: str) -> bool:
+    """Whether it may sign, and has the name that ours are given."""
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    return basic.ca and [each.value for each in names] == [common_name[:COMMON_NAME_LENGTH]]
+
+
+def bundles_in(configuration: dict[str, Any]) -> list[bytes]:
+    """What each webhook of a configuration trusts, as PEM; nothing where that cannot be read."""
+    return [_decoded(webhook["clientConfig"].get("caBundle", "")) for webhook in _webhooks(configuration)]
+
+
+def with_bundle(configuration: dict[str, Any], pem: bytes) -> dict[str, Any]:
+    """A configuration all of whose webhooks trust *pem*, and nothing else."""
+    bundle = {"caBundle": b64encode(pem).decode()}
+    webhooks = [each | {"clientConfig": each["clientConfig"] | bundle} for each in _webhooks(configuration)]
+    return configuration | {"webhooks": webhooks}
+
+
+def _webhooks(configuration: dict[str, Any]) -> list[dict[str, Any]]:
+    return configuration.get("webhooks") or []
+
+
+def _certificate(pem: bytes) -> Iterator[x509.Certificate]:
+    try:
+        yield x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        return
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except ValueError:
+        return b""

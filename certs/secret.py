@@ -1,0 +1,59 @@
+"""The Secret that holds our authorities and the leaf: as values, and as it is written."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from cryptography import x509
+
+from certs.bundle import certificates_in, pem_of
+from certs.issue import Pair, belongs
+
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+AUTHORITIES, AUTHORITY_KEY = "ca.crt", "ca.key"
+NOTHING = Pair(b"", b"")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the Secret holds, good or not: authorities, the key of the newest one, and the leaf."""
+
+    authorities: tuple[x509.Certificate, ...] = ()
+    authority_key: bytes = b""
+    leaf: Pair = NOTHING
+
+    @cached_property
+    def signer(self) -> x509.Certificate | None:
+        """The authority whose key we have; None when there is none, or the two do not fit together."""
+        return next((each for each in self.authorities if belongs(self.authority_key, each)), None)
+
+
+def held_in(data: Mapping[str, str]) -> Held:
+    """What can be made of a Secret's data."""
+    return Held(
+        tuple(certificates_in(_decoded(data, AUTHORITIES))),
+        _decoded(data, AUTHORITY_KEY),
+        Pair(_decoded(data, CERTIFICATE), _decoded(data, KEY)),
+    )
+
+
+def data_with(held: Held, before: Mapping[str, str]) -> dict[str, str]:
+    """A Secret's data: *before*, but for what is ours; what is empty has no key, so no pod can mount it."""
+    ours = {
+        AUTHORITIES: pem_of(held.authorities),
+        AUTHORITY_KEY: held.authority_key,
+        CERTIFICATE: held.leaf.certificate,
+        KEY: held.leaf.key,
+    }
+    others = {name: value for name, value in before.items() if name not in ours}
+    return others | {name: b64encode(value).decode() for name, value in ours.items() if value}
+
+
+def _decoded(data: Mapping[str, str], name: str) -> bytes:
+    try:
+        return b64decode(data.get(name, ""))
+    except ValueError:
+        return b""

@@ -1,0 +1,93 @@
+"""The Secret and the webhook configurations as they are now, and the writes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from certs.bundle import bundles_in, with_bundle
+from certs.secret import Held, data_with, held_in
+from kube.client import Client, Resource
+from kube.errors import NotFound
+from kube.events import Regarding
+
+SECRETS = Resource("", "v1", "secrets")
+CONFIGURATIONS = tuple(
+    Resource("admissionregistration.k8s.io", "v1", f"{kind}webhookconfigurations", namespaced=False)
+    for kind in ("validating", "mutating")
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The objects at one moment; None for a Secret that does not exist."""
+
+    secret: dict[str, Any] | None
+    configurations: tuple[tuple[Resource, dict[str, Any]], ...]
+
+    @property
+    def held(self) -> Held:
+        return held_in((self.secret or {}).get("data") or {})
+
+    @property
+    def bundles(self) -> list[bytes]:
+        return [bundle for _, each in self.configurations for bundle in bundles_in(each)]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where they stand; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    Each write carries the resourceVersion of what it was decided on, and raises Conflict or AlreadyExists when
+    somebody else has written since.
+    """
+
+    client: Client
+    namespace: str
+    secret_name: str
+    configuration_name: str
+    check: Callable[[], None]
+
+    @property
+    def regarding(self) -> Regarding:
+        return Regarding("v1", "Secret", self.secret_name, self.namespace)
+
+    def look(self) -> Seen:
+        configurations = ((each, self._read(each, self.configuration_name)) for each in CONFIGURATIONS)
+        found = tuple((resource, each) for resource, each in configurations if each is not None)
+        return Seen(self._read(SECRETS, self.secret_name, self.namespace), found)
+
+    def store(self, seen: Seen, held: Held) -> None:
+        self.check()
+        before = seen.secret
+        if before is None:
+            metadata = {"name": self.secret_name, "namespace": self.namespace} | _belonging(seen)
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data_with(held, {})}
+            self.client.create(SECRETS, body, self.namespace)
+        else:
+            body = before | {"data": data_with(held, before.get("data") or {})}
+            self.client.replace(SECRETS, self.secret_name, body, self.namespace)
+
+    def inject(self, seen: Seen, bundle: bytes) -> None:
+        for resource, configuration in seen.configurations:
+            if any(each != bundle for each in bundles_in(configuration)):
+                self.check()
+                body = with_bundle(configuration, bundle)
+                self.client.replace(resource, self.configuration_name, body)
+
+    def _read(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
+        try:
+            return self.client.get(resource, name, namespace)
+        except NotFound:
+            return None
+
+
+def _belonging(seen: Seen) -> dict[str, Any]:
+    """What marks the configurations as parts of a release: Helm deletes nothing else with it."""
+    if not seen.configurations:
+        return {}
+    _, configuration = seen.configurations[0]
+    given: dict[str, str] = configuration["metadata"].get("annotations") or {}
+    annotations = {name: value for name, value in given.items() if name.startswith("meta.helm.sh/")}
+    return {"labels": configuration["metadata"].get("labels") or {}, "annotations": annotations}

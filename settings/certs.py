@@ -1,0 +1,39 @@
+"""The settings of the serving certificate."""
+
+from itertools import pairwise
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from settings.base import Model
+from settings.values import Name, Period
+
+
+class SelfManaged(Model):
+    """How long the leader's own certificates live; *overlap* is also how far clocks may differ at their ends."""
+
+    ca_validity: Period = 365 * 86400.0
+    leaf_validity: Period = 90 * 86400.0
+    renew_before: Period = 30 * 86400.0
+    overlap: Period = 60.0
+
+    @model_validator(mode="after")
+    def _each_period_fits_into_the_next(self) -> Self:
+        """Else what has just been issued would have to be renewed, again and again."""
+        given = self.model_dump(by_alias=True)
+        for name, limit in pairwise(("overlap", "renewBefore", "leafValidity", "caValidity")):
+            if given[name] >= given[limit]:
+                raise ValueError(
+                    f"{name} ({given[name]:g}s) must be shorter than {limit} ({given[limit]:g}s)"
+                )
+        return self
+
+
+class CertsSettings(Model):
+    """Only with self-managed have the controllers anything to do: in the Secret, and in the configurations."""
+
+    mode: Literal["self-managed", "cert-manager", "files"] = "files"
+    secret_name: Name = "drawbridge-webhook-tls"  # noqa: S105 - the name of a Secret, not its content
+    service_name: Name = "drawbridge-webhook"
+    configuration_name: Name = "drawbridge"
+    self_managed: SelfManaged = SelfManaged()

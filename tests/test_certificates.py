@@ -1,0 +1,327 @@
+"""The leader issues, injects and tells; another one goes on where it was."""
+
+from __future__ import annotations
+
+import threading
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from certs.bundle import bundles_in, certificates_in, pem_of
+from certs.issue import Pair, check
+from certs.plan import Rules
+from certs.secret import Held, held_in
+from controllers.__main__ import features_of
+from controllers.certificates import feature
+from controllers.certificates.keeper import RETRY_AFTER
+from controllers.certificates.site import CONFIGURATIONS, SECRETS, Site
+from kube.client import Resource
+from kube.errors import Conflict, Forbidden, Unreachable
+from kube.lease import LeadershipLost
+from settings import CertsSettings, Settings
+from tests.api_server import Api
+from tests.certificates import (
+    CONFIGURATION,
+    NAME,
+    NAMESPACE,
+    RULES,
+    SECRET,
+    FakeClient,
+    Moment,
+    keeper,
+)
+from tests.fakes import FakeRecorder
+from tests.misbehaving_server import serving, until
+
+
+class World:
+    def __init__(self) -> None:
+        self.client, self.moment, self.recorder = FakeClient(), Moment(), FakeRecorder()
+        self.client.register(webhooks=2)
+        self.site, self.keeper = keeper(self.client, self.moment, self.recorder)
+
+    def rest(self) -> float:
+        """Work until there is nothing to do; the seconds until the next look."""
+        while (pause := self.keeper.reconcile("")) == 0:
+            pass
+        return pause
+
+    @property
+    def held(self) -> Held:
+        return held_in(self.client.data)
+
+    @property
+    def bundles(self) -> set[bytes]:
+        found = [self.client.get(each, CONFIGURATION) for each in CONFIGURATIONS]
+        return {bundle for each in found for bundle in bundles_in(each)}
+
+    def problem(self) -> str | None:
+        """Why the leaf could not be served to those who trust what all webhooks trust."""
+        [bundle] = self.bundles
+        return check(self.held.leaf, Pair(bundle, b""), NAME, self.moment.now())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def counted(kind: str) -> float:
+    return REGISTRY.get_sample_value("drawbridge_certificates_issued_total", {"kind": kind}) or 0.0
+
+
+def ends(kind: str) -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_certificate_not_after_timestamp_seconds", {"kind": kind})
+
+
+def test_from_nothing_there_is_soon_a_certificate_that_everyone_trusts(world: World) -> None:
+    before = counted("ca"), counted("leaf")
+
+    assert world.rest() == RULES.overlap.total_seconds() / 2
+    assert world.problem() is None
+    assert world.recorder.reasons == ["CertificateIssued"] * 2
+    assert (counted("ca"), counted("leaf")) == (before[0] + 1, before[1] + 1)
+    assert ends("ca") == (world.moment.now() + RULES.ca_validity).timestamp()
+    assert ends("leaf") == (world.moment.now() + RULES.leaf_validity).timestamp()
+
+
+def test_when_all_is_well_nothing_is_written(world: World) -> None:
+    world.rest()
+    before = dict(world.client.objects)
+    world.moment.seconds += 10
+
+    world.rest()
+    assert world.client.objects == before
+
+
+def test_an_empty_secret_of_the_chart_is_filled_and_keeps_what_is_not_ours(world: World) -> None:
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    world.client.put(SECRETS, {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque"})
+
+    world.rest()
+    secret = world.client.get(SECRETS, SECRET)
+    assert (secret["metadata"]["labels"], secret["type"]) == (labels, "Opaque")
+    assert world.problem() is None
+    assert world.recorder.reasons == ["CertificateIssued"] * 2
+
+
+def test_a_lost_secret_comes_back_as_a_part_of_the_release(world: World) -> None:
+    helm = {"meta.helm.sh/release-name": "drawbridge", "meta.helm.sh/release-namespace": NAMESPACE}
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    for each in CONFIGURATIONS:
+        found = world.client.get(each, CONFIGURATION)
+        marks = {"labels": labels, "annotations": helm | {"another": "x"}}
+        world.client.put(each, found | {"metadata": found["metadata"] | marks})
+
+    world.rest()
+    metadata = world.client.get(SECRETS, SECRET)["metadata"]
+    assert (metadata["labels"], metadata["annotations"]) == (labels, helm)
+
+
+def test_without_a_registration_there_is_a_certificate_too(world: World) -> None:
+    world.client.objects.clear()
+
+    world.rest()
+    trusted = Pair(pem_of(world.held.authorities), b"")
+    assert check(world.held.leaf, trusted, NAME, world.moment.now()) is None
+
+
+def test_a_new_authority_signs_when_all_have_known_it_for_the_overlap(world: World) -> None:
+    world.rest()
+    old = world.held
+    world.moment.seconds = 85
+
+    world.rest()
+    assert world.held.signer not in (None, old.signer)
+    [bundle] = world.bundles
+    assert certificates_in(bundle) == [world.held.signer, old.signer]
+    signed_by_old = world.held.leaf
+    world.moment.seconds += 5
+    world.rest()
+    assert world.held.leaf == signed_by_old
+    world.moment.seconds += 1
+    world.rest()
+    assert world.held.leaf != signed_by_old
+    assert world.problem() is None
+    world.moment.seconds = 107
+    world.rest()
+    [bundle] = world.bundles
+    assert certificates_in(bundle) == [world.held.signer]
+
+
+def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
+    world.rest()
+    world.moment.seconds = 85
+    world.rest()
+    signed_by_old = world.held.leaf
+    world.moment.seconds += 5
+    world.client.register(webhooks=2)  # as when Helm replaces it
+    world.rest()
+    world.moment.seconds += 5
+    world.rest()
+
+    assert world.held.leaf == signed_by_old
+    world.moment.seconds += 1
+    world.rest()
+    assert world.held.leaf != signed_by_old
+
+
+def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) -> None:
+    world.rest()
+    world.moment.seconds = 85
+    world.rest()
+    signed_by_old = world.held.leaf
+    world.moment.seconds += 5
+    _, world.keeper = keeper(world.client, world.moment)
+    world.rest()
+    world.moment.seconds += 5
+    world.rest()
+
+    assert world.held.leaf == signed_by_old
+    world.moment.seconds += 1
+    world.rest()
+    assert world.held.leaf != signed_by_old
+
+
+def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> None:
+    world.rest()
+    world.moment.seconds = 85
+    _, another = keeper(world.client, world.moment)
+    while another.reconcile("") == 0:
+        pass
+    signed_by_old = world.held.leaf
+
+    world.rest()
+    assert world.held.leaf == signed_by_old
+    world.moment.seconds += 6
+    world.rest()
+    assert world.held.leaf != signed_by_old
+
+
+def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
+    world.rest()
+    secret = world.client.get(SECRETS, SECRET)
+    spoilt = dict.fromkeys(secret["data"], b64encode(b"x").decode())
+    world.client.put(SECRETS, secret | {"data": spoilt})
+    world.recorder.events.clear()
+
+    world.rest()
+    assert world.recorder.reasons == ["CertificateSecretReplaced"]
+    assert world.client.data.keys() == {"ca.crt", "ca.key"}
+    world.moment.seconds += 6
+    world.rest()
+    assert world.problem() is None
+
+
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda each: each.plural)
+def test_who_has_not_seen_the_last_write_does_not_write(world: World, resource: Any) -> None:
+    world.rest()
+    seen = world.site.look()
+    world.client.put(SECRETS, world.client.get(SECRETS, SECRET))
+    world.client.put(resource, world.client.get(resource, CONFIGURATION))
+
+    with pytest.raises(Conflict):
+        world.site.store(seen, Held())
+    with pytest.raises(Conflict):
+        world.site.inject(seen, b"")
+
+
+def test_who_has_lost_the_lead_does_not_write(world: World) -> None:
+    world.rest()
+    seen = world.site.look()
+
+    def lost() -> None:
+        raise LeadershipLost
+
+    ended = Site(world.client, NAMESPACE, SECRET, CONFIGURATION, lost)  # type: ignore[arg-type]
+    with pytest.raises(LeadershipLost):
+        ended.store(seen, Held())
+    with pytest.raises(LeadershipLost):
+        ended.inject(seen, b"")
+    assert world.problem() is None
+
+
+def failing(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        pytest.param(Conflict(409, "Conflict", "changed"), [], id="somebody was faster"),
+        pytest.param(Unreachable("no route"), ["CertificateNotKept"], id="no API server"),
+        pytest.param(Forbidden(403, "Forbidden", "no"), ["CertificateNotKept"], id="no right"),
+    ],
+)
+def test_what_was_not_written_is_tried_again_soon(world: World, error: Exception, reasons: list[str]) -> None:
+    world.client.before_write = failing(error)
+
+    assert world.keeper.reconcile("") == RETRY_AFTER
+    assert world.recorder.reasons == reasons
+    world.client.before_write = lambda: None
+    world.rest()
+    assert world.problem() is None
+
+
+# Through a server
+
+
+def test_the_leader_works_until_it_is_stopped() -> None:
+    api, stop = Api(), threading.Event()
+    for resource in CONFIGURATIONS:
+        webhooks = [{"name": "x", "clientConfig": {"service": {"name": "drawbridge-webhook"}}}]
+        api.put(resource.path(), {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks})
+
+    def problem() -> str | None:
+        stored = api.objects.get((SECRETS.path(), NAMESPACE, SECRET), {})
+        held = held_in(stored.get("data", {}))
+        bundles = [each for resource in CONFIGURATIONS for each in bundles_in(stored_in(api, resource))]
+        trusted = Pair(b"".join(set(bundles)), b"")
+        return check(held.leaf, trusted, NAME, datetime.now(UTC)) if all(bundles) else "not trusted"
+
+    with serving(api) as server:
+        settings = CertsSettings(mode="self-managed")
+        lead = partial(
+            feature.lead, server.client(), lambda: settings, NAMESPACE, FakeRecorder(), stop, lambda: None
+        )
+        leader = threading.Thread(target=lead)
+        leader.start()
+        until(lambda: problem() is None, 30)
+        stop.set()
+        leader.join(10)
+    assert not leader.is_alive()
+
+
+def stored_in(api: Api, resource: Resource) -> dict[str, Any]:
+    return api.objects[resource.path(), "", CONFIGURATION]
+
+
+@pytest.mark.parametrize(
+    ("mode", "leads"), [("self-managed", True), ("cert-manager", False), ("files", False)]
+)
+def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool) -> None:
+    class File:
+        current = Settings.model_validate({"certs": {"mode": mode}})
+
+    features = features_of(None, File(), FakeRecorder())  # type: ignore[arg-type]
+    assert any(getattr(each, "func", None) is feature.lead for each in features) == leads
+
+
+def test_the_settings_are_followed() -> None:
+    settings = CertsSettings.model_validate({"serviceName": "gate", "selfManaged": {"overlap": "2m"}})
+
+    assert feature.rules(settings, "system") == Rules(
+        "gate.system.svc",
+        ca_validity=timedelta(days=365),
+        leaf_validity=timedelta(days=90),
+        renew_before=timedelta(days=30),
+        overlap=timedelta(minutes=2),
+    )
