@@ -1,0 +1,28 @@
+{{/* Which groups of files/alerts.yaml, and which of files/dashboards, there is something to say to. */}}
+{{- define "drawbridge.monitored" -}}
+platform: true
+leader: {{ .Values.config.leaderElectionEnable }}
+ip-reservation: {{ .Values.ipReservation.enabled }}
+anycast-ip: {{ .Values.anycastIP.enabled }}
+cloud: {{ .Values.anycastIP.enabled }}
+elasticity: {{ .Values.elasticity.enabled }}
+ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
+{{- end }}
+
+{{/* files/alerts.yaml with values where @names@ stand: it has templates of Prometheus in it, which Helm must not see. */}}
+{{- define "drawbridge.alerts" -}}
+{{- $text := .Files.Get "files/alerts.yaml" }}
+{{- $values := dict
+  "namespace" .Release.Namespace
+  "job" (printf "%s-metrics" (include "drawbridge.fullname" .))
+  "webhookReplicas" .Values.replicaCount
+  "controllersReplicas" .Values.controllers.replicaCount
+}}
+{{- range $name := list "reservedShare" "certificateDays" "quotaLeft" }}
+{{- $_ := set $values $name (get $.Values.monitoring.prometheusRule $name) }}
+{{- end }}
+{{- range $name, $value := $values }}
+{{- $text = replace (printf "@%s@" $name) (toString $value) $text }}
+{{- end }}
+{{- $text }}
+{{- end }}

@@ -1,0 +1,62 @@
+"""A real Prometheus finds the health checkers of all namespaces, and what is told of IngressDaemonSets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import pytest
+
+from lab.errors import LabError
+from lab.session import Lab
+from tests.cluster import prometheus
+from tests.cluster.ingress_daemonset_checkers import await_all, checking
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import Record
+from tests.cluster.prometheus import UNLESS, Prometheus
+
+NODES = ("a", "b")
+PORT = 10090
+
+
+@pytest.fixture(scope="module")
+def edge(edge_lab: Lab, record: Record) -> Edge:
+    edge = Edge(edge_lab, record, *NODES)
+    edge.create(healthCheckNodePorts=[PORT])
+    edge.settle(*NODES)
+    return edge
+
+
+@pytest.fixture(scope="module")
+def seeing(edge: Edge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with checking(edge, NODES) as checkers:
+        await_all(edge.lab, list(checkers.values()), 200, "ok")
+        where = {edge.node_name(node): urlsplit(each.url).hostname or "" for node, each in checkers.items()}
+        with prometheus.scraping(edge.lab, tmp_path_factory.mktemp("prometheus"), where) as running_one:
+            yield running_one
+
+
+def test_the_health_checkers_are_scraped(edge: Edge, seeing: Prometheus) -> None:
+    def healthy() -> set[tuple[str, str]]:
+        found = [each["metric"] for each in seeing.query("drawbridge_healthchecker_healthy == 1")]
+        return {(each["namespace"], each["container"]) for each in found if len(found) == len(NODES)}
+
+    what = "Prometheus to see both"
+    assert edge.lab.wait(healthy, 60, what) == {(edge.namespace, "health-checker")}
+
+
+def test_every_series_of_ingress_daemonsets_is_there(edge: Edge, seeing: Prometheus) -> None:
+    asked = {*UNLESS[prometheus.EDGE]}
+
+    with suppress(LabError):
+        edge.lab.wait(lambda: asked <= seeing.names(), 60, "all of them")
+
+    assert asked - seeing.names() == set()
+
+
+def test_what_is_told_of_an_ingress_daemonset_keeps_its_namespace(edge: Edge, seeing: Prometheus) -> None:
+    """It is not overwritten by that of the pod that tells it."""
+    own = f'drawbridge_ingress_daemonset_nodes{{namespace="{edge.namespace}", state="desired"}} == 2'
+
+    edge.lab.wait(lambda: seeing.query(own), 60, own)
