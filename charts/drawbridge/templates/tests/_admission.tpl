@@ -1,0 +1,15 @@
+{{/* Not those that Services and budgets select by. */}}
+{{- define "drawbridge.testLabels" -}}
+app.kubernetes.io/name: {{ include "drawbridge.name" . }}-test
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{/* What is registered: a list in JSON of the paths of all enabled features. */}}
+{{- define "drawbridge.testPaths" -}}
+{{- $paths := list }}
+{{- if .Values.ipReservation.enabled }}{{ $paths = append $paths "/validate/pods/ip-reservation" }}{{ end }}
+{{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
+{{- if .Values.elasticity.enabled }}{{ $paths = append $paths "/mutate/pods/elasticity" }}{{ end }}
+{{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets") }}{{ end }}
+{{- toJson $paths }}
+{{- end }}
