@@ -11,7 +11,7 @@ UNIT := -m "not cluster and not chaos" --numprocesses 6 --dist worksteal
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test unit cluster chaos check format bench up down clean
+.PHONY: help demo test unit cluster chaos check format manifests bench up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ check: $(STAMP) ## Check format, lint and types
 format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
+
+manifests: $(STAMP) ## Render deploy/install.yaml, for installations without Helm, from the chart
+	@$(RUN) -m lab.manifests
 
 bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]
 	@$(RUN) -m lab.binaries >/dev/null
