@@ -23,7 +23,7 @@ REGISTRATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
 REGISTRATION = "drawbridge"
-SECONDS = 30
+SECONDS = 90
 
 
 def await_evictions(client: Client) -> None:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 from kube.client import Client, Resource
 from kube.errors import KubeError
-from lab import kwokctl, processes
+from lab import audit, kwokctl, processes
 from lab.errors import LabError
 from lab.kwokctl import LOOPBACK, Ports
 from lab.slots import Slot, free_ports
 from lab.waiting import until
 
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CONTROLLER_MANAGER = "kube-controller-manager"
+COMPONENTS = ("etcd", "kube-apiserver", CONTROLLER_MANAGER, "kube-scheduler")
 BINARIES = (*COMPONENTS, "kwok", "kwokctl", "kubectl", "helm")
 LOGS = ("kwokctl", *COMPONENTS, "kwok-controller")
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Callable[[], None]) -> Path:
@@ -29,12 +30,13 @@ def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Cal
     """
     ports = Ports(*free_ports(slot.ports, len(Ports.__annotations__)))
     configuration = directory / "kwokctl.yaml"
-    configuration.write_text(json.dumps(kwokctl.configuration(binaries, slot, ports), indent=1))
+    told = kwokctl.configuration(binaries, slot, ports, audit.prepare(directory))
+    configuration.write_text(json.dumps(told, indent=1))
     kubeconfig = directory / "kubeconfig"
     _gather_logs(directory)
     try:
         _kwokctl_create(directory, binaries, configuration, kubeconfig, check)
-        _verify(directory, ports, check)
+        _verify(directory, ports, reviving(directory, binaries, check))
     except LabError as error:
         tails = [component_log(directory, each, 5) for each in LOGS]
         raise LabError("\n".join([str(error), *tails])) from error
@@ -54,6 +56,26 @@ def await_serving(client: Client, check: Callable[[], None]) -> None:
     until(serving, START_SECONDS, "the API server to get ready", check=check)
 
 
+def reviving(directory: Path, binaries: Mapping[str, Path], check: Callable[[], None]) -> Callable[[], None]:
+    """*check*, which also starts a controller manager again that has ended.
+
+    That one gives its API server ten seconds, which on a busy machine are not enough, and then gives up for good.
+    """
+    # Of the whole cluster: what runs is left alone.
+    command = [str(binaries["kwokctl"]), "--name", "lab", "start", "cluster"]
+    pid = _home(directory) / "pids" / f"{CONTROLLER_MANAGER}.pid"
+
+    def checked() -> None:
+        check()
+        if processes.has_ended(int(pid.read_text())):
+            with (directory / "logs" / "kwokctl.log").open("ab") as log:
+                subprocess.run(
+                    command, env=kwokctl_environment(directory), stdout=log, stderr=log, check=False
+                )
+
+    return checked
+
+
 def kwokctl_environment(directory: Path) -> dict[str, str]:
     return {**processes.marked_environment(directory), "KWOK_WORKDIR": str(directory / "kwok")}
 
@@ -69,9 +91,13 @@ def component_log(directory: Path, component: str, lines: int = 15) -> str:
 
 def _gather_logs(directory: Path) -> None:
     """Let the components write beside the lab's other logs."""
-    cluster = directory / "kwok" / "clusters" / "lab"
-    cluster.mkdir(parents=True, exist_ok=True)
-    (cluster / "logs").symlink_to(directory / "logs")
+    _home(directory).mkdir(parents=True, exist_ok=True)
+    (_home(directory) / "logs").symlink_to(directory / "logs")
+
+
+def _home(directory: Path) -> Path:
+    """Where kwokctl keeps what it knows of the cluster."""
+    return directory / "kwok" / "clusters" / "lab"
 
 
 def _kwokctl_create(
@@ -110,7 +136,7 @@ def _verify(directory: Path, ports: Ports, check: Callable[[], None]) -> None:
         return not missing
 
     try:
-        until(all_ours, 10, "all components to listen", check=check)
+        until(all_ours, START_SECONDS, "all components to listen", check=check)
     except LabError as error:
         listed = ", ".join(str(port) for _, port in sorted(missing))
         raise LabError(f"no component of this lab listens on port {listed}") from error

@@ -107,7 +107,7 @@ def _bring_up(
     _say({"progress": f"starting the control plane in slot {slot.number}"})
     kubeconfig = cluster.create(directory, slot, programs, check)
     client = Client.from_kubeconfig(kubeconfig)
-    cluster.await_serving(client, check)
+    cluster.await_serving(client, cluster.reviving(directory, programs, check))
     create_kwok_nodes(client, options.kwok_nodes)
     _say({"progress": f"starting {options.nodes} nodes and the Service balancer"})
     companions = {**_cloud(slot, options.knobs), **_companions(directory, kubeconfig, slot, options.nodes)}
@@ -154,7 +154,7 @@ def _await_ready(
         return child.poll() is not None or b"ready" in log.read_bytes().splitlines()
 
     try:
-        until(ready_or_gone, 30, f"the lab's {name} to get ready", check=check)
+        until(ready_or_gone, 90, f"the lab's {name} to get ready", check=check)
     except LabError as error:
         raise LabError(f"{error}\n{cluster.component_log(directory, name)}") from error
     if child.returncode is not None:

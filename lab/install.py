@@ -24,7 +24,7 @@ CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
 RELEASE = NAMESPACE = "drawbridge"
 TLS_SECRET = "drawbridge-lab-tls"  # noqa: S105 - the name of a Secret, not its content
-HELM_TIMEOUT = "90s"
+HELM_TIMEOUT = "180s"
 GROUPS = {
     "projectcalico.org/v3": ("projectcalico.org",),
     "crd.projectcalico.org/v1": ("crd.projectcalico.org",),
@@ -46,17 +46,19 @@ def install_crds(client: Client, calico: str) -> None:
         served = Resource(
             group, definition["spec"]["versions"][0]["name"], "ipreservations", namespaced=False
         )
-        until(partial(client.serves, served), 15, f"the API server to serve {served.api_version}")
+        until(partial(client.serves, served), 60, f"the API server to serve {served.api_version}")
 
 
 def install_chart(lab: Lab, values: Mapping[str, Any]) -> None:
     """``helm install`` with *values* over the lab's own; back when admission and controllers are at work.
 
     The super nodes that they register then take pods: kwok plays the provider's virtual kubelet behind them.
+    What an installation before has left may be there.
     """
     client = lab.client
     _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    installed = merged(lab_values(lab, _create_certificate(client)), values)
+    own = values.get("certs", {}).get("mode", "files") != "files"
+    installed = merged(lab_values(lab, b"" if own else _create_certificate(client)), values)
     _values_file(lab).write_text(yaml.safe_dump(installed))
     _helm(lab, "install", installed)
     if _is_enabled(installed, "elasticity"):

@@ -15,6 +15,7 @@ KWOK = "kwok"
 NOWHERE = "nowhere-1"
 """A zone whose super nodes nobody plays: they are as if their virtual kubelet was down."""
 PLAYED = f"{INSTANCE_TYPE} in ({KWOK}, {SUPER_NODE}),topology.kubernetes.io/zone!={NOWHERE}"
+STAGES = Path(__file__).parent / "stages.yaml"
 LOOPBACK = "127.0.0.1"
 # Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
 # the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
@@ -31,8 +32,10 @@ class Ports:
     kwok: int
 
 
-def configuration(binaries: Mapping[str, Path], slot: Slot, ports: Ports) -> dict[str, Any]:
-    """What ``kwokctl create cluster --config`` reads.
+def configuration(
+    binaries: Mapping[str, Path], slot: Slot, ports: Ports, audit: Mapping[str, str]
+) -> dict[str, Any]:
+    """What ``kwokctl create cluster --config`` reads; *audit* are the API server's arguments for its log.
 
     A file, because its ``--extra-args`` mixes up the components when it is given more than once for several.
     """
@@ -49,7 +52,7 @@ def configuration(binaries: Mapping[str, Path], slot: Slot, ports: Ports) -> dic
         },
         "componentsPatches": [
             {"name": name, "extraArgs": [_argument(*each) for each in arguments]}
-            for name, arguments in _extra_arguments(slot).items()
+            for name, arguments in _extra_arguments(slot, audit).items()
         ],
     }
 
@@ -76,7 +79,7 @@ def _port_options(ports: Ports) -> dict[str, int]:
     }
 
 
-def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
+def _extra_arguments(slot: Slot, audit: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
     """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
     unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
     # Each is alone: one that ends because it could not renew its lease would be missed for good.
@@ -85,6 +88,9 @@ def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
         "kube-apiserver": [
             ("service-cluster-ip-range", slot.service_range, False),
             ("advertise-address", ADVERTISED, False),
+            # Some clusters ask for the right to hold up an owner's deletion; OpenShift does.
+            ("enable-admission-plugins", "OwnerReferencesPermissionEnforcement", False),
+            *((key, value, False) for key, value in audit.items()),
         ],
         "kube-controller-manager": [
             *unthrottled,
@@ -98,6 +104,7 @@ def _extra_arguments(slot: Slot) -> dict[str, list[tuple[str, str, bool]]]:
         "kwok-controller": [
             ("manage-all-nodes", "false", True),
             ("manage-nodes-with-label-selector", PLAYED, False),
+            ("config", str(STAGES), False),
         ],
     }
 

@@ -21,7 +21,7 @@ from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEP = b"keep\n"
-START_SECONDS = 150.0
+START_SECONDS = 300.0
 END_SECONDS = 30.0
 
 

@@ -69,6 +69,14 @@ def reap() -> dict[int, int]:
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a child, an adopted one too, has ended; it is gone with the answer, so once."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
 def adopt_orphans() -> None:
     """From now on, descendants whose parent ends become children of this process."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

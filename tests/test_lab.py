@@ -322,16 +322,17 @@ def test_a_lab_that_does_not_come_up_says_why(code: str, message: str) -> None:
 
 BINARIES = {name: Path("/bin") / name for name in cluster.BINARIES}
 PORTS = kwokctl.Ports(1, 2, 3, 4, 5, 6)
+AUDIT = {"audit-policy-file": "/policy", "audit-log-path": "/log"}
 
 
 def test_every_component_gets_its_own_port_and_listens_on_loopback() -> None:
-    options = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS)["options"]
+    options = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS, AUDIT)["options"]
     assert options["bindAddress"] == "127.0.0.1"
     assert sorted(value for key, value in options.items() if key.endswith("Port")) == [1, 2, 3, 4, 5, 6]
 
 
 def test_services_and_the_serving_certificate_follow_the_slot() -> None:
-    configuration = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS)
+    configuration = kwokctl.configuration(BINARIES, slots.Slot(2), PORTS, AUDIT)
     patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
     assert {"key": "service-cluster-ip-range", "value": "127.66.0.0/16", "override": False} in patches[
         "kube-apiserver"
@@ -340,13 +341,48 @@ def test_services_and_the_serving_certificate_follow_the_slot() -> None:
     assert configuration["options"]["kubeAuthorization"] is True
 
 
+def test_a_controller_manager_that_gave_up_is_started_again_once(tmp_path: Path) -> None:
+    kwokctl_, pids = tmp_path / "kwokctl", tmp_path / "kwok" / "clusters" / "lab" / "pids"
+    kwokctl_.write_text('#!/bin/sh\necho "$KWOK_WORKDIR $*"\n')
+    kwokctl_.chmod(0o755)
+    for directory in (pids, tmp_path / "logs"):
+        directory.mkdir(parents=True)
+    manager = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (pids / "kube-controller-manager.pid").write_text(str(manager.pid))
+    checks: list[bool] = []
+    check = cluster.reviving(tmp_path, {"kwokctl": kwokctl_}, lambda: checks.append(True))
+    log = tmp_path / "logs" / "kwokctl.log"
+
+    check()
+    assert not log.exists()
+    manager.kill()
+    until(lambda: check() or log.exists(), 10, "it to be started again")
+    check()
+
+    assert log.read_text() == f"{tmp_path}/kwok --name lab start cluster\n"
+    assert len(checks) >= 3
+    assert manager.stdin
+    manager.stdin.close()
+    manager.wait()
+
+
+def test_the_api_server_tells_who_asked_for_what_and_guards_owners() -> None:
+    configuration = kwokctl.configuration(BINARIES, slots.Slot(0), PORTS, AUDIT)
+    patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
+    told = {each["key"]: each["value"] for each in patches["kube-apiserver"]}
+    assert AUDIT.items() <= told.items()
+    assert told["enable-admission-plugins"] == "OwnerReferencesPermissionEnforcement"
+
+
 def test_kwok_plays_only_its_own_nodes_and_super_nodes() -> None:
-    configuration = kwokctl.configuration(BINARIES, slots.Slot(0), PORTS)
+    configuration = kwokctl.configuration(BINARIES, slots.Slot(0), PORTS, AUDIT)
     patches = {patch["name"]: patch["extraArgs"] for patch in configuration["componentsPatches"]}
     assert {"key": "manage-all-nodes", "value": "false", "override": True} in patches["kwok-controller"]
     which = {"key": "manage-nodes-with-label-selector", "value": kwokctl.PLAYED}
     assert {**which, "override": False} in patches["kwok-controller"]
     assert f"{INSTANCE_TYPE} in (kwok, eklet)" in kwokctl.PLAYED
+    assert {"key": "config", "value": str(kwokctl.STAGES), "override": False} in patches["kwok-controller"]
+    assert kwokctl.STAGES.exists()
     assert nodes.kwok_node(0)["metadata"]["labels"][INSTANCE_TYPE] == "kwok"
 
 
