@@ -97,7 +97,7 @@ def happen(lab: Lab, dice: Random, living: dict[str, str]) -> None:
 
 def stop_leader_between_two_attempts(lab: Lab) -> str:
     """Its pod, which was stopped while it waits to order an address again."""
-    return lab.wait(lambda: stopped_in_time(lab), 90, "the leader to be stopped between two attempts")
+    return lab.wait(lambda: stopped_in_time(lab), 180, "the leader to be stopped between two attempts")
 
 
 def stopped_in_time(lab: Lab) -> str:

@@ -72,6 +72,12 @@ def image_of(pod: Raw) -> str:
     return str(pod["spec"]["containers"][0]["image"])
 
 
+def reasons_of(resource: Raw) -> dict[str, str]:
+    """Of its conditions, each with its status: ``True Complete``."""
+    conditions = resource.get("status", {}).get("conditions", ())
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+
+
 def names_of(objects: Sequence[Raw]) -> set[str]:
     return {each["metadata"]["name"] for each in objects}
 

@@ -97,7 +97,7 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
     # The last ones of the lab's pods, which get theirs from the other end.
     address = str(ip_network(edge.lab.slot.pod_range)[-2 - next(_NUMBERS)])
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
-    told = {each["name"]: _value(each, edge, node) for each in container["env"]}
+    told = told_by(container, edge, node)
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     log = edge.lab.logs / f"checker-{edge.node_name(node)}.log"
     command = [sys.executable if each == "python" else each for each in container["command"]]
@@ -117,8 +117,12 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
         assert process.wait(ANSWER_SECONDS) == 0, log.read_text()
 
 
+def told_by(container: Raw, edge: Edge, node: str) -> dict[str, str]:
+    """The environment of a health checker, as the kubelet of the node makes it."""
+    return {each["name"]: _value(each, edge, node) for each in container["env"]}
+
+
 def _value(variable: Raw, edge: Edge, node: str) -> str:
-    """As the kubelet of the node sets it."""
     fields = {"spec.nodeName": edge.node_name(node), "metadata.namespace": edge.namespace}
     said: Any = variable.get("value")
     return str(said) if said is not None else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kube.errors import NotFound
 from lab.history import Observation
 from lab.kwokctl import KWOK
-from lab.nodes import NODES, NOT_READY, cloud_node
+from lab.nodes import NODES, NOT_READY, UNREACHABLE, cloud_node
 from lab.session import Lab
 from lab.waiting import until
 from tests.cluster import workloads
@@ -30,6 +30,7 @@ from tests.cluster.ingress_daemonset import (
     image_of,
     is_at_rest,
     now,
+    reasons_of,
 )
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
 from tests.cluster.ingress_daemonset_judge import DETACHED_BY, complaints, judged
@@ -146,9 +147,7 @@ class Edge:
         return next((each["reason"] for each in told if self.short(each["node"]) == node), "")
 
     def reasons(self, name: str = "web") -> dict[str, str]:
-        """Of its conditions, each with its status: ``True Complete``."""
-        conditions = self.status(name).get("conditions", ())
-        return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+        return reasons_of(self.resource(name))
 
     def deployments(self, name: str = "web") -> dict[str, Raw]:
         """By the short names of their nodes."""
@@ -218,15 +217,17 @@ class Edge:
         self.wait(lambda: sorted(map(image_of, self.pods(node, name))) == sorted(images), what)
 
     def await_event(self, reason: str, name: str = "web") -> str:
-        """Its message."""
+        """Its message, or several."""
         what = f"an Event {reason} on {self.namespace}/{name}"
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str = "web") -> dict[str, str]:
-        """The last message by reason."""
+        """All messages by reason, one after the other."""
         selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
-        found = self.client.list(EVENTS, self.namespace, field_selector=selector).items
-        return {event["reason"]: event["message"] for event in found}
+        told: dict[str, str] = {}
+        for event in self.client.list(EVENTS, self.namespace, field_selector=selector).items:
+            told[event["reason"]] = f"{told.get(event['reason'], '')}{event['message']}\n"
+        return told
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         return until(condition, SECONDS, f"{self.namespace}: {what}", every=EVERY)
@@ -270,16 +271,24 @@ def confirming(edge: Edge) -> Iterator[None]:
 
 @contextmanager
 def lost(edge: Edge, name: str) -> Iterator[None]:
-    """For the length of a block, nobody plays the node, and it is NotReady."""
+    """For the length of a block, nobody plays the node, and it counts as NotReady."""
     edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: None}})
-    _say_ready(edge, name, "False")
+    # kwok may have a last word, that it is.
+    edge.wait(lambda: NOT_READY in _taints_after(edge, name, "False"), f"node {name} to count as not ready")
     try:
         yield
     finally:
         # As long as it counts as NotReady, its pods are made so, too, even those that start.
-        _say_ready(edge, name, "True")
-        edge.wait(lambda: NOT_READY not in edge.taints(name), f"node {name} to count as ready")
+        edge.wait(
+            lambda: not {NOT_READY, UNREACHABLE} & _taints_after(edge, name, "True"),
+            f"node {name} to count as ready",
+        )
         edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: KWOK}})
+
+
+def _taints_after(edge: Edge, name: str, ready: str) -> set[str]:
+    _say_ready(edge, name, ready)
+    return edge.taints(name)
 
 
 def _say_ready(edge: Edge, name: str, status: str) -> None:

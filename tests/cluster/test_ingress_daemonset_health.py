@@ -93,7 +93,7 @@ def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_no
     finally:
         client.close()
 
-    assert here - elsewhere == {("apps", "deployments", verb) for verb in ("get", "list", "watch")}
+    assert here - elsewhere == {("apps", "deployments", verb) for verb in ("list", "watch")}
     assert {group for group, _, _ in elsewhere} <= {"authorization.k8s.io", "authentication.k8s.io"}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kube.client import Resource
-from lab.nodes import NOT_READY
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import (
     CONFIRMED,
@@ -143,7 +142,6 @@ def a_node_that_is_not_ready_is_updated_last(edge: Edge) -> None:
     edge.retemplate("proxy:2")
     edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
     with lost(edge, "b"):
-        edge.wait(lambda: NOT_READY in edge.taints("b"), "the second node to count as not ready")
         for name in "acd":
             edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
             edge.confirm(name)
@@ -160,7 +158,8 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     edge.create(progressDeadlineSeconds=3, rolling=detaching(2))
     edge.settle(*"abcd")
     edge.retemplate("proxy:2", serviceAccountName=NOBODY)
-    assert edge.node_name("a") in edge.await_event("RolloutHalted")
+    # On a busy machine it may have halted before, when the very first pods did not come in time.
+    edge.wait(lambda: edge.node_name("a") in edge.events().get("RolloutHalted", ""), "an Event of its halt")
     edge.wait(lambda: edge.reasons().get("Progressing") == "False Halted", "the status to say so")
     assert edge.off() == {"a", "b"}
     assert [image_of(pod) for name in "cd" for pod in edge.pods(name)] == ["proxy:1"] * 4

@@ -17,7 +17,7 @@ from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.witness import witness
-from tests.cluster.workloads import GROUPS, records
+from tests.cluster.workloads import GROUPS, SECONDS, records
 
 
 def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:
@@ -63,7 +63,7 @@ def finished(lab: Lab, namespace: str) -> None:
             return False
         return True
 
-    lab.wait(gone_as_it_ended, 20, "the pod to be deleted as one that has ended")
+    lab.wait(gone_as_it_ended, SECONDS, "the pod to be deleted as one that has ended")
 
 
 def opted_out(lab: Lab, namespace: str) -> None:
@@ -91,7 +91,7 @@ def owner_deleted(lab: Lab, namespace: str) -> None:
 def test_nothing_is_written_for(lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]) -> None:
     go(lab, redis)
     if go is not dry_run:
-        lab.wait(lambda: not workloads.pods_of(lab, redis), 30, "the pods to be gone")
+        lab.wait(lambda: not workloads.pods_of(lab, redis), SECONDS, "the pods to be gone")
     workloads.settle(lab, group)
 
     assert [held for held in records(lab, group).values() if held.namespace == redis] == []
@@ -123,10 +123,10 @@ def test_a_kubelet_eviction_is_reserved_late_and_says_so(lab: Lab, group: str, r
     pod = workloads.running_pod(lab, redis, "a")
     workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
 
-    held = lab.wait(lambda: records(lab, group).get(pod.metadata.uid), 20, "the address to be reserved")
+    held = lab.wait(lambda: records(lab, group).get(pod.metadata.uid), SECONDS, "the address to be reserved")
 
     assert (held.cidr, held.late, held.reason) == (f"{pod.status.pod_ip}/32", True, "evicted by the kubelet")
-    lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), 10, "the event")
+    lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), SECONDS, "the event")
 
 
 def test_a_storm_is_shared_by_both_replicas_and_by_their_writes(lab: Lab, group: str, redis: str) -> None:
@@ -140,8 +140,8 @@ def test_a_storm_is_shared_by_both_replicas_and_by_their_writes(lab: Lab, group:
             deletions = [
                 pool.submit(lab.client.delete, workloads.PODS, pod.metadata.name, redis) for pod in pods
             ]
-        lab.wait(lambda: seen.gone(pods) == 40, 60, "the pods to be gone")
-        lab.wait(lambda: not seen.unreserved(pods), 10, "each address to be seen reserved in time")
+        lab.wait(lambda: seen.gone(pods) == 40, SECONDS, "the pods to be gone")
+        lab.wait(lambda: not seen.unreserved(pods), SECONDS, "each address to be seen reserved in time")
 
     assert [each.exception() for each in deletions] == [None] * 40
     after = [
@@ -158,11 +158,11 @@ class TestRelease:
     def test_addresses_are_released_by_age(self, lab: Lab, group: str, redis: str) -> None:
         workloads.running_statefulset(lab, redis, 3)
         workloads.delete_collection(lab, redis)
-        lab.wait(lambda: of(lab, group, redis), 20, "addresses to be held")
+        lab.wait(lambda: of(lab, group, redis), SECONDS, "addresses to be held")
 
         with workloads.configured(lab, config={"ipReserveTime": "2s"}):
             lab.kubectl("delete", "statefulset", "redis", "-n", redis)
-            lab.wait(lambda: not records(lab, group), 60, "every address to be released")
+            lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
 
         # Their writers may still append to them, so they are deleted when that is over.
         segments = lab.client.list(GROUPS[group]).items
@@ -174,14 +174,18 @@ class TestRelease:
         with workloads.configured(lab, config={"ipReserveMaxCount": 2}):
             for pod in pods:
                 lab.client.delete(workloads.PODS, pod.metadata.name, redis)
-                lab.wait(lambda: not exists(lab, redis, pod.metadata.name), 20, "the pod to be gone")  # noqa: B023
-            lab.wait(lambda: len(of(lab, group, redis)) == 2, 60, "all but two to be released")
+                await_gone(lab, redis, pod.metadata.name)
+            lab.wait(lambda: len(of(lab, group, redis)) == 2, SECONDS, "all but two to be released")
 
         assert set(of(lab, group, redis)) == {pod.metadata.uid for pod in pods[-2:]}
 
 
 def of(lab: Lab, group: str, namespace: str) -> list[str]:
     return [uid for uid, held in records(lab, group).items() if held.namespace == namespace]
+
+
+def await_gone(lab: Lab, namespace: str, name: str) -> None:
+    lab.wait(lambda: not exists(lab, namespace, name), SECONDS, f"pod {namespace}/{name} to be gone")
 
 
 def exists(lab: Lab, namespace: str, name: str) -> bool:
@@ -201,8 +205,8 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
     assert bad != good
     try:
         write_configuration(lab, bad)
-        lab.wait(lambda: reload_states(lab) == {0.0}, 30, "every process to refuse it")
-        lab.wait(lambda: workloads.events(lab, "drawbridge", "ConfigurationRefused"), 10, "the event")
+        lab.wait(lambda: reload_states(lab) == {0.0}, SECONDS, "every process to refuse it")
+        lab.wait(lambda: workloads.events(lab, "drawbridge", "ConfigurationRefused"), SECONDS, "the event")
         (message, *_) = {
             event["message"] for event in workloads.events(lab, "drawbridge", "ConfigurationRefused")
         }
@@ -213,7 +217,7 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
         assert pod.metadata.uid in records(lab, "v3")
     finally:
         write_configuration(lab, good)
-    lab.wait(lambda: reload_states(lab) == {1.0}, 30, "every process to apply it")
+    lab.wait(lambda: reload_states(lab) == {1.0}, SECONDS, "every process to apply it")
 
 
 def write_configuration(lab: Lab, text: str) -> None:
@@ -236,7 +240,7 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
     lab, redis = lab_v1, workloads.reserved_namespace(lab_v1.client, "t-allocator")
     pod = workloads.running_pod(lab, redis, "a")
     lab.client.delete(workloads.PODS, "a", redis)
-    lab.wait(lambda: not exists(lab, redis, "a"), 20, "the pod to be gone")
+    await_gone(lab, redis, "a")
     pool = ip_network(f"{pod.status.pod_ip}/29", strict=False)
     ipam(lab, "pool", str(pool), "--block-size", "29")
 
@@ -244,7 +248,7 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
 
     assert pod.status.pod_ip not in json.dumps(assigned)
     with workloads.configured(lab, config={"ipReserveTime": "1s"}):
-        lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), 60, "the address to be released")
+        lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), SECONDS, "the address to be released")
     # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
     assert pod.status.pod_ip in json.dumps(ipam(lab, "assign", "8", "--node", pod.spec.node_name))
 

@@ -20,7 +20,7 @@ from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
-from tests.cluster.workloads import GROUPS, PODS
+from tests.cluster.workloads import GROUPS, PODS, SECONDS
 from webhook.elasticity import INSTANCE_TYPE
 
 REPLICAS = 6
@@ -39,8 +39,8 @@ def scene(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
 
 
 def await_gone_and_reserved_in_time(lab: Lab, seen: Witness, pods: Sequence[Pod]) -> None:
-    lab.wait(lambda: seen.gone(pods) == len(pods), 90, "the pods to be gone")
-    lab.wait(lambda: not seen.unreserved(pods), 20, "each address to be seen reserved in time")
+    lab.wait(lambda: seen.gone(pods) == len(pods), 2 * SECONDS, "the pods to be gone")
+    lab.wait(lambda: not seen.unreserved(pods), SECONDS, "each address to be seen reserved in time")
 
 
 def assert_held(lab: Lab, group: str, pods: Sequence[Pod], *, late: bool = False) -> None:
@@ -75,7 +75,7 @@ def drain_all_nodes(lab: Lab, namespace: str) -> None:
     nodes = nodes_of(lab, namespace)
     try:
         selector = f"--pod-selector=app={namespace}"
-        lab.kubectl("drain", *nodes, "--ignore-daemonsets", "--force", "--timeout=60s", selector)
+        lab.kubectl("drain", *nodes, "--ignore-daemonsets", "--force", f"--timeout={2 * SECONDS}s", selector)
     finally:
         lab.kubectl("uncordon", *nodes)
 
@@ -147,8 +147,10 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
             for pod in pods:
                 with pytest.raises(TooManyRequests, match="disruption budget"):
                     workloads.evict(lab, pod)
-            lab.wait(lambda: all(given_back(seen, pod) for pod in pods), 60, "each address to be given back")
-            lab.wait(lambda: told_given_back(lab, redis) == uids(pods), 20, "an event for each pod")
+            lab.wait(
+                lambda: all(given_back(seen, pod) for pod in pods), SECONDS, "each address to be given back"
+            )
+            lab.wait(lambda: told_given_back(lab, redis) == uids(pods), SECONDS, "an event for each pod")
 
         assert seen.gone(pods) == 0
         lab.client.delete(BUDGETS, "all", redis)
@@ -175,13 +177,13 @@ def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str
     job = {"completions": 2, "parallelism": 2, "template": template}
     body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "once"}, "spec": job}
     lab.client.create(JOBS, body, redis)
-    lab.kubectl("wait", "job/once", "-n", redis, "--for=condition=Complete", "--timeout=60s")
+    lab.kubectl("wait", "job/once", "-n", redis, "--for=condition=Complete", f"--timeout={SECONDS}s")
     by_hand, with_its_job = workloads.pods_of(lab, redis)
     assert all(addresses(pod) for pod in (by_hand, with_its_job))
 
     lab.client.delete(PODS, by_hand.metadata.name, redis)
     lab.kubectl("patch", "job/once", "-n", redis, "-p", '{"spec":{"ttlSecondsAfterFinished":0}}')
-    lab.wait(lambda: not workloads.pods_of(lab, redis), 60, "the pods to be gone")
+    lab.wait(lambda: not workloads.pods_of(lab, redis), SECONDS, "the pods to be gone")
     workloads.settle(lab, group)
 
     assert not uids([by_hand, with_its_job]) & set(workloads.records(lab, group))
@@ -268,7 +270,7 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
         found = [each for each in workloads.pods_of(lab, "t-lost") if each.metadata.uid in uids(pods)]
         return all(each.terminating for each in found) and len(found) == len(pods)
 
-    lab.wait(terminating, 90, "the pods of the node to be deleted")
+    lab.wait(terminating, 2 * SECONDS, "the pods of the node to be deleted")
     assert_held(lab, "v3", pods)
     # They stay like this until somebody says that the node is off.
     lab.kubectl(

@@ -24,6 +24,8 @@ STATEFULSETS = Resource("apps", "v1", "statefulsets")
 CONFIG = {"ipReserveTime": "1h", "ipReleasePeriod": "1s", "ipReserveMaxCount": 1000}
 VALUES = {"replicaCount": 2, "config": CONFIG}
 """Of the labs that tests share: nothing is released unless a test wants it."""
+SECONDS = 60
+"""For what is awaited: most of it takes one."""
 GROUPS = {
     "v3": Resource("projectcalico.org", "v3", "ipreservations", namespaced=False),
     "v1": Resource("crd.projectcalico.org", "v1", "ipreservations", namespaced=False),
@@ -55,14 +57,15 @@ def create_pod(
     metadata = {"name": name, "labels": labels or {"brokerId": name}}
     pod = {"apiVersion": "v1", "kind": "Pod"} | pod_template({}, **spec) | {"metadata": metadata}
     # The ServiceAccount of a new namespace comes a moment after it.
-    lab.wait(lambda: _created(lab.client, pod, namespace), 20, f"pod {namespace}/{name} to be accepted")
+    lab.wait(lambda: _created(lab.client, pod, namespace), SECONDS, f"pod {namespace}/{name} to be accepted")
 
 
 def running_pod(
     lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any
 ) -> Pod:
     create_pod(lab, namespace, name, labels, **spec)
-    return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), 30, f"pod {namespace}/{name} to run")
+    what = f"pod {namespace}/{name} to run"
+    return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), SECONDS, what)
 
 
 def running_statefulset(
@@ -90,7 +93,7 @@ def running_statefulset(
         found = [pod for pod in pods_of(lab, namespace) if _if_running(pod)]
         return found if len(found) == replicas else None
 
-    return lab.wait(all_running, 60, f"{replicas} pods of {namespace}/{name} to run")
+    return lab.wait(all_running, 2 * SECONDS, f"{replicas} pods of {namespace}/{name} to run")
 
 
 def pods_of(lab: Lab, namespace: str) -> list[Pod]:
@@ -126,7 +129,7 @@ def settle(lab: Lab, group: str) -> None:
     """Until the controllers have had their chance: a later pod of theirs has been reserved late."""
     pod = running_pod(lab, _settling(lab), f"p-{secrets.token_hex(4)}")
     patch_status(lab, pod, phase="Failed", reason="Evicted")
-    lab.wait(lambda: pod.metadata.uid in records(lab, group), 20, "the controllers to catch up")
+    lab.wait(lambda: pod.metadata.uid in records(lab, group), SECONDS, "the controllers to catch up")
 
 
 @contextmanager
@@ -193,7 +196,7 @@ def _settling(lab: Lab) -> str:
 
 
 def _scrape(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=SECONDS) as answer:
         return str(answer.read().decode())
 
 
