@@ -133,6 +133,11 @@ def test_what_goes_takes_its_room_and_the_rest_waits() -> None:
         pytest.param({"gated": False, "annotations": {PLACEMENT: "super"}}, Standing.SUPER, id="sent"),
         pytest.param({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL, id="at home"),
         pytest.param({"gated": False, "spec": {"nodeName": AWAY}}, Standing.SUPER, id="on a super node"),
+        pytest.param(
+            {"gated": False, "annotations": {PLACEMENT: "super"}, "spec": {"nodeName": "eklet-unknown"}},
+            Standing.SUPER,
+            id="sent to a super node that is not known",
+        ),
     ],
 )
 def test_a_pod_counts_as_what_it_is_or_will_be(parts: dict[str, Any], what: Standing) -> None:

@@ -62,10 +62,13 @@ Violations = Callable[[Pod], tuple[str, ...] | None]
 
 
 def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
-    """A pod that nobody has placed counts as local before it is bound, too: nothing else was said of it."""
+    """A pod that nobody has placed counts as local before it is bound, too: nothing else was said of it.
+
+    One that was sent can be nowhere else, also when its node is not known yet, or is gone.
+    """
     if not pod.active:
         return Standing.OVER
-    if pod.node_name:
+    if pod.node_name and pod.placed != SUPER:
         return Standing.SUPER if pod.node_name in super_nodes else Standing.LOCAL
     if pod.gated:
         return Standing.GATED

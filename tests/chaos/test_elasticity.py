@@ -17,7 +17,11 @@ from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.elasticity_judge import Judge, judging
 from tests.cluster.workloads import PODS
 
-VALUES = {**elasticity.VALUES, "controllers": {"replicaCount": 2}}
+VALUES = {
+    **elasticity.VALUES,
+    "controllers": {"replicaCount": 2},
+    "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+}
 AT_HOME = 10
 PATIENCE = 240
 """Seconds for a thousand pods to be created, placed and ready on a busy machine."""

@@ -36,7 +36,7 @@ VALUES: dict[str, Any] = {
     "ipReservation": {"enabled": False},
     "elasticity": {"enabled": True},
     "cloud": {"subnets": [SUBNET]},
-    "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }
 SWITCH_PLACE = {"name": "eks-config", "namespace": "kube-system"}
