@@ -31,7 +31,7 @@ def raw_resource(pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, An
     rolling = spec.pop("rolling", {})
     container = {"name": "proxy", "image": "proxy:1"}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]} | (pod or {})}
-    metadata = {"name": "web", "namespace": "edge", "uid": UID, "generation": 1, "finalizers": [FINALIZER]}
+    metadata = {"name": "web", "namespace": "edge", "uid": UID, "generation": 1, "finalizers": list[str]()}
     strategy = {"updateStrategy": {"rollingUpdate": rolling}}
     return {"metadata": metadata, "spec": {"podsPerNode": 2, "template": template} | strategy | spec}
 
@@ -155,6 +155,8 @@ class World:
         return {name for name, each in self.nodes.items() if DETACHED in each["metadata"]["annotations"]}
 
     def retemplate(self, image: str) -> None:
+        """The finalizer, which is the first write of any rollout, is there already."""
+        self.raw["metadata"]["finalizers"] = [FINALIZER]
         self.raw["spec"]["template"]["spec"]["containers"] = [{"name": "proxy", "image": image}]
 
     def image_on(self, name: str) -> str:

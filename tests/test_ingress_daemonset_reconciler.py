@@ -95,9 +95,11 @@ class Leader:
                 self.api.put(kind, held)
 
     def retemplate(self, image: str) -> None:
+        """The finalizer, which is the first write of any rollout, is there already."""
         template = self.api.objects["IngressDaemonSet", KEY]["spec"]["template"]
         template["spec"]["containers"][0]["image"] = image
-        self.api.edit("IngressDaemonSet", KEY, {"spec": {"template": template}})
+        change = {"metadata": {"finalizers": [FINALIZER]}, "spec": {"template": template}}
+        self.api.edit("IngressDaemonSet", KEY, change)
         self.api.deliver()
 
     def off(self) -> set[str]:
@@ -413,7 +415,8 @@ def test_budgets_are_kept_among_those_that_share_nodes() -> None:
     for name in ("web", "dns"):
         template = api.objects["IngressDaemonSet", f"edge/{name}"]["spec"]["template"]
         template["spec"]["containers"][0]["image"] = "proxy:2"
-        api.edit("IngressDaemonSet", f"edge/{name}", {"spec": {"template": template}})
+        change = {"metadata": {"finalizers": [FINALIZER]}, "spec": {"template": template}}
+        api.edit("IngressDaemonSet", f"edge/{name}", change)
     api.deliver()
     for key in (KEY, "edge/dns"):
         here.reconciler.reconcile(key)

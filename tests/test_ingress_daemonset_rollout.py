@@ -222,6 +222,7 @@ def test_a_hand_edited_template_is_put_back_only_after_the_node_is_detached() ->
     here = world(rolling=detaching(1))
     here.deployments["web-n2"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
     here.turn()
+    here.turn()
     assert here.image_on("n2") == "mine:1"
     assert here.off() == {"n2"}
     here.settle()
@@ -268,12 +269,46 @@ def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
 
 def test_no_node_is_detached_before_the_finalizer_is_there() -> None:
     here = world(rolling=detaching(2))
-    here.raw["metadata"]["finalizers"] = []
     here.retemplate("proxy:2")
+    here.raw["metadata"]["finalizers"] = ["else/where"]
     here.turn()
     assert here.off() == set()
+    assert here.raw["metadata"]["finalizers"] == ["else/where", FINALIZER]
     here.turn()
     assert here.off() == {"n1", "n2"}
+
+
+def test_the_finalizer_is_there_for_the_length_of_a_rollout_alone() -> None:
+    """At rest nothing of ours holds up a deletion, also when nobody is there any more to take it away."""
+    here = world(rolling=detaching(1))
+    here.settle()
+    assert here.raw["metadata"]["finalizers"] == []
+
+    here.retemplate("proxy:2")
+    while here.turn().actions or here.off():
+        here.run_pods()
+        here.later(10)
+        assert here.raw["metadata"]["finalizers"] == [FINALIZER] or not here.off()
+    assert here.raw["metadata"]["finalizers"] == []
+
+
+def test_one_that_is_going_already_is_given_no_finalizer() -> None:
+    here = world("n1", rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.turn()
+    here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["else/where"]}
+
+    here.turn()
+    assert here.off() == set()
+    assert here.raw["metadata"]["finalizers"] == ["else/where"]
+
+
+def test_the_finalizer_stays_after_a_rollout_while_a_node_may_yet_be_detached() -> None:
+    here = world("n1", rolling=detaching(1))
+    here.raw["metadata"]["finalizers"] = [FINALIZER]
+
+    assert here.plan(Writes(frozenset({("Node", "gone")}))).actions == ()
+    assert written(here.plan()) == {"web"}
 
 
 def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment() -> None:
@@ -459,7 +494,7 @@ def test_an_object_of_somebody_else_where_a_health_checker_should_be_is_told_and
 
 def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
     here = world("n1", rolling=detaching(1))
-    here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": [FINALIZER]}
 
     assert here.plan(Writes(frozenset({("Node", "n1")}))).actions == ()
     assert written(here.plan()) == {"web"}
@@ -607,6 +642,10 @@ class Rollout(RuleBasedStateMachine):
     @invariant()
     def never_more_are_off_than_allowed(self) -> None:
         assert len(self.here.off()) <= LIMIT
+
+    @invariant()
+    def nothing_that_is_off_can_be_forgotten(self) -> None:
+        assert not self.here.off() or FINALIZER in self.here.raw["metadata"]["finalizers"]
 
     def teardown(self) -> None:
         if not hasattr(self, "here"):

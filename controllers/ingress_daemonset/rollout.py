@@ -65,7 +65,7 @@ def plan(
     sites = sites_of(resource, everywhere, held, writes, before)
     gone = _gone(resource, sites, everywhere)
     beside = [
-        *_finalizer(resource),
+        *_finalizer(resource, needed=bool(gone) or _is_under_way(sites, writes)),
         *(_left(resource, node) for node in gone if ("Node", node.name) not in writes.uncertain),
         *surplus("Deployment", resource, {site.name for site in sites}, held),
         *health_checkers(resource, checking, checker),
@@ -135,16 +135,26 @@ def _ending(resource: IngressDaemonSet, nodes: Iterable[FollowedNode], writes: W
     """Nodes first: once the finalizer is off, nobody knows any more whose annotations they bear."""
     bearing = [node for node in nodes if _attached(resource, node)]
     yield from (_left(resource, node) for node in bearing)
-    may_bear = any(kind == "Node" for kind, _ in writes.uncertain)
-    if _is_held(resource) and not bearing and not may_bear:
+    # To one that is going, the API server lets nobody add any.
+    if _is_held(resource):
+        yield from _finalizer(resource, needed=bool(bearing) or _may_bear(writes))
+
+
+def _finalizer(resource: IngressDaemonSet, *, needed: bool) -> Iterable[Action]:
+    """Only for the length of a rollout: at rest nothing of ours keeps it from going, also when Drawbridge is gone."""
+    if needed != _is_held(resource):
         others = [each for each in resource.metadata.finalizers if each != FINALIZER]
-        yield change("IngressDaemonSet", resource.metadata, {"finalizers": others})
-
-
-def _finalizer(resource: IngressDaemonSet) -> Iterable[Action]:
-    if not _is_held(resource):
-        finalizers = [*resource.metadata.finalizers, FINALIZER]
+        finalizers = [*others, FINALIZER] if needed else others
         yield change("IngressDaemonSet", resource.metadata, {"finalizers": finalizers})
+
+
+def _is_under_way(sites: Iterable[Site], writes: Writes) -> bool:
+    """Whether a node bears an annotation of ours, or soon may."""
+    return _may_bear(writes) or any(site.in_flight or site.phase is Phase.OUTDATED for site in sites)
+
+
+def _may_bear(writes: Writes) -> bool:
+    return any(kind == "Node" for kind, _ in writes.uncertain)
 
 
 def _is_held(resource: IngressDaemonSet) -> bool:
