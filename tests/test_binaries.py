@@ -359,7 +359,7 @@ FAKE_GO = """#!/bin/sh
 case "$1" in
   version) echo "go version go{version} linux/amd64" ;;
   build) shift; for last; do test "$before" = -o && echo "$GOFLAGS $CGO_ENABLED" > "$last"; before=$last; done ;;
-  list) echo '{{"Dir": "{modules}"}}' ;;
+  list|mod) echo '{{"Dir": "{modules}"}}' ;;
 esac
 """
 
@@ -389,6 +389,32 @@ def test_a_build_uses_the_pinned_versions_and_keeps_files_of_the_module(module: 
     build(wanted, tmp_path / "out")
     assert "-mod=readonly" in (tmp_path / "out" / "kube-apiserver").read_text()
     assert (tmp_path / "out" / "crds" / "crd.yaml").read_text() == crd.read_text()
+
+
+def test_definitions_come_from_their_module_and_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = install_go(tmp_path)
+    crd = tmp_path / "modules" / "example" / "prometheus-operator-crd" / "crd.yaml"
+    crd.parent.mkdir(parents=True)
+    crd.write_text("kind: CustomResourceDefinition")
+
+    kept = binaries.prometheus_operator_crds() / "crd.yaml"
+    assert kept.read_text() == crd.read_text()
+    assert table.versions()["prometheus-operator"] in str(kept)
+
+    go.write_text("#!/bin/sh\nexit 1\n")
+    assert binaries.prometheus_operator_crds() / "crd.yaml" == kept
+
+
+def test_definitions_that_cannot_be_had_are_told_with_the_reason(tmp_path: Path) -> None:
+    go = install_go(tmp_path)
+    go.write_text(go.read_text().replace("list|mod)", "mod) echo no such host >&2; exit 1;; list)"))
+
+    with pytest.raises(
+        BinaryError, match=r"(?s)no definitions of cert-manager v\S+ to be had: .*no such host"
+    ):
+        binaries.cert_manager_crds()
 
 
 def test_a_failed_build_says_the_compilers_last_words(module: Path, tmp_path: Path) -> None:
@@ -430,6 +456,9 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
         "calico": f"github.com/projectcalico/calico {as_module['calico']}",
         "build/prometheus": f"github.com/prometheus/prometheus {as_module['prometheus']}",
         "build/cert-manager": f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",
+        "build/prometheus-operator": (
+            f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}"
+        ),
     }
     for module_name, requirement in required.items():
         go_mod = table.LAB / module_name / "go.mod"

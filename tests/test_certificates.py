@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from certs.bundle import bundles_in, certificates_in, pem_of
+from certs.bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.plan import Rules
-from certs.secret import Held, held_in
+from certs.secret import NOTHING, Held, data_with, held_in
 from controllers.__main__ import features_of
 from controllers.certificates import feature
 from controllers.certificates.keeper import RETRY_AFTER
@@ -30,10 +30,13 @@ from tests.certificates import (
     NAME,
     NAMESPACE,
     RULES,
+    SECOND,
     SECRET,
     FakeClient,
     Moment,
+    authority,
     keeper,
+    leaf,
 )
 from tests.fakes import FakeRecorder
 from tests.misbehaving_server import serving, until
@@ -152,6 +155,37 @@ def test_a_new_authority_signs_when_all_have_known_it_for_the_overlap(world: Wor
     world.rest()
     [bundle] = world.bundles
     assert certificates_in(bundle) == [world.held.signer]
+
+
+@pytest.mark.parametrize("secret", ["is there", "went with cert-manager's Certificate"])
+def test_what_cert_manager_left_is_trusted_until_it_has_ended(world: World, secret: str) -> None:
+    theirs, ca = authority(end=50 * SECOND)
+    left = Held((theirs,), b"", leaf(ca))
+    for each in CONFIGURATIONS:
+        world.client.put(each, with_bundle(world.client.get(each, CONFIGURATION), pem_of([theirs])))
+    if secret == "is there":
+        world.client.put(SECRETS, {"metadata": {"name": SECRET}, "data": data_with(left, {})})
+
+    world.rest()
+    [bundle] = world.bundles
+    assert certificates_in(bundle) == [world.held.signer, theirs]
+    assert world.held.leaf == (left.leaf if secret == "is there" else NOTHING)
+    world.moment.seconds = int(RULES.overlap.total_seconds())
+    world.rest()
+    assert world.problem() is None
+    world.moment.seconds = 50 + int(RULES.overlap.total_seconds())
+    world.rest()
+    assert theirs not in certificates_in(*world.bundles)
+
+
+def test_a_certificate_of_ours_is_not_called_one_of_cert_manager(world: World) -> None:
+    """Else cert-manager, should it take over again, would leave it there and have another CA trusted."""
+    annotations = {"cert-manager.io/issuer-name": "corp", "meta.helm.sh/release-name": "drawbridge"}
+    world.client.put(SECRETS, {"metadata": {"name": SECRET, "annotations": annotations}})
+
+    world.rest()
+    metadata = world.client.get(SECRETS, SECRET)["metadata"]
+    assert metadata["annotations"] == {"meta.helm.sh/release-name": "drawbridge"}
 
 
 def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:

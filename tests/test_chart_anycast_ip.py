@@ -235,36 +235,6 @@ def test_only_the_controllers_are_replaced_for(before: dict[str, Any], after: di
     assert one["Deployment", "drawbridge-webhook"] == other["Deployment", "drawbridge-webhook"]
 
 
-# Rights
-
-
-def test_the_controllers_have_no_right_that_they_do_not_need() -> None:
-    on = render(anycast_ip(ipReservation={"enabled": False}))
-    assert rights(on, ("ClusterRole", CONTROLLERS)) == {
-        "/events": {"create", "patch"},
-        "events.k8s.io/events": {"create", "patch"},
-        "/nodes": {"get", "list", "watch", "patch"},
-    }
-    claims = on["Role", CONTROLLERS]["rules"][-1]
-    assert claims["resources"] == ["configmaps"]
-    assert set(claims["verbs"]) == {"get", "list", "create", "update", "delete"}
-    assert on["Role", "drawbridge-cluster-uuid"]["metadata"]["namespace"] == "kube-system"
-    assert on["Role", "drawbridge-cluster-uuid"]["rules"] == [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-        {
-            "apiGroups": [""],
-            "resources": ["configmaps"],
-            "resourceNames": ["aia-official-cluster-uuid"],
-            "verbs": ["get"],
-        },
-    ]
-
-
-def test_the_webhook_gets_no_further_right() -> None:
-    role = ("ClusterRole", "drawbridge-webhook")
-    assert render(ANYCAST_IP)[role] == render()[role]
-
-
 # What is said
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from certs.issue import COMMON_NAME_LENGTH
+from controllers.certificates.feature import rules
 from tests.charts import (
     ANYCAST_IP,
     NAMESPACE,
@@ -112,11 +114,24 @@ def test_where_others_see_to_it_the_controllers_have_no_right_to(mode: str, cert
     assert settings_in(objects).certs.mode == mode
 
 
-def test_the_secret_goes_with_the_release_and_has_no_data_that_an_upgrade_could_take_back() -> None:
-    objects = rendered("self-managed")
+@pytest.mark.parametrize("mode", ["self-managed", "cert-manager"])
+def test_the_secret_goes_with_the_release_and_has_nothing_that_an_upgrade_could_take_back(mode: str) -> None:
+    objects = rendered(mode)
 
-    assert kinds(objects) == {SECRET}
-    assert objects["Secret", SECRET].keys() == {"apiVersion", "kind", "metadata", "type"}
+    assert [name for kind, name in objects if kind == "Secret" and name != "drawbridge-cloud"] == [SECRET]
+    assert objects["Secret", SECRET].keys() == {"apiVersion", "kind", "metadata"}
+
+
+def test_with_cert_manager_too_a_lost_secret_comes_back_as_a_part_of_the_release() -> None:
+    template = rendered("cert-manager")["Certificate", "drawbridge-webhook"]["spec"]["secretTemplate"]
+
+    assert template == {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {
+            "meta.helm.sh/release-name": "drawbridge",
+            "meta.helm.sh/release-namespace": NAMESPACE,
+        },
+    }
 
 
 def test_the_durations_reach_the_controllers_and_are_followed() -> None:
@@ -151,6 +166,14 @@ def test_cert_manager_is_asked_for_a_certificate_of_a_ca_of_the_releases_own() -
     assert ca["isCA"] is True
 
 
+@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-of-a-rather-long-name-for-a-release"])
+def test_controllers_that_take_over_know_the_ca_of_cert_manager_by_its_name(name: str) -> None:
+    objects = render({"fullnameOverride": name, "certs": {"mode": "cert-manager"}})
+    ours = rules(settings_in(objects).certs, NAMESPACE).authority_name
+
+    assert objects["Certificate", f"{name}-webhook-ca"]["spec"]["commonName"] == ours[:COMMON_NAME_LENGTH]
+
+
 def test_with_cert_manager_no_renewal_meets_a_server_that_has_not_read_it_yet() -> None:
     objects = rendered("cert-manager")
     ca, leaf = (objects["Certificate", f"drawbridge-{name}"]["spec"] for name in ("webhook-ca", "webhook"))
@@ -167,10 +190,19 @@ def test_the_ca_is_injected_into_all_that_is_registered() -> None:
         assert "annotations" not in rendered("self-managed")[kind, "drawbridge"]["metadata"]
 
 
+def test_cas_of_the_operators_own_secret_are_injected_instead_and_tested_with() -> None:
+    objects = rendered("cert-manager", certManager={"caSecret": "cas"})
+    for kind in CONFIGURATIONS:
+        wanted = {"cert-manager.io/inject-ca-from-secret": f"{NAMESPACE}/cas"}
+        assert objects[kind, "drawbridge"]["metadata"]["annotations"] == wanted
+    [volume] = objects["Pod", "drawbridge-test"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == "cas"
+
+
 def test_an_issuer_that_is_there_signs_instead() -> None:
     objects = rendered("cert-manager", certManager={"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}})
 
-    assert kinds(objects) == {"Certificate"}
+    assert kinds(objects) == {"Certificate", SECRET}
     assert objects["Certificate", "drawbridge-webhook"]["spec"]["issuerRef"] == {
         "name": "corp",
         "kind": "ClusterIssuer",

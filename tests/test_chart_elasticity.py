@@ -212,43 +212,6 @@ def test_a_scheduler_that_is_really_called_so_costs_no_call() -> None:
 # Rights
 
 
-def test_the_controllers_have_no_right_that_they_do_not_need() -> None:
-    on = render(elasticity(ipReservation={"enabled": False}))
-    assert rights(on, ("ClusterRole", CONTROLLERS)) == {
-        "/events": {"create", "patch"},
-        "events.k8s.io/events": {"create", "patch"},
-        "/pods": {"get", "list", "watch", "patch"},
-        "/nodes": {"get", "list", "watch", "create", "patch", "delete"},
-        "/persistentvolumeclaims": {"get"},
-        "/persistentvolumes": {"get"},
-        "storage.k8s.io/storageclasses": {"get"},
-    }
-    assert on["Role", "drawbridge-switch"]["metadata"]["namespace"] == "kube-system"
-    assert on["Role", "drawbridge-switch"]["rules"] == [
-        {
-            "apiGroups": [""],
-            "resources": ["configmaps"],
-            "resourceNames": ["eks-config"],
-            "verbs": ["get", "list", "watch"],
-        }
-    ]
-    binding = on["RoleBinding", "drawbridge-switch"]
-    assert binding["metadata"]["namespace"] == "kube-system"
-    assert binding["subjects"] == [
-        {"kind": "ServiceAccount", "name": CONTROLLERS, "namespace": "gate-system"}
-    ]
-
-
-def test_only_what_brings_pods_home_may_delete_pods() -> None:
-    on = render(elasticity(elasticity={"homeFailover": {"enabled": True}}, ipReservation={"enabled": False}))
-    assert "delete" in rights(on, ("ClusterRole", CONTROLLERS))["/pods"]
-
-
-def test_the_webhook_gets_no_further_right() -> None:
-    role = ("ClusterRole", "drawbridge-webhook")
-    assert render(ON)[role] == render()[role]
-
-
 def test_the_controllers_are_replaced_for_what_they_read_at_their_start_alone() -> None:
     before = render(ON)
     followed = render(elasticity(elasticity={"localReplicas": 2, "maxSuperPods": {"total": 3}}))

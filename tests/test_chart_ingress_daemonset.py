@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.ingress_daemonset.checkers import access
 from lab.install import merged
 from settings import Settings
 from tests.charts import (
@@ -24,7 +23,6 @@ from tests.charts import (
     rights,
     settings_in,
 )
-from tests.ingress_daemonset_world import resource
 from webhook.ingress_daemonset import DEFAULTS_PATH, GROUP, PLURAL, RULES_PATH, VERSION
 
 pytestmark = helm_needed
@@ -33,7 +31,6 @@ ON: dict[str, Any] = {"ingressDaemonSet": {"enabled": True}}
 ALONE = merged(ON, {"ipReservation": {"enabled": False}})
 WEBHOOK, CONTROLLERS = "drawbridge-webhook", "drawbridge-controllers"
 DEFINITION = ("CustomResourceDefinition", f"{PLURAL}.{GROUP}")
-FOLLOWED, WRITTEN = {"get", "list", "watch"}, {"create", "patch", "delete"}
 
 
 def on(**feature: Any) -> dict[str, Any]:
@@ -163,39 +160,6 @@ def test_it_is_registered_beside_the_other_features() -> None:
 
 
 # Rights
-
-
-def test_the_controllers_have_no_right_that_they_do_not_need() -> None:
-    objects = render(ALONE)
-    assert rights(objects, ("ClusterRole", CONTROLLERS)) == {
-        "/events": {"create", "patch"},
-        "events.k8s.io/events": {"create", "patch"},
-        f"{GROUP}/{PLURAL}": FOLLOWED | {"patch", "update"},
-        f"{GROUP}/{PLURAL}/status": {"patch"},
-        f"{GROUP}/{PLURAL}/finalizers": {"update"},
-        "/nodes": FOLLOWED | {"patch"},
-        "apps/deployments": FOLLOWED | WRITTEN,
-        "apps/daemonsets": FOLLOWED | WRITTEN,
-        "rbac.authorization.k8s.io/roles": FOLLOWED | WRITTEN,
-        "rbac.authorization.k8s.io/rolebindings": FOLLOWED | WRITTEN,
-    }
-    assert objects["Role", CONTROLLERS] == render()["Role", CONTROLLERS]
-
-
-def test_what_the_controllers_grant_to_health_checkers_they_may_themselves() -> None:
-    """Else the API server would refuse the Role, as nobody may grant what they cannot do."""
-    own = rights(render(ALONE), ("ClusterRole", CONTROLLERS))
-    role, _ = access(resource(healthCheckNodePorts=[10080]))
-    for rule in role["rules"]:
-        for each in rule["resources"]:
-            assert {*rule["verbs"]} <= own[f"{rule['apiGroups'][0]}/{each}"]
-
-
-def test_the_webhook_may_look_at_neighbours_and_at_nothing_else() -> None:
-    role = ("ClusterRole", WEBHOOK)
-    neighbourhood = {f"{GROUP}/{PLURAL}": {"list"}, "/nodes": {"list"}}
-    assert rights(render(ALONE), role) == neighbourhood
-    assert rights(render(ON), role) == rights(render(), role) | neighbourhood
 
 
 def test_the_controllers_are_replaced_for_the_switch_alone() -> None:

@@ -179,7 +179,7 @@ def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
         resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
     )
 
-    verbs = ["get", "list", "watch"]
+    verbs = ["list", "watch"]
     assert role["rules"] == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "checker", "namespace": "edge"}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"] == deployment_name("web", "health-checker")

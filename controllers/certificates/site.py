@@ -66,7 +66,8 @@ class Site:
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data_with(held, {})}
             self.client.create(SECRETS, body, self.namespace)
         else:
-            body = before | {"data": data_with(held, before.get("data") or {})}
+            data = data_with(held, before.get("data") or {})
+            body = before | {"metadata": _no_more_issued(before["metadata"]), "data": data}
             self.client.replace(SECRETS, self.secret_name, body, self.namespace)
 
     def inject(self, seen: Seen, bundle: bytes) -> None:
@@ -81,6 +82,13 @@ class Site:
             return self.client.get(resource, name, namespace)
         except NotFound:
             return None
+
+
+def _no_more_issued(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Without cert-manager's word that it issued what is there: believing it, it would not when it takes over again."""
+    given: dict[str, str] = metadata.get("annotations") or {}
+    left = {name: value for name, value in given.items() if not name.startswith("cert-manager.io/")}
+    return metadata | {"annotations": left}
 
 
 def _belonging(seen: Seen) -> dict[str, Any]:

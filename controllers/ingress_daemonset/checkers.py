@@ -41,7 +41,7 @@ def access(resource: IngressDaemonSet) -> list[dict[str, Any]]:
         return []
     name = deployment_name(resource.metadata.name, "health-checker")
     api, own = "rbac.authorization.k8s.io", metadata(resource, name, {FOR: name})
-    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]}
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}
     account = resource.spec.health_checker.service_account_name or ACCOUNT
     subject = {"kind": "ServiceAccount", "name": account, "namespace": resource.metadata.namespace}
     role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": own, "rules": [rule]}

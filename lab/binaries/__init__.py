@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.binaries import cache, found, progress
+from lab.binaries import cache, definitions, found, progress
 from lab.binaries.build import build
 from lab.binaries.download import Downloads
 from lab.binaries.errors import BinaryError, ChecksumMismatch, Unavailable
-from lab.binaries.table import Program, programs
+from lab.binaries.table import Program, programs, versions
 
-__all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure"]
+__all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure", "prometheus_operator_crds"]
 
 SELDOM = (
     "calico-ipam",
@@ -46,7 +46,19 @@ def calico_crds() -> Path:
 
 def cert_manager_crds() -> Path:
     """The directory of cert-manager's CRD manifests, of the very version of its controller."""
-    return ensure("cert-manager-controller")["cert-manager-controller"].parent / "crds"
+    return _definitions("cert-manager")
+
+
+def prometheus_operator_crds() -> Path:
+    """The directory of the Prometheus operator's CRD manifests."""
+    return _definitions("prometheus-operator")
+
+
+def _definitions(name: str) -> Path:
+    try:
+        return definitions.directory(name)
+    except Unavailable as reason:
+        raise BinaryError(f"no definitions of {name} {versions()[name]} to be had: {reason}") from reason
 
 
 def _obtain(program: Program, downloads: Downloads) -> Path:

@@ -24,28 +24,29 @@ def build(program: Program, directory: Path) -> None:
     go = go_for(program.module)
     with progress.step(f"building {program.name} {program.version}"):
         flags = ["-trimpath", "-tags", program.tags, "-ldflags", f"-s -w {program.ldflags}".strip()]
-        _go(go, program, "build", *flags, "-o", str(directory / program.name), program.package)
+        run_go(go, program.module, "build", *flags, "-o", str(directory / program.name), program.package)
     for name, (module, path) in program.module_directories.items():
-        _keep(_module_directory(go, program, module) / path, directory / name)
+        keep(_module_directory(go, program, module) / path, directory / name)
 
 
 def _module_directory(go: Path, program: Program, module: str) -> Path:
-    found = json.loads(_go(go, program, "list", "-m", "-json", module))
+    found = json.loads(run_go(go, program.module, "list", "-m", "-json", module))
     return Path(found["Dir"])
 
 
-def _keep(source: Path, target: Path) -> None:
+def keep(source: Path, target: Path) -> None:
     """Copy the files alone: the module cache is read-only, and its permissions would stay with the copy."""
     target.mkdir()
     for file in filter(Path.is_file, source.iterdir()):
         shutil.copyfile(file, target / file.name)
 
 
-def _go(go: Path, program: Program, *arguments: str) -> str:
+def run_go(go: Path, module: Path, *arguments: str) -> str:
+    """What `go` says in the directory of our *module*, by the versions and checksums there; raises Unavailable."""
     done = subprocess.run(
-        [go, *arguments], cwd=program.module, env=os.environ | ENVIRONMENT, capture_output=True, text=True
+        [go, *arguments], cwd=module, env=os.environ | ENVIRONMENT, capture_output=True, text=True
     )
     if done.returncode:
         last = "\n      ".join(done.stderr.strip().splitlines()[-8:])
-        raise Unavailable(f"build: '{go} {arguments[0]}' in {program.module} failed:\n      {last}")
+        raise Unavailable(f"build: '{go} {arguments[0]}' in {module} failed:\n      {last}")
     return done.stdout

@@ -164,7 +164,6 @@ def _cert_manager(version: str) -> list[Program]:
             f"{module}/cmd/{name}",
             ldflags=f"-X {module}/pkg/util.AppVersion={version}",
             version_question=None,
-            module_directories={"crds": (module, "deploy/crds")},
         )
         for name in ("controller", "cainjector")
     ]

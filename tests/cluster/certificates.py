@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
 
-from certs.bundle import bundles_in
-from controllers.certificates.site import CONFIGURATIONS
-from kube.errors import ApiError, NotFound
+from cryptography import x509
+
+from certs.bundle import bundles_in, certificates_in
+from certs.issue import is_issued_by
+from certs.secret import Held, held_in
+from controllers.certificates.site import CONFIGURATIONS, SECRETS
+from kube.errors import KubeError, NotFound
+from lab import processes
+from lab.errors import LabError
 from lab.session import Lab
+from lab.waiting import until
 from tests.chaos import programs
 from tests.cluster.workloads import PODS
 
 NAME = "drawbridge-webhook.drawbridge.svc"
+SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"
 REPLICAS = 3
+
+
+def stored(lab: Lab, secret: str = SECRET, key: str = "tls.crt") -> list[x509.Certificate]:
+    """The certificates in a Secret of the release's namespace; none when it is not there."""
+    try:
+        data = lab.client.get(SECRETS, secret, NAMESPACE).get("data") or {}
+    except NotFound:
+        return []
+    return certificates_in(b64decode(data.get(key, "")))
 
 
 def bundles(lab: Lab) -> list[bytes]:
@@ -30,54 +51,154 @@ def bundles(lab: Lab) -> list[bytes]:
     return found
 
 
+def trusted(lab: Lab) -> list[list[x509.Certificate]]:
+    return [certificates_in(bundle) for bundle in bundles(lab)]
+
+
+def addresses(lab: Lab) -> list[str]:
+    """Of the webhook servers."""
+    pods = programs.pods(lab, "webhook").values()
+    return [pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")]
+
+
 class Admissions:
-    """Evictions of nobody: each is reviewed, and then not found, by an API server that must not go on without."""
+    """Evictions of nobody: each is reviewed, and then not found, by an API server that must not go on without.
+
+    An API server keeps its connections, so every server is also asked for its certificate anew all the time.
+    """
 
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab, self._path = lab, PODS.path(namespace, "nobody", "eviction")
         self.failed: list[str] = []
         self.reviewed = 0
+        self.distrusted: list[str] = []
+        self.trusted = 0
 
-    def ask(self, stop: threading.Event) -> None:
+    def ask(self) -> None:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
-        while not stop.wait(0.1):
+        try:
+            self._lab.client.request("POST", self._path, body=body, timeout=60)
+        except NotFound:
+            self.reviewed += 1
+        except KubeError as error:
+            self.failed.append(str(error))
+
+    def meet(self) -> None:
+        """As an API server would, with what it trusts just then."""
+        covers = bundles(self._lab)
+        for address, bundle in product(addresses(self._lab), covers):
             try:
-                self._lab.client.request("POST", self._path, body=body, timeout=60)
-            except NotFound:
-                self.reviewed += 1
-            except ApiError as error:
-                self.failed.append(str(error))
+                shown(address, bundle)
+                self.trusted += 1
+            except ssl.SSLCertVerificationError as error:
+                self.distrusted.append(f"{address}: {error}")
+            except OSError:
+                continue  # it is just coming or going
+
+    def go_on(self) -> None:
+        """Wait until some more have succeeded, of both kinds."""
+        reviews, handshakes = self.reviewed + 20, self.trusted + 2 * REPLICAS
+        try:
+            until(lambda: self.reviewed >= reviews and self.trusted >= handshakes, 60, "admissions to go on")
+        except LabError as error:
+            raise AssertionError(f"{error}: {self.failed[-1:]}, {self.distrusted[-1:]}") from error
 
 
 @contextmanager
-def asking(lab: Lab, namespace: str, threads: int = 4) -> Iterator[Admissions]:
+def asking(lab: Lab, namespace: str, threads: int = 5) -> Iterator[Admissions]:
+    """About fifty admissions a second, from before the block until after it."""
     admissions, stop = Admissions(lab, namespace), threading.Event()
-    askers = [threading.Thread(target=admissions.ask, args=(stop,)) for _ in range(threads)]
+    tasks = [admissions.ask] * threads + [admissions.meet]
+    askers = [threading.Thread(target=_again_and_again, args=(task, stop)) for task in tasks]
     for each in askers:
         each.start()
     try:
+        admissions.go_on()
         yield admissions
+        admissions.go_on()
     finally:
         stop.set()
         for each in askers:
             each.join()
 
 
-def serves(address: str, trusted: bytes) -> bool:
-    """Whether a server is there, and shows a certificate for our Service that *trusted* covers."""
-    context = ssl.create_default_context(cadata=trusted.decode())
+def _again_and_again(task: Callable[[], None], stop: threading.Event) -> None:
+    while not stop.wait(0.1):
+        task()
+
+
+@contextmanager
+def late_kubelets(lab: Lab) -> Iterator[None]:
+    """While the block runs, no server hears of a change of its Secret: it may take kubelets a minute and a half."""
+    [pid] = [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in _command(pid)]
+    processes.send(pid, signal.SIGSTOP)
     try:
-        with (
-            socket.create_connection((address, 9443), timeout=5) as plain,
-            context.wrap_socket(plain, server_hostname=NAME),
-        ):
-            return True
+        yield
+    finally:
+        processes.send(pid, signal.SIGCONT)
+
+
+def shown(address: str, trusted: bytes) -> x509.Certificate:
+    """What a server shows; raises OSError: SSLCertVerificationError when *trusted* does not cover it."""
+    context = ssl.create_default_context(cadata=trusted.decode())
+    with (
+        socket.create_connection((address, 9443), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname=NAME) as connection,
+    ):
+        return x509.load_der_x509_certificate(connection.getpeercert(binary_form=True) or b"")
+
+
+def all_show(lab: Lab, leaf: x509.Certificate) -> bool:
+    """Whether as many servers as there should be show this very leaf, to all that trust them."""
+    servers, covers = addresses(lab), bundles(lab)
+    return (
+        bool(covers)
+        and len(servers) == len(programs.ready(lab, "webhook")) == REPLICAS
+        and all(_shows(address, bundle, leaf) for address, bundle in product(servers, covers))
+    )
+
+
+def await_shown(lab: Lab) -> x509.Certificate:
+    """The leaf in the Secret, when all servers show it."""
+
+    def settled() -> x509.Certificate | None:
+        leaves = stored(lab)
+        return leaves[0] if leaves and all_show(lab, leaves[0]) else None
+
+    return lab.wait(settled, 120, "all servers to show the certificate in the Secret, and all to trust it")
+
+
+def await_new_server(lab: Lab) -> None:
+    """A server ends and another one comes: API servers connect anew to all of them."""
+    old = programs.ready(lab, "webhook")[0]
+    programs.delete(lab, old)
+    lab.wait(lambda: old not in programs.all_pods(lab), 90, f"{old} to be gone")
+    programs.await_ready(lab, "webhook", REPLICAS)
+
+
+def held(lab: Lab) -> Held:
+    """What the Secret is to the controllers."""
+    try:
+        return held_in(lab.client.get(SECRETS, SECRET, NAMESPACE).get("data") or {})
+    except NotFound:
+        return Held()
+
+
+def rotated(lab: Lab, since: Held) -> bool:
+    """Whether a leaf of another authority of the controllers is there."""
+    now = held(lab)
+    return now.signer not in (None, since.signer) and is_issued_by(now.leaf.certificate, now.signer)
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:  # gone meanwhile
+        return []
+
+
+def _shows(address: str, bundle: bytes, leaf: x509.Certificate) -> bool:
+    try:
+        return shown(address, bundle) == leaf
     except OSError:
         return False
-
-
-def all_serve(lab: Lab) -> bool:
-    servers = programs.pods(lab, "webhook")
-    return len(programs.ready(lab, "webhook")) == REPLICAS and all(
-        serves(pod["status"]["podIP"], bundle) for pod in servers.values() for bundle in bundles(lab)
-    )

@@ -20,6 +20,7 @@ from kube.transport import JSON
 from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings
+from tests.cluster.workloads import SECONDS
 from webhook.anycast_ip import ADDRESS_ID, BOUND, INSTANCE_TYPE, TAINT, VIRTUAL, open_because
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
@@ -104,7 +105,7 @@ def asking(bare_lab: Lab, nodes: dict[str, Node], registration: dict[str, Any]) 
     bare_lab.client.create(REGISTRATIONS, registration)
     try:
         canary = node("canary", STATES["with-the-labels"], "")
-        bare_lab.wait(lambda: creation_is_asked_about(bare_lab, canary), 20, "a node to be refused")
+        bare_lab.wait(lambda: creation_is_asked_about(bare_lab, canary), SECONDS, "a node to be refused")
         yield bare_lab
     finally:
         bare_lab.client.delete(REGISTRATIONS, registration["metadata"]["name"])

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import signal
+from base64 import b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
 
-from certs.issue import is_issued_by
-from certs.secret import NOTHING, Held, held_in
-from controllers.certificates.site import SECRETS
+from certs.secret import NOTHING
+from controllers.certificates.site import CONFIGURATIONS, SECRETS
 from kube.errors import NotFound
 from lab import install
 from lab.begin import running
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import workloads
-from tests.cluster.certificates import REPLICAS, all_serve, asking, bundles, serves
+from tests.cluster.certificates import (
+    NAMESPACE,
+    REPLICAS,
+    SECRET,
+    Admissions,
+    asking,
+    await_shown,
+    bundles,
+    held,
+    late_kubelets,
+    rotated,
+    shown,
+    stored,
+)
 
-SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"
 VALUES: dict[str, Any] = {
     "replicaCount": REPLICAS,
     # A CA signs for 25 s; what it signed is good for 50 s longer, which is the time that a busy machine has.
@@ -36,6 +50,11 @@ VALUES: dict[str, Any] = {
     },
     "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
 }
+UNHURRIED: dict[str, Any] = {
+    "certs": {"selfManaged": {"caValidity": "4h", "leafValidity": "3h", "renewBefore": "2h", "overlap": "5s"}}
+}
+"""Nothing is due by itself."""
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +64,28 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-def held(lab: Lab) -> Held:
-    try:
-        return held_in(lab.client.get(SECRETS, SECRET, NAMESPACE).get("data") or {})
-    except NotFound:
-        return Held()
+@pytest.fixture(scope="module")
+def namespace(lab: Lab) -> str:
+    return workloads.reserved_namespace(lab.client, "certificates")
 
 
-def rotated(lab: Lab, since: Held) -> bool:
-    """Whether a leaf of another authority is there."""
-    now = held(lab)
-    return now.signer not in (None, since.signer) and is_issued_by(now.leaf.certificate, now.signer)
+def take_key_away(lab: Lab) -> None:
+    """Have all rotated, as the manual says; back when the Secret has a leaf of a new authority."""
+    before = held(lab)
+    remove = '[{"op": "remove", "path": "/data/ca.key"}]'
+    lab.kubectl("-n", NAMESPACE, "patch", "secret", SECRET, "--type=json", "-p", remove)
+    lab.wait(lambda: rotated(lab, before), 90, "a leaf of a new authority")
+
+
+def settled(lab: Lab, admissions: Admissions) -> x509.Certificate:
+    """The leaf, when all servers show it and admissions have gone on."""
+    leaf = await_shown(lab)
+    admissions.go_on()
+    return leaf
+
+
+def lasts(lab: Lab) -> bool:
+    return any(each.not_valid_after_utc > datetime.now(UTC) + HOUR for each in stored(lab))
 
 
 def test_several_servers_come_up_from_nothing_without_a_single_restart(lab: Lab) -> None:
@@ -64,18 +94,18 @@ def test_several_servers_come_up_from_nothing_without_a_single_restart(lab: Lab)
     assert len(servers) == REPLICAS
     for pod in servers.values():
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-        assert all(serves(pod["status"]["podIP"], bundle) for bundle in bundles(lab))
+        assert all(shown(pod["status"]["podIP"], bundle) for bundle in bundles(lab))
     assert len(bundles(lab)) == 1
 
 
-def test_two_rotations_cost_no_admission_whoever_dies_in_between(lab: Lab) -> None:
-    namespace = workloads.reserved_namespace(lab.client, "certificates")
+def test_rotations_when_they_are_due_cost_no_admission_whatever_else_happens(
+    lab: Lab, namespace: str
+) -> None:
     with asking(lab, namespace) as admissions:
         first = held(lab)
         # Between the write of a new authority and that of its first leaf.
         lab.wait(lambda: held(lab).signer not in (None, first.signer), 90, "a new authority")
-        programs.kill(lab, programs.leader(lab), signal.SIGKILL)
-        programs.delete(lab, programs.ready(lab, "webhook")[0])
+        programs.kill(lab, programs.leader(lab))
         lab.wait(lambda: rotated(lab, first), 90, "the first rotation to end under another leader")
         second = held(lab)
         install.upgrade(lab, {"ipReservation": {"timeoutSeconds": 9}, "logging": {"level": "debug"}})
@@ -84,10 +114,60 @@ def test_two_rotations_cost_no_admission_whoever_dies_in_between(lab: Lab) -> No
         lost = held(lab)
         lab.client.delete(SECRETS, SECRET, NAMESPACE)
         lab.wait(lambda: rotated(lab, lost), 90, "a leaf after the Secret was lost")
-        lab.wait(lambda: all_serve(lab), 90, "all servers to show certificates that are trusted")
+        await_shown(lab)
 
-    assert admissions.failed == []
-    assert admissions.reviewed > 100
+    assert (admissions.failed, admissions.distrusted) == ([], [])
+
+
+def test_two_rotations_within_a_minute_cost_no_admission_though_replicas_end_in_between(
+    lab: Lab, namespace: str
+) -> None:
+    install.upgrade(lab, UNHURRIED)
+    lab.wait(lambda: lasts(lab), 90, "a certificate that nothing is due to")
+    await_shown(lab)
+    with asking(lab, namespace) as admissions:
+        with late_kubelets(lab):
+            take_key_away(lab)
+            admissions.go_on()
+        first = settled(lab, admissions)
+        programs.kill(lab, programs.leader(lab))
+        programs.delete(lab, programs.ready(lab, "webhook")[0])
+        take_key_away(lab)
+        second = settled(lab, admissions)
+
+    # Both begin as long before they were issued.
+    assert second.not_valid_before_utc - first.not_valid_before_utc < MINUTE
+    assert (admissions.failed, admissions.distrusted) == ([], [])
+
+
+def test_a_server_that_is_killed_in_a_rotation_takes_with_it_only_what_it_had_in_hand(
+    lab: Lab, namespace: str
+) -> None:
+    with asking(lab, namespace) as admissions:
+        programs.kill(lab, programs.ready(lab, "webhook")[0], signal.SIGKILL)
+        take_key_away(lab)
+        settled(lab, admissions)
+
+    assert [message for message in admissions.failed if "x509" in message or "certificate" in message] == []
+    assert admissions.distrusted == []
+
+
+def test_what_hands_have_spoilt_is_mended(lab: Lab, namespace: str) -> None:
+    with asking(lab, namespace) as admissions:
+        before = held(lab)
+        secret = lab.client.get(SECRETS, SECRET, NAMESPACE)
+        rubbish = dict.fromkeys(secret["data"], b64encode(b"rubbish").decode())
+        lab.client.patch(SECRETS, SECRET, {"data": rubbish}, NAMESPACE)
+        lab.wait(lambda: rotated(lab, before), 90, "a new certificate in place of rubbish")
+        await_shown(lab)
+    assert (admissions.failed, admissions.distrusted) == ([], [])
+
+    remove = '[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]'
+    lab.kubectl("patch", CONFIGURATIONS[0].plural, "drawbridge", "--type=json", "-p", remove)
+    await_shown(lab)
+    with asking(lab, namespace) as admissions:
+        admissions.go_on()
+    assert (admissions.failed, admissions.distrusted) == ([], [])
 
 
 def test_nothing_is_left_after_an_uninstallation(lab: Lab) -> None:

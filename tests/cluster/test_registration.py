@@ -50,7 +50,9 @@ def asking(bare_lab: Lab, rendered: dict[str, dict[str, Any]]) -> Iterator[Lab]:
     bare_lab.client.create(REGISTRATIONS, registration)
     try:
         canaries = (create(bare_lab, f"canary-{number}") for number in itertools.count())
-        bare_lab.wait(lambda: is_asked_about(bare_lab, next(canaries)), 20, "a deletion to be refused")
+        bare_lab.wait(
+            lambda: is_asked_about(bare_lab, next(canaries)), workloads.SECONDS, "a deletion to be refused"
+        )
         yield bare_lab
     finally:
         bare_lab.client.delete(REGISTRATIONS, registration["metadata"]["name"])
@@ -147,6 +149,6 @@ def test_the_api_server_knows_the_level_that_the_programs_are_put_into(
         return next((each["status"] for each in conditions if each["type"] == "Dangling"), "")
 
     try:
-        assert bare_lab.wait(dangling, 20, "the API server to judge the FlowSchema") == "False"
+        assert bare_lab.wait(dangling, workloads.SECONDS, "the API server to judge the FlowSchema") == "False"
     finally:
         bare_lab.client.delete(FLOW_SCHEMAS, name)

@@ -3,6 +3,12 @@
 {{- eq .Values.certs.mode "files" | ternary .Values.certs.existingSecret (printf "%s-webhook-tls" (include "drawbridge.fullname" .)) }}
 {{- end }}
 
+{{/* The Secret with what API servers trust, in ca.crt; not with files. */}}
+{{- define "drawbridge.caSecret" -}}
+{{- $named := and (eq .Values.certs.mode "cert-manager") .Values.certs.certManager.caSecret }}
+{{- $named | default (include "drawbridge.tlsSecret" .) }}
+{{- end }}
+
 {{/* PEM in base64, whichever of the two the value is. */}}
 {{- define "drawbridge.caBundle" -}}
 {{- $bundle := trim .Values.certs.caBundle }}
@@ -20,7 +26,11 @@ caBundle: {{ include "drawbridge.caBundle" . | quote }}
 {{- define "drawbridge.caInjection" -}}
 {{- if eq .Values.certs.mode "cert-manager" -}}
 annotations:
+  {{- with .Values.certs.certManager.caSecret }}
+  cert-manager.io/inject-ca-from-secret: {{ printf "%s/%s" $.Release.Namespace . | quote }}
+  {{- else }}
   cert-manager.io/inject-ca-from: {{ printf "%s/%s-webhook" .Release.Namespace (include "drawbridge.fullname" .) | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 

@@ -19,6 +19,14 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Takes a list of the root context, and labels that come before those of everything. */}}
+{{- define "drawbridge.labelsWith" -}}
+{{- include "drawbridge.labels" (index . 0) | fromYaml | merge (deepCopy (index . 1)) | toYaml }}
 {{- end }}
 
 {{- define "drawbridge.image" -}}
@@ -38,6 +46,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "drawbridge.validateElasticity" . }}
 {{- include "drawbridge.validatePorts" . }}
 {{- include "drawbridge.validateGrace" . }}
+{{- include "drawbridge.validateLabels" . }}
+{{- include "drawbridge.validateQuota" . }}
 {{- end }}
 
 {{- define "drawbridge.validatePorts" -}}
@@ -52,6 +62,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "%s is port %s, and so is %s: give each a port of its own" $field $port .) }}
 {{- end }}
 {{- $_ := set $used $port $field }}
+{{- end }}
+{{- range $port, $field := $used }}
+{{- if or $.Values.webhook.hostNetwork (and $.Values.controllers.hostNetwork (ne $field "config.webhookPort")) }}
+{{- if lt (int $port) 1024 }}
+{{- fail (printf "%s is port %s, which on the nodes' network only root may have: give it one from 1024 on, or leave hostNetwork off" $field $port) }}
+{{- end }}
+{{- if has $port (list "10250" "10255" "10256") }}
+{{- fail (printf "%s is port %s, which on the nodes' network the kubelet or kube-proxy has: give it another one, or leave hostNetwork off" $field $port) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* By these the chart, and Helm, find what is theirs. */}}
+{{- define "drawbridge.validateLabels" -}}
+{{- range $name := list "commonLabels" "podLabels" }}
+{{- range $label, $_ := get $.Values $name }}
+{{- if regexMatch "^(app.kubernetes.io/(name|instance|component|version|managed-by)|helm.sh/chart)$" $label }}
+{{- fail (printf "%s has %s, which is the chart's own, to find its objects by: leave it out" $name $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "drawbridge.validateQuota" -}}
+{{- if .Values.resourceQuota.enabled }}
+{{- if not .Values.priorityClassName }}
+{{- fail "resourceQuota.enabled is true, but priorityClassName is empty: name the priority that is to be let in, or leave the quota off" }}
+{{- end }}
+{{- if eq .Release.Namespace "kube-system" }}
+{{- fail "resourceQuota.enabled is true, but the release is in kube-system, and its quota would count pods of others there: leave it off, kube-system needs none" }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -76,11 +118,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "drawbridge.podMetadata" -}}
 {{- $root := index . 0 -}}
 labels:
-  {{- include "drawbridge.labels" $root | nindent 2 }}
+  {{- include "drawbridge.labelsWith" (list $root $root.Values.podLabels) | nindent 2 }}
   app.kubernetes.io/component: {{ index . 1 }}
-  {{- with $root.Values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 annotations:
   # All other settings are followed while running.
   drawbridge.io/read-at-start: {{ index . 2 | toJson | sha256sum | trunc 16 | quote }}
@@ -89,8 +128,14 @@ annotations:
   {{- end }}
 {{- end }}
 
+{{/* Takes a list of the root context, and the component; one that has no values of its own is placed as all are. */}}
 {{- define "drawbridge.podPlacement" -}}
 {{- $root := index . 0 -}}
+{{- $own := get $root.Values (index . 1) | default dict -}}
+{{- if $own.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -102,16 +147,16 @@ priorityClassName: {{ . }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.nodeSelector }}
+{{- with $own.nodeSelector | default $root.Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.tolerations }}
+{{- with $own.tolerations | default $root.Values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 affinity:
-  {{- with $root.Values.affinity }}
+  {{- with $own.affinity | default $root.Values.affinity }}
   {{- toYaml . | nindent 2 }}
   {{- else }}
   # Not topologySpreadConstraints: their scores leave out each node that lacks any one of the keys, such as a zone.
@@ -127,6 +172,18 @@ affinity:
               app.kubernetes.io/component: {{ index $ 1 }}
       {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* Takes what is said of the component. */}}
+{{- define "drawbridge.rollingUpdate" -}}
+type: RollingUpdate
+{{- if .hostNetwork }}
+# On its node, a pod's ports are free for the next one only when it has gone.
+rollingUpdate: {maxUnavailable: 1, maxSurge: 0}
+{{- else }}
+# Never fewer than asked for.
+rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
+{{- end }}
 {{- end }}
 
 {{- define "drawbridge.env" -}}
@@ -145,6 +202,15 @@ affinity:
   value: {{ .Values.bindHost | quote }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* For the metadata of a webhook configuration. */}}
+{{- define "drawbridge.registrationAnnotations" -}}
+{{- $injection := include "drawbridge.caInjection" . | fromYaml }}
+{{- with merge (dict) ($injection.annotations | default dict) .Values.webhook.configurationAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,115 @@
+"""A real API server takes every object that the chart renders, with the real definitions of other projects' kinds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+
+from kube.client import Resource
+from lab import binaries, chart, renders
+from lab.install import DEFINITIONS
+from lab.session import Lab
+
+NAMESPACE = "chart-validity"
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+KINDS = ("servicemonitors", "podmonitors", "prometheusrules", "certificates", "issuers")
+PRIORITY = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: platform-critical}
+value: 1000
+"""
+"""Named by one of the sets; for a pod, unlike a template of pods, it must be there."""
+SETS = sorted(renders.RENDERS.glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def judge(bare_lab: Lab) -> Iterator[Lab]:
+    """A lab that knows all kinds of the chart, and a namespace in which pods must be restricted."""
+    define(bare_lab)
+    bare_lab.kubectl("create", "namespace", NAMESPACE)
+    for mode in ("enforce", "warn"):
+        bare_lab.kubectl("label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted")
+    bare_lab.kubectl("apply", "--filename=-", stdin=PRIORITY)
+    accounts = partial(bare_lab.client.list, ACCOUNTS, NAMESPACE)
+    bare_lab.wait(lambda: accounts().items, 60, "the ServiceAccount of the test's pod")
+    yield bare_lab
+    bare_lab.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def define(lab: Lab) -> None:
+    for directory in (binaries.prometheus_operator_crds(), binaries.cert_manager_crds()):
+        for kind in KINDS:
+            for file in directory.glob(f"*[_-]{kind}.yaml"):
+                definition: dict[str, Any] = yaml.safe_load(file.read_text())
+                definition["metadata"].pop("labels", None)  # cert-manager's are placeholders of a template
+                lab.client.create(DEFINITIONS, definition)
+                name = definition["metadata"]["name"]
+                lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{name}")
+
+
+@pytest.fixture(scope="module")
+def taken() -> set[str]:
+    """The manifests that were judged already: most sets have most objects as the others have them."""
+    return set()
+
+
+def judged(lab: Lab, manifests: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """What the API server says of them; nothing is stored, but all of admission is passed."""
+    options = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "--filename=-")
+    return lab.kubectl("apply", *options, stdin="---\n".join(manifests), check=False)
+
+
+def objects_of(name: str) -> list[str]:
+    values = renders.values_in((renders.RENDERS / f"{name}.yaml").read_text())
+    return [*renders.objects(chart.manifests(values, "--namespace", NAMESPACE)).values()]
+
+
+def can_be_restricted(manifest: str) -> bool:
+    """All but what is on the network of its node, and the provider's own."""
+    return "hostNetwork: true" not in manifest and "name: drawbridge-eklet\n" not in manifest
+
+
+@pytest.mark.parametrize("name", [file.stem for file in SETS])
+def test_every_object_is_taken_as_it_is(judge: Lab, taken: set[str], name: str) -> None:
+    new = [each for each in objects_of(name) if each not in taken]
+    if not new:
+        return
+
+    done = judged(judge, new)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(new)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning:")]
+    assert all("would violate PodSecurity" in line for line in warnings), done.stderr
+    deployments = [each for each in new if "kind: Deployment\n" in each]
+    assert (warnings == []) == all(can_be_restricted(each) for each in deployments), done.stderr
+    taken.update(new)
+
+
+ALL = "all-monitoring-of-all-features"
+CERTIFICATE = "a-certificate-of-cert-manager"
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "said"),
+    [
+        pytest.param(ALL, 'interval: "15s"', 'interval: "15"', "interval", id="a monitor's interval"),
+        pytest.param(ALL, "      rules:\n", "      ruls:\n", "ruls", id="a field of a rule"),
+        pytest.param(ALL, "for: ", "for: soon", "for", id="how long an alert waits"),
+        pytest.param(CERTIFICATE, "usages: [server auth]", "usages: [serving]", "usages", id="a usage"),
+        pytest.param(ALL, "  replicas: 3", "  replica: 3", "replica", id="a field of a Deployment"),
+        pytest.param(ALL, "request.operation == ", "request.operation = ", "expression", id="a condition"),
+    ],
+)
+def test_an_object_that_is_wrong_is_refused(judge: Lab, name: str, right: str, wrong: str, said: str) -> None:
+    faulty = [each.replace(right, wrong) for each in objects_of(name) if right in each]
+
+    assert faulty != []
+    done = judged(judge, faulty)
+    assert done.returncode != 0
+    assert said in done.stderr
