@@ -166,5 +166,15 @@ def paths(values: dict[str, Any], path: str = "") -> Iterator[str]:
             yield from paths(part, f"{path}{key}.")
 
 
+@functools.cache
 def chart_values() -> set[str]:
     return {*paths(yaml.safe_load((ROOT / "charts" / "drawbridge" / "values.yaml").read_text()))}
+
+
+def takes(name: str) -> bool:
+    """Whether the chart has a value of this name, or one above it into which anything may be written."""
+    known = chart_values()
+    above = name.rpartition(".")[0]
+    return name in known or (
+        bool(above) and takes(above) and not any(each.startswith(f"{above}.") for each in known)
+    )

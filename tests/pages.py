@@ -1,6 +1,7 @@
 """Reads what the documents say: their sections, tables and the commands in them."""
 
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FENCE = re.compile(
-    r"(?:<!-- run: (?P<where>\w+), prints \"(?P<prints>[^\n]+?)\" -->\n)?"
+    r"(?:<!-- run: (?P<where>\w+)(?:, prints \"(?P<prints>[^\n]+?)\")? -->\n"
+    r"|<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
     r"(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)\n *```\n",
     re.DOTALL,
 )
@@ -21,7 +23,7 @@ FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; *where* it is to be run, if at all, and what it then *prints*."""
+    """A fenced block; *where* it is to be run, and what it then *prints*, or for what *reason* it is not."""
 
     page: Path
     line: int
@@ -29,6 +31,7 @@ class Block:
     text: str
     where: str
     prints: str
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -44,9 +47,24 @@ def blocks(page: Path) -> list[Block]:
             re.sub(f"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
             found["where"] or "",
             found["prints"] or "",
+            found["reason"] or "",
         )
         for found in FENCE.finditer(text)
     ]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The words of each of its simple commands; those within a command's substitution are left out."""
+    text = re.sub(r"\\\n|(?<=\s)#[^\n]*|\"\$\(.*?\)\"", " ", block.text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set("();<>|&\n"):
+            found.append([])
+        else:
+            found[-1].append(word)
+    return [each for each in found if each]
 
 
 def run(block: Block, directory: Path, environment: Mapping[str, str]) -> str:

@@ -1,27 +1,44 @@
-"""What the pages name is there: links, targets of make, and commands that a shell understands."""
+"""What the pages name is there: links, pages, values, targets of make, and commands that a shell understands."""
 
 import os
 import re
 import shutil
 import subprocess
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from certs import issue
-from tests.pages import PAGES, ROOT, Block, blocks, prose, run, sections
+from tests import facts
+from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections
+
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "charts" / "drawbridge" / "README.md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        path, _, anchor = target.partition("#")
-        if "://" in target:
-            continue
-        there = (page.parent / path).resolve() if path else page
+    for target, there, anchor in links(page):
         assert there.exists(), target
         assert not anchor or anchor in {slug(title) for title in sections(there)}, target
+
+
+def links(page: Path) -> list[tuple[str, Path, str]]:
+    """Those that stay in the repository, each with where it leads: a file, and a heading there or nothing."""
+    targets = [each for each in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if "://" not in each]
+    parts = [(target, *target.partition("#")) for target in targets]
+    return [
+        (target, (page.parent / path).resolve() if path else page, anchor)
+        for target, path, _, anchor in parts
+    ]
+
+
+def test_every_page_can_be_reached_from_the_first_one() -> None:
+    first = {there for _, there, _ in links(ROOT / "README.md")}
+
+    assert [str(page) for page in sorted((ROOT / "docs").glob("*.md")) if page not in first] == []
+    assert (ROOT / "docs" / "decisions") in first
 
 
 def slug(title: str) -> str:
@@ -39,10 +56,44 @@ def test_every_shell_block_is_well_formed(block: Block) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("block", SHELL, ids=str)
+def test_every_shell_block_is_run_or_says_why_not(block: Block) -> None:
+    assert bool(block.where) != bool(block.reason), f"{block}: see CONTRIBUTING.md, Pages"
+    for name in re.findall(r"(?:tests|lab)/[\w/]+\.py", block.reason):
+        assert (ROOT / name).exists()
+    for name in re.findall(r"[\w-]+\.md", block.reason):
+        assert (block.page.parent / name).exists()
+
+
+def test_the_shell_blocks_that_are_run_are_run_by_something() -> None:
+    assert {block.where for block in SHELL} == {"", "here", *RUN_IN}
+
+
+RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "takeover")
+"""The labs of tests/cluster/test_docs.py."""
+
+
+def given(words: list[str]) -> list[str]:
+    """The values that a command of Helm sets by their names."""
+    sets = [text for option, text in pairwise(words) if re.fullmatch("--set(-json|-file|-string)?", option)]
+    return [name for text in sets for name in re.findall(r"(?:^|,)([\w.\[\]]+)=", text)]
+
+
+@pytest.mark.parametrize("block", [block for block in SHELL if "--set" in block.text], ids=str)
+def test_every_value_that_is_set_is_one_of_the_charts(block: Block) -> None:
+    named = [name for words in commands(block) if words[0] == "helm" for name in given(words)]
+
+    assert named
+    for name in named:
+        assert facts.takes(re.sub(r"\[.*", "", name)), name
+
+
 def test_every_make_target_that_is_named_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
-        name for page in PAGES for name in re.findall(r"(?:`|\n|\()make (?:-s )?([a-z]+)", page.read_text())
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:`|\n|\()make (?:-s )?([a-z0-9]+)", page.read_text())
     }
 
     assert {"demo", "test", "up", "down"} <= named <= targets

@@ -1,6 +1,6 @@
 """The commands of the documents work as they stand, on a real control plane."""
 
-import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,12 +12,15 @@ from controllers.anycast_ip.claim import SELECTED
 from controllers.ingress_daemonset.checkers import FOR
 from kube.client import Resource
 from kube.errors import NotFound
-from lab import binaries, install
+from lab import install
 from lab.nodes import NODES, cloud_node, join
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
+from tests.cluster import workloads
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet
+from tests.cluster.shell import shell
 from tests.pages import PAGES, ROOT, Block, blocks, run
+from webhook.elasticity import GATE
 from webhook.ingress_daemonset import API_VERSION, DETACHED_BY, FINALIZER, KIND, NODE_LABEL
 from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
 
@@ -26,13 +29,6 @@ DETACHED = "node-detacher.variant.run/detached"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 STUCK = "my-node"
 """The name that the documents use for a node that is in trouble."""
-
-
-def shell(lab: Lab) -> Mapping[str, str]:
-    """An operator's environment."""
-    programs = binaries.ensure("kubectl", "helm")
-    path = ":".join(str(program.parent) for program in programs.values())
-    return {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "KUBECONFIG": str(lab.kubeconfig)}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +43,24 @@ def test_the_commands_of_the_documents_work_in_their_order(
     environment: Mapping[str, str], block: Block
 ) -> None:
     assert block.prints in run(block, ROOT, environment)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "gated"], ids=str)
+def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
+    lab_v3: Lab, environment: Mapping[str, str], block: Block
+) -> None:
+    """Elasticity is off in this lab: nobody else opens a gate."""
+    gated = {"waits": [GATE], "waits-for-others": ["others.example/gate"]}
+    namespace = workloads.namespace(lab_v3.client, f"gated-{secrets.token_hex(4)}")
+    for name, gates in gated.items():
+        spec = {"schedulingGates": [{"name": gate} for gate in gates]}
+        workloads.create_pod(lab_v3, namespace, name, **spec)
+
+    assert block.prints in run(block, ROOT, environment)
+
+    lab_v3.wait(lambda: workloads.get_pod(lab_v3, namespace, "waits").spec.node_name, 60, "the pod to start")
+    assert workloads.get_pod(lab_v3, namespace, "waits-for-others").spec.node_name == ""
+    lab_v3.client.delete(workloads.NAMESPACES, namespace)
 
 
 def nobody_can_serve_a_node(fleet: Fleet) -> None:
@@ -71,14 +85,13 @@ def claims(fleet: Fleet) -> list[str]:
 
 BEFORE: Mapping[str, Callable[[Fleet], None]] = {
     "break-glass.md": nobody_can_serve_a_node,
-    "install.md": a_node_is_open,
-    "upgrade.md": the_last_node_has_just_left,
+    "uninstall.md": the_last_node_has_just_left,
 }
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "cloud"], ids=str)
 def test_the_commands_about_anycast_ips_work(fleet: Fleet, block: Block) -> None:
-    BEFORE[block.page.name](fleet)
+    BEFORE.get(block.page.name, a_node_is_open)(fleet)
 
     assert block.prints in run(block, ROOT, shell(fleet.lab))
 

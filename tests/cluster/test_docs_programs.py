@@ -1,0 +1,68 @@
+"""What the documents ask of kubectl and Helm is what these understand, also where no test can run it."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+
+import pytest
+
+from lab import binaries
+from tests.pages import PAGES, ROOT, Block, blocks, commands
+
+SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
+PARENTS = {"kubectl": {"auth", "create", "rollout", "secret"}, "helm": {"get"}}
+"""Commands that have commands of their own."""
+OF_THE_MOMENT = {"--wait", "--install", "--reset-then-reuse-values", "--take-ownership", "--force-conflicts"}
+"""Options of an installation that say nothing of what is installed."""
+YOURS = {"-f", "--set-file"}
+"""Options that name files of the reader, without which the rest may be too little."""
+
+
+@pytest.mark.parametrize("block", SHELL, ids=str)
+def test_every_command_and_option_is_one_that_the_program_has(block: Block) -> None:
+    for program, *words in commands(block):
+        if program in ("kubectl", "helm"):
+            plain = [word for word in words[: words.index("--") if "--" in words else None] if word != "-"]
+            used = {word.partition("=")[0] for word in plain if re.match("--?[A-Za-z]", word)}
+            assert used <= options(program, *path(program, plain)), words
+
+
+def path(program: str, words: list[str]) -> list[str]:
+    """Of *words*, those that name the command: ``rollout status``."""
+    names = [word for before, word in zip(["", *words], words, strict=False) if before != "-n"]
+    names = [word for word in names if not word.startswith("-")]
+    depth = next(number for number, word in enumerate(names, 1) if word not in PARENTS[program])
+    return names[:depth]
+
+
+@functools.cache
+def options(program: str, *command: str) -> set[str]:
+    """Those of a command, and those of the whole program."""
+    asked = [[*command, "--help"]] + ([["options"]] if program == "kubectl" else [])
+    text = "\n".join(told(program, *each) for each in asked)
+    found = re.findall(r"^ +(?:(-\w), )?(--[\w-]+)", text, re.MULTILINE)
+    assert len(found) > 10, f"{program} {command}: {text[:500]}"
+    return {option for pair in found for option in pair if option}
+
+
+def told(program: str, *arguments: str) -> str:
+    command = [str(binaries.ensure(program)[program]), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def installations(block: Block) -> list[list[str]]:
+    """The options of each ``helm install`` and ``helm upgrade`` that needs no file of the reader's."""
+    found = [words for words in commands(block) if words[:2] in (["helm", "install"], ["helm", "upgrade"])]
+    return [[*words[2:]] for words in found if not YOURS & {*words}]
+
+
+@pytest.mark.parametrize("block", [block for block in SHELL if installations(block)], ids=str)
+def test_the_chart_takes_every_set_of_values_as_it_is_given(block: Block) -> None:
+    for words in installations(block):
+        rendered = told("helm", "template", *(word for word in words if word not in OF_THE_MOMENT))
+
+        assert "kind: Deployment" in rendered

@@ -1,0 +1,64 @@
+"""What operators meet has the names that the pages give it: alerts, Events, values of the chart, words of logs."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import facts, monitoring
+from tests.pages import PAGES, ROOT, table
+
+HERE = {str(page.relative_to(ROOT)): page for page in [*PAGES, ROOT / "CHANGELOG.md"]}
+TROUBLE = ROOT / "docs" / "troubleshooting.md"
+TOP = yaml.safe_load((ROOT / "charts" / "drawbridge" / "values.yaml").read_text()).keys()
+
+REASONS = facts.reasons()
+
+
+@pytest.mark.parametrize("page", HERE.values(), ids=HERE)
+def test_every_alert_that_is_named_exists(page: Path) -> None:
+    assert set(re.findall(r"`(Drawbridge[A-Z]\w+)`", page.read_text())) <= {
+        *monitoring.alerts(),
+        "DrawbridgeConfig",
+    }
+
+
+@pytest.mark.parametrize("page", HERE.values(), ids=HERE)
+def test_every_event_that_is_named_exists(page: Path) -> None:
+    lists = re.findall(r"\bEvents? ((?:`\w+`(?:, | or | and )?)+)", page.read_text())
+
+    assert {name for each in lists for name in re.findall(r"`(\w+)`", each)} <= REASONS
+
+
+OURS = {name: page for name, page in HERE.items() if "migrate-from" not in name}
+"""The others name values of the originals, too: tests/test_docs_migration.py knows which of them there are."""
+
+
+@pytest.mark.parametrize("page", OURS.values(), ids=OURS)
+def test_every_value_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"`((\w+)\.[\w.]+)(?:=[^`]*|: [^`]*)?`", page.read_text()))
+
+    for name in (name for name, top in named if top in TOP and not name.endswith(".md")):
+        assert facts.takes(name) or name in facts.SETTINGS, name
+
+
+MESSAGES = [
+    pytest.param(message, id=message)
+    for row in table(TROUBLE, "Troubleshooting")
+    if row[1] == "Drawbridge"
+    for message in re.findall("`([^`]* [^`]*)`", row[0])
+]
+TEXTS = {
+    node.value for node in facts.nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_what_drawbridge_is_said_to_say_it_says(message: str) -> None:
+    parts = [part.strip(' "') for part in message.split("...")]
+
+    assert max(map(len, parts)) > 10
+    for part in parts:
+        assert any(part in text for text in TEXTS), part

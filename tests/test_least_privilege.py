@@ -1,0 +1,155 @@
+"""What each ServiceAccount may do is in one table with a reason: nothing else is in the roles, and nothing too wide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.checkers import access
+from lab.install import merged
+from tests.charts import ANYCAST_IP, NAMESPACE, Objects, helm_needed, pod_spec, render
+from tests.ingress_daemonset_world import resource
+from tests.pages import ROOT
+from tests.pages import table as table_of
+from tests.rights import ALWAYS, EVERYWHERE, OWN, Right, granted, seen_from, table
+
+PAGE = ROOT / "docs" / "security.md"
+FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
+NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
+EKLET: dict[str, Any] = {
+    "cloud": {
+        "appID": "1",
+        "ownerUIN": "2",
+        "vpcID": "vpc-1",
+        "regionShort": "sg",
+        "region": "ap-singapore",
+        "existingSecret": "keys",
+    },
+    "eklet": {"enabled": True, "image": {"ref": "eklet:1"}, "podUsedApiserver": "https://api.example"},
+}
+WITH: dict[str, dict[str, Any]] = {
+    "ipReservation": {"ipReservation": {"enabled": True}},
+    "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
+    "elasticity": {"elasticity": {"enabled": True}},
+    "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
+    "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
+    "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
+    "eklet": EKLET,
+}
+"""The values that bring the rights of each feature."""
+SETS = [
+    pytest.param((), id="no feature"),
+    *(pytest.param((each,), id=each) for each in WITH if each != "homeFailover"),
+    pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
+    pytest.param(tuple(WITH), id="all features"),
+]
+
+
+def installed(*features: str) -> Objects:
+    values = NOTHING
+    for each in features:
+        values = merged(values, WITH[each])
+    return render(values)
+
+
+def in_roles(objects: Objects) -> dict[str, set[Right]]:
+    """By the names that the table has for the ServiceAccounts."""
+    short = f"{NAMESPACE}/drawbridge-"
+    found = granted(objects.values())
+    assert all(account.startswith(short) for account in found)
+    return {account.removeprefix(short): seen_from(NAMESPACE, rights) for account, rights in found.items()}
+
+
+@helm_needed
+@pytest.mark.parametrize("features", SETS)
+def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
+    features: tuple[str, ...],
+) -> None:
+    expected: dict[str, set[Right]] = {"webhook": set(), "controllers": set()}
+    for entry in table():
+        if entry.by in (ALWAYS, *features) and entry.account != "health checkers":
+            expected.setdefault(entry.account, set()).update(entry.rights)
+
+    assert in_roles(installed(*features)) == expected
+
+
+def test_health_checkers_get_what_the_table_has() -> None:
+    role, binding = access(resource(healthCheckNodePorts=[10080]))
+    [rights] = granted([role, binding]).values()
+    [entry] = [each for each in table() if each.account == "health checkers"]
+
+    assert seen_from(role["metadata"]["namespace"], rights) == entry.rights
+
+
+def test_what_the_controllers_grant_to_health_checkers_they_may_themselves() -> None:
+    """Else the API server would refuse the Role, as nobody may grant what they cannot do."""
+    own = {right for entry in table() if entry.account == "controllers" for right in entry.rights}
+    [given] = [entry for entry in table() if entry.account == "health checkers"]
+
+    assert {right._replace(where=EVERYWHERE) for right in given.rights} <= own
+
+
+OF_OURS = [entry for entry in table() if entry.account != "eklet"]
+"""What eklet is given is the provider's to say."""
+
+
+def test_nothing_is_given_by_a_wildcard() -> None:
+    given = {right for entry in table() for right in entry.rights}
+    assert not [right for right in given if "*" in "".join(right)]
+
+
+def test_secrets_are_read_by_name_and_in_the_own_namespace_alone() -> None:
+    on_secrets = {right for entry in OF_OURS for right in entry.rights if right.resource == "secrets"}
+    assert {(right.where, bool(right.name), right.verb) for right in on_secrets} == {
+        (OWN, False, "create"),
+        (OWN, True, "get"),
+        (OWN, True, "update"),
+    }
+
+
+def test_nobody_may_become_somebody_else_or_reach_into_pods() -> None:
+    given = {right for entry in table() for right in entry.rights}
+    assert not {right.verb for right in given} & {"escalate", "bind", "impersonate", "deletecollection"}
+    reaching = ("pods/exec", "pods/attach", "pods/portforward", "nodes/proxy", "serviceaccounts/token")
+    assert not {right.resource for right in given} & {*reaching}
+
+
+@helm_needed
+def test_only_what_asks_the_api_server_has_a_token() -> None:
+    objects = installed(*WITH)
+    test = objects["Pod", "drawbridge-test"]["spec"]
+    assert test["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in test
+    for name in ("webhook", "controllers", "eklet"):
+        assert pod_spec(objects, f"drawbridge-{name}")["serviceAccountName"] == f"drawbridge-{name}"
+
+
+# The page
+
+
+HEADINGS = {
+    "webhook": "Webhook servers",
+    "controllers": "Controllers",
+    "health checkers": "Health checkers",
+    "eklet": "eklet",
+}
+BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailover": "`homeFailover`"}
+PLACES = {EVERYWHERE: "everywhere", OWN: "own namespace"}
+
+
+@pytest.mark.parametrize(("account", "heading"), HEADINGS.items(), ids=HEADINGS.keys())
+def test_the_page_has_the_table(account: str, heading: str) -> None:
+    entries = [entry for entry in table() if entry.account == account]
+    expected = [
+        [
+            BY.get(entry.by, f"`{entry.by}`"),
+            ", ".join(entry.verbs),
+            ", ".join(f"`{each}`" for each in entry.resources)
+            + "".join(f" named `{name}`" for name in entry.names),
+            PLACES.get(entry.where, f"`{entry.where}`"),
+            entry.why,
+        ]
+        for entry in entries
+    ]
+    assert table_of(PAGE, heading) == expected
