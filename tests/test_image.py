@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
-from lab.image import base, context, network
-from lab.image.build import build, destination
+from lab.image import context
 from lab.image.dockerfile import Instruction, parse
-from lab.image.stage import Stage
+from settings import Settings
 from tests.test_layers import FLOORS
 
 ROOT = Path(__file__).parent.parent
@@ -54,6 +53,43 @@ def test_every_other_stage_begins_with_an_earlier_one_or_with_nothing() -> None:
         len(FROMS) - 2
     )
     assert FROMS[-1].text == "scratch"
+
+
+def test_every_instruction_is_one_that_engines_still_recommend() -> None:
+    allowed = {"ARG", "FROM", "RUN", "COPY", "ENV", "LABEL", "WORKDIR", "USER", "EXPOSE", "CMD"}
+
+    assert {each.verb for each in INSTRUCTIONS} <= allowed
+    assert [each.verb for each in INSTRUCTIONS].count("CMD") == 1
+
+
+def test_every_directory_is_named_from_the_root() -> None:
+    assert all(each.text.startswith("/") for each in INSTRUCTIONS if each.verb == "WORKDIR")
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=lambda copy: f"line {copy.line}")
+def test_a_copy_says_where_from_and_where_to(copy: Instruction) -> None:
+    """From a stage that is finished, by its name; and into a directory that the stage has chosen itself."""
+    above = INSTRUCTIONS[: INSTRUCTIONS.index(copy)]
+    stages = [each for each in above if each.verb == "FROM"]
+    *_, target = copy.words({})
+    here = above[above.index(stages[-1]) :]
+
+    if origin := copy.flags.get("from"):
+        assert origin in {each.text.partition(" AS ")[2] for each in stages[:-1]}
+    assert target.startswith("/") or any(each.verb == "WORKDIR" for each in here)
+
+
+def test_runs_that_follow_each_other_are_one_layer() -> None:
+    following = itertools.pairwise(INSTRUCTIONS)
+
+    assert [(one.line, other.line) for one, other in following if one.verb == other.verb == "RUN"] == []
+
+
+def test_nothing_secret_is_given_to_it() -> None:
+    given = [name for each in INSTRUCTIONS if each.verb in ("ARG", "ENV") for name in each.pairs({})]
+
+    assert given
+    assert [name for name in given if re.search("PASS|SECRET|TOKEN|KEY|CREDENTIAL", name.upper())] == []
 
 
 # What is run to make it
@@ -156,23 +192,6 @@ def test_the_build_context_has_no_bytecode_of_this_machine() -> None:
     assert context.ignored(Path("webhook/elasticity/__pycache__/gate.cpython-311.pyc"), rules)
 
 
-@pytest.mark.parametrize(
-    ("path", "ignored"),
-    [
-        pytest.param("webhook/app.py", False, id="let through by its directory"),
-        pytest.param("webhook/elasticity/gate.py", False, id="deeper"),
-        pytest.param("webhook/__pycache__/app.pyc", True, id="left out again"),
-        pytest.param("tests/webhook", True, id="the name elsewhere"),
-        pytest.param(".git/config", True, id="hidden"),
-        pytest.param("wsgi.py", False, id="a file"),
-    ],
-)
-def test_the_last_rule_about_a_path_has_its_way(path: str, ignored: bool) -> None:
-    rules = context.patterns("# a word\n*\n\n!webhook\n!wsgi.py\n**/__pycache__\n")
-
-    assert context.ignored(Path(path), rules) is ignored
-
-
 # What is left in the end
 
 
@@ -187,6 +206,14 @@ def test_it_runs_as_a_user_that_the_kubelet_can_tell_from_root() -> None:
 def test_programs_are_started_without_a_shell() -> None:
     assert all(each.is_exec_form for each in INSTRUCTIONS if each.verb in ("CMD", "ENTRYPOINT"))
     assert only("CMD").words({}) == ["gunicorn", "-c", "gunicorn.conf.py", "wsgi:app"]
+
+
+def test_it_tells_the_ports_on_which_the_chart_calls_it() -> None:
+    settings = Settings()
+    addresses = (settings.health.health_probe_bind_address, settings.metrics.bind_address)
+    ports = {str(settings.webhook.port), *(each.rpartition(":")[2] for each in addresses)}
+
+    assert {*only("EXPOSE").text.split()} == ports
 
 
 def test_the_cluster_and_not_the_image_asks_for_its_health() -> None:
@@ -221,86 +248,3 @@ def test_what_changes_seldom_lies_below_what_changes_often() -> None:
     targets = [each.words({})[-1] for each in FINAL if each.verb == "COPY"]
 
     assert [targets[0], *targets[-2:]] == ["/", "/opt/venv", "/app"]
-
-
-# How it is made without an engine
-
-
-def test_lines_are_joined_and_comments_between_them_left_out() -> None:
-    text = "# a word\nARG BASE=debian:12.1-slim\n\nRUN one \\\n    # why\n    && two\nCOPY --from=a --chmod=755 x y\n"
-
-    assert parse(text) == [
-        Instruction(2, "ARG", "BASE=debian:12.1-slim"),
-        Instruction(4, "RUN", "one && two"),
-        Instruction(7, "COPY", "x y", {"from": "a", "chmod": "755"}),
-    ]
-
-
-def test_variables_are_filled_in_and_lists_taken_as_they_are() -> None:
-    assert Instruction(1, "FROM", "${BASE} AS $NAME", {}).words({"BASE": "b"}) == ["b", "AS", ""]
-    assert Instruction(1, "CMD", '["$BASE", "two words"]', {}).words({"BASE": "b"}) == ["$BASE", "two words"]
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "target", "found"),
-    [
-        pytest.param("wsgi.py", "wsgi.py", "/app/", "/app/wsgi.py", id="a file into a directory"),
-        pytest.param("wsgi.py", "wsgi.py", "/app/other.py", "/app/other.py", id="a file under another name"),
-        pytest.param(
-            "kube", "kube/client.py", "/app/kube", "/app/kube/client.py", id="what is in a directory"
-        ),
-        pytest.param("kube", "kube/a/b.py", "/app/", "/app/a/b.py", id="without the directory's name"),
-    ],
-)
-def test_copies_end_where_docker_puts_them(source: str, path: str, target: str, found: str) -> None:
-    assert destination(source, Path(path), target) == found
-
-
-@pytest.mark.parametrize(
-    ("image", "suite"),
-    [("debian:12.11-slim", "bookworm"), ("mirror.example/library/debian:12-slim", "bookworm")],
-)
-def test_debians_releases_are_known_by_their_numbers_whatever_the_registry(image: str, suite: str) -> None:
-    assert base.suite_of(image) == suite
-
-
-@pytest.mark.parametrize("image", ["python:3.12-slim-bookworm", "debian:latest", "debian:9-slim"])
-def test_no_other_base_is_made(image: str) -> None:
-    with pytest.raises(LabError, match=f"FROM {image}: only Debian 12 can be made here"):
-        base.suite_of(image)
-
-
-def test_an_instruction_that_is_not_understood_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM scratch\n\nONBUILD RUN true\n")
-
-    with pytest.raises(LabError, match="line 3: ONBUILD cannot be carried out here, only ARG, CMD, COPY"):
-        build(tmp_path)
-
-
-def test_a_copy_of_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY missing here\n")
-    (tmp_path / ".dockerignore").write_text("*\n")
-
-    with pytest.raises(LabError, match="line 2: COPY missing: there is no such file in the build context"):
-        build(tmp_path)
-
-
-def test_what_a_stage_holds_has_a_name_of_its_own_for_all_that_it_was_made_of() -> None:
-    stage = Stage("scratch")
-
-    keys = [stage.key_after("RUN", "a"), stage.key_after("RUN", "b"), Stage("other").key_after("RUN", "a")]
-    assert len({*keys}) == 3
-    assert stage.key_after("RUN", "a") == keys[0]
-
-
-def test_of_this_machines_environment_only_the_way_to_registries_is_passed_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "7")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    monkeypatch.setenv("SECRET", "s3cret")
-
-    found = network.environment()
-    assert (found["PIP_DEFAULT_TIMEOUT"], found["HTTPS_PROXY"]) == ("7", "http://proxy.example:3128")
-    assert "SECRET" not in found
-    assert {found[name] for name in ("PIP_CERT", "PIP_CONFIG_FILE") if name in found} <= {*network.mounts()}

@@ -6,7 +6,7 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,11 @@ REGISTRATIONS = Resource(
 )
 NAME = "chaos.drawbridge.test"
 DRAWBRIDGE = "system:serviceaccount:drawbridge:"
+WRITES = {
+    "apiGroups": ["projectcalico.org", "crd.projectcalico.org"],
+    "resources": ["ipreservations"],
+    "operations": ["CREATE", "UPDATE", "DELETE"],
+}
 PROBE = {"apiVersion": "crd.projectcalico.org/v1", "kind": "IPReservation", "metadata": {"name": "probe"}}
 
 
@@ -105,8 +110,8 @@ def _status(answer: Answer) -> Review:
 def hooked(lab: Lab, answers: Answering) -> Iterator[Hook]:
     """While the block runs, each write of an IPReservation by Drawbridge meets one of *answers*."""
     hook = Hook(answers)
-    with _serving(hook) as (port, ca):
-        lab.client.create(REGISTRATIONS, _registration(port, ca))
+    with serving(hook) as (port, ca):
+        lab.client.create(REGISTRATIONS, registration(NAME, port, ca, WRITES))
         try:
             lab.wait(lambda: _is_asked(lab, hook), 30, "the API server to ask the test's webhook")
             yield hook
@@ -122,7 +127,7 @@ def _is_asked(lab: Lab, hook: Hook) -> bool:
 
 
 @contextmanager
-def _serving(hook: Hook) -> Iterator[tuple[int, bytes]]:
+def serving(hook: Hook) -> Iterator[tuple[int, bytes]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -164,27 +169,22 @@ def _encrypt(server: ThreadingHTTPServer) -> bytes:
     return ca.certificate
 
 
-def _registration(port: int, ca: bytes) -> dict[str, Any]:
+def registration(name: str, port: int, ca: bytes, *rules: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Of a webhook of the test's own; of a rule, only what it is narrower than everything in has to be given."""
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"]}
     return {
         "apiVersion": REGISTRATIONS.api_version,
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": NAME},
+        "metadata": {"name": name},
         "webhooks": [
             {
-                "name": NAME,
+                "name": name,
                 "admissionReviewVersions": ["v1"],
                 "clientConfig": {
                     "url": f"https://127.0.0.1:{port}/",
                     "caBundle": base64.b64encode(ca).decode(),
                 },
-                "rules": [
-                    {
-                        "apiGroups": ["projectcalico.org", "crd.projectcalico.org"],
-                        "apiVersions": ["*"],
-                        "resources": ["ipreservations"],
-                        "operations": ["CREATE", "UPDATE", "DELETE"],
-                    }
-                ],
+                "rules": [everything | dict(rule) for rule in rules],
                 "failurePolicy": "Ignore",
                 "sideEffects": "None",
                 "timeoutSeconds": 10,

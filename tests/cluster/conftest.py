@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from lab import binaries, install
+from lab import binaries, install, slots
 from lab.begin import running
+from lab.image import base
+from lab.image.build import build
+from lab.image.stage import Stage
 from lab.session import Lab
 from tests.cluster import (
     anycast,
@@ -17,18 +21,30 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
+    least_privilege,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import VALUES, reserved_namespace
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+    least_privilege.remember(config, items)
+    yield
+    least_privilege.put_last(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Who asked the labs' API servers for what."""
+    yield from least_privilege.kept(tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="session")
@@ -95,6 +111,22 @@ def record(edge_lab: Lab) -> Iterator[Record]:
     """All that happens to the nodes and the pods of that lab."""
     with ingress_daemonset_history.recording(edge_lab.client) as told:
         yield told
+
+
+@pytest.fixture(scope="session")
+def image() -> Stage:
+    """What the Dockerfile makes."""
+    if missing := base.missing():
+        pytest.skip(f"the image cannot be made: {missing}")
+    return build(ROOT)
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """An address of this machine's own, at which nobody listens."""
+    slot, holder = slots.claim()
+    with holder:
+        yield str(ip_network(slot.pod_range)[1])
 
 
 @pytest.fixture(params=["v3", "v1"])

@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import os
-import signal
+import secrets
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 import healthchecker
-from lab.image import base
-from lab.image.build import build
-from lab.image.process import ROOT, Mount, Process, run, started
+from lab.image.process import run, started
 from lab.image.stage import Stage
 from lab.waiting import until
-from tests.server import CA, leaf, write_pair
-from tests.test_beside import free_ports
+from tests.cluster.image import HEALTH, NAME, SECONDS, WEBHOOK, World, await_ready, get, served, world
+from tests.server import CA
 from tests.test_layers import FLOORS
-from webhook import anycast_ip, ip_reservation
+from webhook import anycast_ip, ingress_daemonset, ip_reservation
 from webhook.elasticity import PATH as ELASTICITY
 
 BUDGET = 150e6
 NOBODY = 65532
-SECONDS = 60.0
-NAME = "drawbridge-webhook.drawbridge.svc"
-
-
-@pytest.fixture(scope="module")
-def image() -> Stage:
-    if missing := base.missing():
-        pytest.skip(f"the image cannot be made: {missing}")
-    return build(ROOT)
 
 
 def contents(image: Stage) -> dict[str, os.stat_result]:
@@ -92,107 +76,9 @@ def test_every_module_has_its_bytecode(image: Stage) -> None:
     } == set()
 
 
-@dataclass(frozen=True)
-class World:
-    """What a pod of ours is given beside its image, and where it listens."""
-
-    image: Stage
-    directory: Path
-    webhook: int
-    health: int
-    metrics: int
-
-    @property
-    def tmp(self) -> Path:
-        return self.directory / "tmp"
-
-    def process(self, *argv: str, **env: str) -> Process:
-        user, group = self.image.ids
-        return Process(
-            argv or self.image.command,
-            self.image.layers,
-            {**self.image.env, "DRAWBRIDGE_BIND_HOST": "127.0.0.1", **env},
-            directory=self.image.directory,
-            user=(user, group),
-            mounts={
-                "/etc/drawbridge": Mount(self.directory / "given"),
-                "/tmp": Mount(self.tmp, read_only=False),  # noqa: S108 - in the image
-            },
-            read_only=True,
-        )
-
-    def configured(self, *argv: str, **env: str) -> Process:
-        files = {
-            "DRAWBRIDGE_CONFIG": "/etc/drawbridge/config.yaml",
-            "KUBECONFIG": "/etc/drawbridge/kubeconfig",
-        }
-        return self.process(*argv, **files, **env)
-
-
-@pytest.fixture
-def world(image: Stage, tmp_path: Path) -> World:
-    given, ports = tmp_path / "given", free_ports(4)
-    (given / "tls").mkdir(parents=True)
-    write_pair(given / "tls", leaf(NAME))
-    (given / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(ports[3])))
-    (given / "config.yaml").write_text(yaml.safe_dump(configuration(*ports[:3])))
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp").chmod(0o1777)
-    return World(image, tmp_path, *ports[:3])
-
-
-def kubeconfig(port: int) -> Mapping[str, object]:
-    """To an API server that is down."""
-    named = {"cluster": {"server": f"http://127.0.0.1:{port}"}, "name": "down"}
-    context = {"context": {"cluster": "down", "user": "nobody"}, "name": "down"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [named],
-        "contexts": [context],
-        "users": [{"name": "nobody", "user": {"token": "none"}}],
-        "current-context": "down",
-    }
-
-
-def configuration(webhook: int, health: int, metrics: int) -> Mapping[str, object]:
-    return {
-        "apiVersion": "drawbridge.io/v1",
-        "kind": "DrawbridgeConfig",
-        "webhook": {"port": webhook, "certDir": "/etc/drawbridge/tls"},
-        "health": {"healthProbeBindAddress": f":{health}"},
-        "metrics": {"bindAddress": f":{metrics}"},
-    }
-
-
-@contextmanager
-def served(world: World, process: Process, port: int) -> Iterator[None]:
-    """While *port* is listened to; then the program is asked to end, and must have written nothing but to /tmp."""
-    log = world.directory / "log"
-    with log.open("wb") as output, started(process, output=output) as running:
-
-        def alive() -> None:
-            assert running.poll() is None, log.read_text()
-
-        until(lambda: get(port, "/") is not None, SECONDS, f"{process.argv} to answer on {port}", check=alive)
-        yield
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(SECONDS) == 0, log.read_text()
-    assert "Read-only file system" not in log.read_text()
-    assert "Permission denied" not in log.read_text()
-
-
-def get(port: int, path: str) -> tuple[int, str] | None:
-    """The answer, or None when nobody is there."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    except OSError:
-        return None
-    finally:
-        connection.close()
+@pytest.fixture(name="world")
+def _world(image: Stage, tmp_path: Path, address: str) -> World:
+    return world(image, tmp_path, address)
 
 
 def test_no_part_of_python_lacks_a_library_of_the_system(world: World) -> None:
@@ -225,7 +111,7 @@ def test_every_module_of_the_product_can_be_imported(world: World) -> None:
 
 
 def test_a_process_in_it_does_not_outlive_the_one_that_started_it(world: World) -> None:
-    mark = f"drawbridge-{world.health}"
+    mark = f"drawbridge-{secrets.token_hex(8)}"
     sleeper = world.process("python", "-c", "import signal; print('up', flush=True); signal.pause()", mark)
     with started(sleeper) as running:
         assert running.stdout is not None
@@ -244,20 +130,18 @@ def commands(mark: str) -> list[str]:
 
 
 def test_the_webhook_server_is_ready_and_answers_every_feature(world: World) -> None:
-    paths = [ip_reservation.PATH, anycast_ip.PATH, ELASTICITY]
+    paths = [ip_reservation.PATH, anycast_ip.PATH, ELASTICITY, *ingress_daemonset.PATHS]
     trust = base64.b64encode(CA.certificate).decode()
     told = {
-        "DRAWBRIDGE_WEBHOOK_SERVICE_HOST": "127.0.0.1",
-        "DRAWBRIDGE_WEBHOOK_SERVICE_PORT": str(world.webhook),
+        "DRAWBRIDGE_WEBHOOK_SERVICE_HOST": world.address,
+        "DRAWBRIDGE_WEBHOOK_SERVICE_PORT": str(WEBHOOK),
     }
     probe = world.process(
         "python", "-m", "webhook.probe", "--server", NAME, "--ca-base64", trust, *paths, **told
     )
 
-    with served(world, world.configured(), world.health):
-        until(
-            lambda: get(world.health, "/readyz") == (200, "ok\n"), SECONDS, "the webhook server to be ready"
-        )
+    with served(world, world.configured()):
+        await_ready(world)
         assert run(probe, SECONDS) == (0, "".join(f"ok {NAME}{path}\n" for path in paths))
     assert list(world.tmp.iterdir()) == []
 
@@ -269,10 +153,8 @@ def test_the_controllers_run_and_say_what_they_lack(world: World) -> None:
     assert code == 2
     assert "the controllers cannot start:\nno way to the API server by the pod's service account" in printed
 
-    with served(
-        world, world.configured("python", "-m", "controllers", POD_NAMESPACE="drawbridge"), world.health
-    ):
-        assert get(world.health, "/healthz") == (200, "ok\n")
+    with served(world, world.configured("python", "-m", "controllers", POD_NAMESPACE="drawbridge")):
+        assert get(world, path="/healthz") == (200, "ok\n")
     assert list(world.tmp.iterdir()) == []
 
 
@@ -281,10 +163,10 @@ def test_the_health_checker_answers_for_its_node(world: World) -> None:
         healthchecker.NAMESPACE: "web",
         healthchecker.NODE: "node-1",
         healthchecker.INGRESS_DAEMONSET: "ingress",
-        healthchecker.PORT: str(world.health),
+        healthchecker.PORT: str(HEALTH),
     }
-    with served(world, world.configured("python", "-m", "healthchecker", **task), world.health):
-        answer = get(world.health, "/")
+    with served(world, world.configured("python", "-m", "healthchecker", **task)):
+        answer = get(world)
         assert answer is not None
         assert answer[0] == 503, "nobody has looked at the Deployment: the API server is down"
     assert list(world.tmp.iterdir()) == []

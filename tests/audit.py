@@ -1,0 +1,123 @@
+"""What the audit logs of labs tell: who asked for what, what was refused, and what had been granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controllers.ingress_daemonset.checkers import FOR
+from tests.rights import EVERYWHERE, Right, by_feature, granted, seen_from
+
+NAME = "app.kubernetes.io/name"
+ACCOUNT = "system:serviceaccount:"
+RELEASE = "drawbridge-"
+"""How the names of a lab's own ServiceAccounts begin."""
+DECISION = "authorization.k8s.io/decision"
+
+
+class User(msgspec.Struct):
+    username: str
+
+
+class Reference(msgspec.Struct, rename="camel"):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    api_group: str = ""
+
+
+class Line(msgspec.Struct, rename="camel"):
+    """*object_ref* is None of what is no object: discovery, health."""
+
+    verb: str
+    user: User
+    request_received_timestamp: str
+    request_uri: str = msgspec.field(default="", name="requestURI")
+    object_ref: Reference | None = None
+    annotations: dict[str, str] = {}
+    response_object: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """*account* is a ServiceAccount, as namespace/name."""
+
+    account: str
+    wanted: Right
+    allowed: bool
+    at: str
+
+    def __str__(self) -> str:
+        return f"{self.account} at {self.at}: {self.wanted}"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What one lab's log tells of Drawbridge's ServiceAccounts; *granted* is all that they ever had there."""
+
+    granted: dict[str, set[Right]]
+    requests: list[Request]
+
+    @property
+    def refused(self) -> list[Request]:
+        """What no role ever gave: a right that was taken away, or is about to come, is another matter."""
+        return [each for each in self.requests if not each.allowed and not self._has(each)]
+
+    def _has(self, request: Request) -> bool:
+        return any(right.covers(request.wanted) for right in self.granted[request.account])
+
+    def used(self, account: str) -> set[Right]:
+        """Of its rights, those that a request needed."""
+        asked = {each.wanted for each in self.requests if each.account == account}
+        return {right for right in self.granted[account] if any(right.covers(each) for each in asked)}
+
+
+def told(log: Path) -> Story:
+    decode = msgspec.json.Decoder(Line).decode
+    whole, _, _in_writing = log.read_bytes().rpartition(b"\n")
+    lines = [decode(line) for line in whole.splitlines()]
+    rights = granted(_ours(lines))
+    return Story(rights, [each for each in map(_request, lines) if each and each.account in rights])
+
+
+def _ours(lines: Iterable[Line]) -> Iterator[dict[str, Any]]:
+    """Roles and bindings of the chart and of its controllers, as each write left them."""
+    for line in lines:
+        written = line.response_object or {}
+        labels = written.get("metadata", {}).get("labels", {})
+        is_ours = labels.get(NAME) == "drawbridge" or FOR in labels
+        if is_ours and "dryRun=" not in line.request_uri:
+            yield written
+
+
+def _request(line: Line) -> Request | None:
+    what = line.object_ref
+    if what is None or not line.user.username.startswith(ACCOUNT):
+        return None
+    account = line.user.username.removeprefix(ACCOUNT).replace(":", "/")
+    resource = f"{what.resource}/{what.subresource}".rstrip("/")
+    wanted = Right(what.namespace or EVERYWHERE, what.api_group, resource, what.name, line.verb)
+    return Request(
+        account, wanted, line.annotations.get(DECISION) == "allow", line.request_received_timestamp
+    )
+
+
+def proved(stories: Iterable[Story]) -> set[tuple[str, str, Right]]:
+    """Account, feature and right of the table: what was used where no other feature gives the same."""
+    return {(*each, right) for story in stories for each, right in _proved(story)}
+
+
+def _proved(story: Story) -> Iterator[tuple[tuple[str, str], Right]]:
+    for account, held in story.granted.items():
+        namespace, _, name = account.partition("/")
+        kind = name.removeprefix(RELEASE) if name.startswith(RELEASE) else "health checkers"
+        features = by_feature(kind)
+        enabled = [each for each, given in features.items() if given <= seen_from(namespace, held)]
+        for right in seen_from(namespace, story.used(account)):
+            if len(by := [each for each in enabled if right in features[each]]) == 1:
+                yield (kind, by[0]), right
