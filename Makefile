@@ -6,15 +6,15 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # These tests wait more than they compute: even two cores have work for six at a time.
-UNIT := -m "not cluster and not chaos" --numprocesses 6 --dist worksteal
+UNIT := -m "not cluster and not chaos and not e2e" --numprocesses 6 --dist worksteal
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test unit cluster chaos check format manifests bench up down clean
+.PHONY: help demo test unit cluster chaos e2e check format manifests bench up down clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.txt requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
@@ -42,6 +42,10 @@ chaos: $(STAMP) ## Run the storms of deletions in which things break
 	@$(RUN) -m lab.binaries >/dev/null
 	@$(RUN) -m pytest -q -m chaos
 
+e2e: $(STAMP) ## Run one scene for each feature with kind and cert-manager; needs Docker and kind
+	@$(RUN) -m lab.binaries kubectl helm >/dev/null
+	@$(RUN) -m pytest -q -m e2e
+
 check: $(STAMP) ## Check format, lint and types
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
@@ -51,7 +55,7 @@ format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
 
-manifests: $(STAMP) ## Render deploy/install.yaml, for installations without Helm, from the chart
+manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
 bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]

@@ -107,3 +107,10 @@ def test_a_cloud_that_is_gone_is_named() -> None:
         endpoint = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(LabError, match=f"the cloud at {endpoint} does not answer"):
         Remote(endpoint).state()
+
+
+def test_it_listens_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_proxies(monkeypatch)
+    with serving(host="127.0.0.2") as cloud:
+        assert cloud.endpoint.startswith("127.0.0.2:")
+        assert Remote(cloud.endpoint).state()["addresses"] == []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.cloud.knobs import Knobs, read
-from lab.cloud.server import serving
+from lab.cloud.server import HOST, serving
 from lab.errors import LabError
 
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         knobs = read(options.knobs.read_bytes()) if options.knobs else Knobs()
-        with serving(knobs, port=options.port) as cloud:
+        with serving(knobs, host=options.host, port=options.port) as cloud:
             print(f"the cloud is at http://{cloud.endpoint}\nready", flush=True)
             signal.sigwait(signals)
     except (LabError, OSError) as error:
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.cloud", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; any that is free when not given")
+    parser.add_argument("--host", default=HOST, help=f"where it listens, {HOST} when not given")
+    parser.add_argument("--port", type=int, default=0, help="of that host; any that is free when not given")
     parser.add_argument("--knobs", type=Path, help="a JSON file with knobs that are not to be as by default")
     return parser
 

@@ -1,4 +1,4 @@
-"""The emulator on a port of the loopback: a thread for each connection, which stays open between calls."""
+"""The emulator on a port, of the loopback as a rule: a thread for each connection, which stays open between calls."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 256
 
-    def __init__(self, emulator: Emulator, port: int) -> None:
-        super().__init__((HOST, port), Handler)
+    def __init__(self, emulator: Emulator, host: str, port: int) -> None:
+        super().__init__((host, port), Handler)
         self.emulator = emulator
         self.ending = threading.Event()
         self._open: set[socket.socket] = set()
@@ -108,15 +108,15 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(
-    knobs: Knobs | None = None, *, port: int = 0, clock: Callable[[], float] = time.time
+    knobs: Knobs | None = None, *, host: str = HOST, port: int = 0, clock: Callable[[], float] = time.time
 ) -> Iterator[Cloud]:
     """*clock* is for tasks, limits and lags; signatures are measured by the time of day."""
     world = World(knobs or Knobs(), clock)
-    server = Server(Emulator(world, time.time), port)
+    server = Server(Emulator(world, time.time), host, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield Cloud(f"{HOST}:{server.server_port}", world, world.knobs)
+        yield Cloud(f"{host}:{server.server_port}", world, world.knobs)
     finally:
         server.end()
         thread.join()
