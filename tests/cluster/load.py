@@ -1,0 +1,138 @@
+"""Admissions by the webhooks of all four features at a steady rate, and what becomes of each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from kube.client import Resource
+from kube.errors import Invalid, KubeError, NotFound
+from kube.objects import Node
+from lab.nodes import NODES
+from lab.session import Lab
+from settings.anycast_ip import NEED_LABEL
+from tests.cluster.elasticity import is_gated
+from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
+from tests.cluster.workloads import PODS
+from webhook.anycast_ip import is_tainted
+from webhook.elasticity import LOCAL_REPLICAS
+
+Raw = dict[str, Any]
+
+RATE = 60.0
+THREADS = 8
+"""As many as the questions have no divisor in common with: each thread asks all of them."""
+
+
+class Load:
+    """So many admissions a second, by the webhooks of all features in turn; none of them leaves anything behind."""
+
+    def __init__(self, lab: Lab, namespace: str) -> None:
+        """*namespace* is one whose pods have their addresses reserved."""
+        self._client, self._namespace = lab.client, namespace
+        self._questions: Sequence[Callable[[], bool]] = (
+            self._evicts_nobody,
+            self._node_is_tainted,
+            self._pod_is_gated,
+            self._default_is_added,
+            self._fault_is_refused,
+        )
+        self._began = time.monotonic()
+        self._adding = threading.Lock()
+        self.answered = 0
+        self.refused: list[str] = []
+        self.unreviewed: list[str] = []
+        """Those that were let through as if there was no webhook; of evictions nobody can tell."""
+
+    @property
+    def rate(self) -> float:
+        """Answers a second so far."""
+        return self.answered / (time.monotonic() - self._began)
+
+    def run(self, worker: int, stop: threading.Event) -> None:
+        for number in count(worker, THREADS):
+            if stop.wait(max(0.0, self._began + number / RATE - time.monotonic())):
+                return
+            self._ask(self._questions[number % len(self._questions)])
+
+    def _ask(self, question: Callable[[], bool]) -> None:
+        name = question.__name__.strip("_")
+        try:
+            reviewed = question()
+        except KubeError as error:
+            self.refused.append(f"{name}: {error}")
+            return
+        with self._adding:
+            self.answered += 1
+        if not reviewed:
+            self.unreviewed.append(name)
+
+    def _evicts_nobody(self) -> bool:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+        try:
+            self._post(PODS, eviction, "nobody", "eviction", dryRun=None)
+        except NotFound:
+            return True
+        raise AssertionError("a pod that is not there was evicted")
+
+    def _node_is_tainted(self) -> bool:
+        metadata = {"name": "nobody", "labels": {NEED_LABEL: "true"}}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        path = NODES.path()
+        return is_tainted(
+            self._client.request("POST", path, body=node, query={"dryRun": "All"}, type=Node, timeout=60)
+        )
+
+    def _pod_is_gated(self) -> bool:
+        metadata = {"name": "nobody", "annotations": {LOCAL_REPLICAS: "0"}}
+        spec = {"containers": [{"name": "app", "image": "app"}]}
+        return is_gated(
+            self._post(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        )
+
+    def _default_is_added(self) -> bool:
+        return "podsPerNode" in self._post(INGRESS_DAEMONSETS, _ingress_daemonset({}))["spec"]
+
+    def _fault_is_refused(self) -> bool:
+        faulty = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}}
+        try:
+            self._post(INGRESS_DAEMONSETS, _ingress_daemonset(faulty))
+        except Invalid as told:
+            if "maxDegradedNodes" not in told.message:
+                raise
+            return True
+        return False
+
+    def _post(self, resource: Resource, body: Raw, *place: str, **query: object) -> Raw:
+        path = resource.path(self._namespace, *place)
+        asked = {key: value for key, value in {"dryRun": "All", **query}.items() if value}
+        return self._client.request("POST", path, body=body, query=asked, timeout=60)
+
+
+def _ingress_daemonset(spec: Raw) -> Raw:
+    pod = {"containers": [{"name": "proxy", "image": "proxy:1"}]}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "IngressDaemonSet",
+        "metadata": {"name": "nobody"},
+        "spec": {"template": {"metadata": {"labels": {"app": "nobody"}}, "spec": pod}, **spec},
+    }
+
+
+@contextmanager
+def loaded(lab: Lab, namespace: str) -> Iterator[Load]:
+    """While the block runs."""
+    load, stop = Load(lab, namespace), threading.Event()
+    with ThreadPoolExecutor(THREADS) as pool:
+        running = [pool.submit(load.run, worker, stop) for worker in range(THREADS)]
+        try:
+            yield load
+        finally:
+            stop.set()
+        for each in running:
+            each.result()
