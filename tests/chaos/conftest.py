@@ -15,6 +15,7 @@ from tests.chaos.judge import Judge, judging
 from tests.chaos.rules import VALUES
 from tests.cluster import anycast_judge, least_privilege, workloads
 from tests.cluster.workloads import GROUPS
+from tests.sockets import PEER_GONE
 
 HERE = Path(__file__).parent
 
@@ -23,6 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.chaos)
+            item.add_marker(PEER_GONE)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,7 @@ from tests.cluster import (
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import VALUES, reserved_namespace
+from tests.sockets import PEER_GONE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -36,6 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(PEER_GONE)
     least_privilege.remember(config, items)
     yield
     least_privilege.put_last(items)
