@@ -188,13 +188,16 @@ def test_a_certificate_of_ours_is_not_called_one_of_cert_manager(world: World) -
     assert metadata["annotations"] == {"meta.helm.sh/release-name": "drawbridge"}
 
 
-def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
+def begin_an_overlap(world: World) -> None:
+    """Five seconds ago, the new authority came into the bundle."""
     world.rest()
     world.moment.seconds = 85
     world.rest()
-    signed_by_old = world.held.leaf
     world.moment.seconds += 5
-    world.client.register(webhooks=2)  # as when Helm replaces it
+
+
+def assert_the_overlap_begins_now(world: World) -> None:
+    signed_by_old = world.held.leaf
     world.rest()
     world.moment.seconds += 5
     world.rest()
@@ -203,23 +206,18 @@ def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: W
     world.moment.seconds += 1
     world.rest()
     assert world.held.leaf != signed_by_old
+
+
+def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
+    begin_an_overlap(world)
+    world.client.register(webhooks=2)  # as when Helm replaces it
+    assert_the_overlap_begins_now(world)
 
 
 def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) -> None:
-    world.rest()
-    world.moment.seconds = 85
-    world.rest()
-    signed_by_old = world.held.leaf
-    world.moment.seconds += 5
+    begin_an_overlap(world)
     _, world.keeper = keeper(world.client, world.moment)
-    world.rest()
-    world.moment.seconds += 5
-    world.rest()
-
-    assert world.held.leaf == signed_by_old
-    world.moment.seconds += 1
-    world.rest()
-    assert world.held.leaf != signed_by_old
+    assert_the_overlap_begins_now(world)
 
 
 def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> None:
