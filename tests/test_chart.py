@@ -226,6 +226,18 @@ def test_a_feature_that_is_off_leaves_no_registration_and_no_rights() -> None:
 
 
 @helm_needed
+@pytest.mark.parametrize("name", ["drawbridge", "gate"])
+def test_the_controllers_may_use_the_lease_that_they_are_told_of(name: str) -> None:
+    objects = render({"fullnameOverride": name})
+    [leased] = [
+        rule["resourceNames"]
+        for rule in objects["Role", f"{name}-controllers"]["rules"]
+        if rule["resources"] == ["leases"] and rule["verbs"] == ["get", "update"]
+    ]
+    assert leased == [settings_in(objects).leader_election.resource_name] == [name]
+
+
+@helm_needed
 @pytest.mark.parametrize("name", ["drawbridge-webhook", "drawbridge-controllers"])
 def test_the_pods_are_restricted_and_a_rollout_loses_none(name: str) -> None:
     objects = render()
