@@ -129,7 +129,11 @@ def compared(raw: Raw) -> Raw:
     metadata["name"] = metadata["name"].rpartition("-")[2]
     if "deletionTimestamp" in metadata:
         metadata["deletionTimestamp"] = ANY
-    return {**raw, "metadata": metadata}
+    found = {**raw, "metadata": metadata}
+    for each in found.get("status", {}).get("conditions", ()):
+        if each.get("lastTransitionTime"):
+            each["lastTransitionTime"] = ANY
+    return found
 
 
 LABELS = {"app": "web"}
@@ -198,6 +202,8 @@ def node_affinity(*expressions: Raw) -> Raw:
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 KIND = {"key": "kind", "operator": "Exists"}
 
+IDENTITY = {"apiVersion": INGRESS_DAEMONSETS.api_version, "kind": "IngressDaemonSet"}
+
 SCENARIOS: dict[str, list[Step]] = {
     "a Deployment is defaulted, and a write of what is there is none": [
         create(DEPLOYMENTS, workload(replicas=0)),
@@ -260,7 +266,7 @@ SCENARIOS: dict[str, list[Step]] = {
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].update(resourceVersion="1")),
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].pop("resourceVersion") and raw.update(data={})),
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].update(name="other")),
-        replace(CONFIG_MAPS, lambda raw: None, "absent"),
+        replace(CONFIG_MAPS, lambda raw: raw.update(metadata={"name": "absent"}), "absent"),
         patch(CONFIG_MAPS, {"data": {}}, "absent"),
         delete(CONFIG_MAPS, {"preconditions": {"uid": "other"}}),
         delete(CONFIG_MAPS, {"preconditions": {"resourceVersion": "1"}}),
@@ -376,9 +382,11 @@ SCENARIOS: dict[str, list[Step]] = {
         delete(NODES),
     ],
     "a custom resource keeps what its schema knows": [
+        create(INGRESS_DAEMONSETS, {"spec": {}}),
         create(
             INGRESS_DAEMONSETS,
             {
+                **IDENTITY,
                 "spec": {"podsPerNode": 1, "template": workload()["spec"]["template"]},
                 "status": {"desiredNodes": 1},
                 "typo": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 Raw = dict[str, Any]
@@ -10,6 +10,26 @@ Raw = dict[str, Any]
 PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 SOURCES = ("configMap", "secret", "downwardAPI", "projected")
+NODE_INFO = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
+SCHEDULED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 NOT_READY = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 TOLERATED = [{"key": f"node.kubernetes.io/{each}", **NOT_READY} for each in ("not-ready", "unreachable")]
 
@@ -23,6 +43,7 @@ def deployment(raw: Raw) -> None:
     _fill(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
     _rolling(spec.setdefault("strategy", {}), maxUnavailable="25%", maxSurge="25%")
     template(spec.setdefault("template", {}))
+    raw.setdefault("status", {})
 
 
 def daemon_set(raw: Raw) -> None:
@@ -30,6 +51,7 @@ def daemon_set(raw: Raw) -> None:
     _fill(spec, revisionHistoryLimit=10)
     _rolling(spec.setdefault("updateStrategy", {}), maxUnavailable=1, maxSurge=0)
     template(spec.setdefault("template", {}))
+    _fill(raw.setdefault("status", {}), **dict.fromkeys(SCHEDULED, 0))
 
 
 def stateful_set(raw: Raw) -> None:
@@ -38,6 +60,7 @@ def stateful_set(raw: Raw) -> None:
     _rolling(spec.setdefault("updateStrategy", {}), partition=0)
     _fill(spec, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Retain", "whenScaled": "Retain"})
     template(spec.setdefault("template", {}))
+    _fill(raw.setdefault("status", {}), replicas=0, availableReplicas=0)
 
 
 def replica_set(raw: Raw) -> None:
@@ -45,6 +68,7 @@ def replica_set(raw: Raw) -> None:
     _fill(spec, replicas=1)
     if "template" in spec:
         template(spec["template"])
+    _fill(raw.setdefault("status", {}), replicas=0)
 
 
 def pod(raw: Raw) -> None:
@@ -56,24 +80,59 @@ def pod(raw: Raw) -> None:
         if limits:
             requests = each["resources"].setdefault("requests", {})
             _fill(requests, **limits)
+        if spec.get("hostNetwork"):
+            for port in each.get("ports", ()):
+                _fill(port, hostPort=port.get("containerPort"))
+    status = raw.setdefault("status", {})
+    if "podIP" in status:
+        _fill(status, podIPs=[{"ip": status["podIP"]}])
+    _timeless(status.get("conditions", ()), "lastProbeTime", "lastTransitionTime")
 
 
-def created_pod(raw: Raw) -> None:
-    """Priority, DefaultTolerationSeconds, and the status that the pod strategy prepares."""
-    spec = raw["spec"]
-    _fill(spec, priority=0, preemptionPolicy="PreemptLowerPriority")
+def prepared_pod(old: Raw | None, new: Raw) -> None:
+    """DefaultTolerationSeconds, ServiceAccount and Priority, and the status that the pod's strategy prepares."""
+    spec = new["spec"]
     tolerations = spec.get("tolerations", [])
     missing = [each for each in TOLERATED if not any(_covers(held, each) for held in tolerations)]
     spec["tolerations"] = [*tolerations, *missing]
-    status = raw.setdefault("status", {})
-    _fill(status, phase="Pending", qosClass=quality(spec))
+    if old is None:
+        _fill(spec, priority=0, preemptionPolicy="PreemptLowerPriority")
+        _fill(spec, serviceAccountName="default", serviceAccount="default")
+        since = {"lastProbeTime": None, "lastTransitionTime": new["metadata"]["creationTimestamp"]}
+        gated = [GATED | since] if spec.get("schedulingGates") else []
+        new["status"] = {"phase": "Pending", "qosClass": quality(spec)} | (
+            {"conditions": gated} if gated else {}
+        )
 
 
-def created_node(raw: Raw) -> None:
+def prepared_node(old: Raw | None, new: Raw) -> None:
     """TaintNodesByCondition: a node is not ready until a controller has seen it ready."""
-    taints = raw.setdefault("spec", {}).setdefault("taints", [])
-    if not any(each.get("key") == "node.kubernetes.io/not-ready" for each in taints):
-        taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    if old is None:
+        taints = new.setdefault("spec", {}).setdefault("taints", [])
+        if not any(each.get("key") == "node.kubernetes.io/not-ready" for each in taints):
+            taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+
+
+def prepared_daemon_set(old: Raw | None, new: Raw) -> None:
+    """The number of its templates, which clients cannot change."""
+    before = int((old or {"metadata": {}})["metadata"].get("annotations", {}).get(TEMPLATE_GENERATION, 0))
+    is_new = not old or old["spec"]["template"] != new["spec"]["template"]
+    new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = str(before + is_new)
+
+
+def prepared_other(old: Raw | None, new: Raw) -> None:
+    """Nothing."""
+
+
+def node(raw: Raw) -> None:
+    status = raw.setdefault("status", {})
+    _fill(status, daemonEndpoints={"kubeletEndpoint": {"Port": 0}})
+    _fill(status.setdefault("nodeInfo", {}), **dict.fromkeys(NODE_INFO, ""))
+    _timeless(status.get("conditions", ()), "lastHeartbeatTime", "lastTransitionTime")
+
+
+def role(raw: Raw) -> None:
+    _fill(raw, rules=None)
 
 
 def namespace(raw: Raw) -> None:
@@ -122,19 +181,17 @@ def pod_spec(spec: Raw) -> None:
         name = spec.get("serviceAccountName") or spec["serviceAccount"]
         spec["serviceAccountName"] = spec["serviceAccount"] = name
     for each in _containers(spec):
-        container(each, host_network=spec.get("hostNetwork", False))
+        container(each)
     for each in spec.get("volumes", ()):
         _volume(each)
 
 
-def container(raw: Raw, *, host_network: bool) -> None:
+def container(raw: Raw) -> None:
     policy = "Always" if _is_latest(raw.get("image", "")) else "IfNotPresent"
     _fill(raw, imagePullPolicy=policy, resources={})
     _fill(raw, terminationMessagePath="/dev/termination-log", terminationMessagePolicy="File")
     for port in raw.get("ports", ()):
         _fill(port, protocol="TCP")
-        if host_network:
-            _fill(port, hostPort=port.get("containerPort"))
     for each in raw.get("env", ()):
         if "fieldRef" in each.get("valueFrom", {}):
             _fill(each["valueFrom"]["fieldRef"], apiVersion="v1")
@@ -211,6 +268,12 @@ def _is_latest(image: str) -> bool:
 def _covers(held: Raw, wanted: Raw) -> bool:
     """Whether a toleration that is there makes the default one needless."""
     return held.get("key", wanted["key"]) == wanted["key"] and held.get("effect", "NoExecute") == "NoExecute"
+
+
+def _timeless(conditions: Iterable[Raw], *names: str) -> None:
+    """Times that are not set are written as null."""
+    for each in conditions:
+        _fill(each, **dict.fromkeys(names))
 
 
 def _fill(raw: Raw, **values: Any) -> None:

@@ -30,7 +30,7 @@ class Kind:
     kind: str
     schema: Schema = field(default_factory=Anything)
     default: Callable[[Raw], None] = defaults.none
-    on_create: Callable[[Raw], None] = defaults.none
+    prepare: Callable[[Raw | None, Raw], None] = defaults.prepared_other
     rules: tuple[Rule, ...] = (rules.metadata,)
     has_status: bool = False
     generation: Generation = "none"
@@ -60,9 +60,17 @@ def _kind(
     return Kind(resource, kind, schema, rules=(rules.metadata, *own), **parts)
 
 
-def _workload(kind: str, default: Callable[[Raw], None], generation: Generation = "spec") -> Kind:
+def _workload(
+    kind: str, default: Callable[[Raw], None], generation: Generation = "spec", **parts: Any
+) -> Kind:
     return _kind(
-        "apps/v1", kind, default=default, rule=rules.workload, has_status=True, generation=generation
+        "apps/v1",
+        kind,
+        default=default,
+        rule=rules.workload,
+        has_status=True,
+        generation=generation,
+        **parts,
     )
 
 
@@ -86,7 +94,7 @@ BUILT_IN = (
         "v1",
         "Pod",
         default=defaults.pod,
-        on_create=defaults.created_pod,
+        prepare=defaults.prepared_pod,
         rule=rules.pod,
         has_status=True,
         generation="spec",
@@ -97,7 +105,8 @@ BUILT_IN = (
         "v1",
         "Node",
         namespaced=False,
-        on_create=defaults.created_node,
+        default=defaults.node,
+        prepare=defaults.prepared_node,
         rule=rules.node,
         has_status=True,
         fields=frozenset({"spec.unschedulable"}),
@@ -119,14 +128,14 @@ BUILT_IN = (
     _kind("v1", "PersistentVolumeClaim", has_status=True),
     _kind("v1", "ResourceQuota", has_status=True),
     _workload("Deployment", defaults.deployment, "spec and annotations"),
-    _workload("DaemonSet", defaults.daemon_set),
+    _workload("DaemonSet", defaults.daemon_set, prepare=defaults.prepared_daemon_set),
     _workload("StatefulSet", defaults.stateful_set),
     _kind("apps/v1", "ReplicaSet", default=defaults.replica_set, has_status=True, generation="spec"),
     _kind("batch/v1", "Job", has_status=True, generation="spec"),
     _kind("coordination.k8s.io/v1", "Lease", rule=rules.lease, unconditional=False),
-    _kind(RBAC, "Role"),
+    _kind(RBAC, "Role", default=defaults.role),
     _kind(RBAC, "RoleBinding", default=defaults.role_binding, rule=rules.role_binding),
-    _kind(RBAC, "ClusterRole", namespaced=False),
+    _kind(RBAC, "ClusterRole", namespaced=False, default=defaults.role),
     _kind(
         RBAC, "ClusterRoleBinding", namespaced=False, default=defaults.role_binding, rule=rules.role_binding
     ),

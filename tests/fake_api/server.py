@@ -77,6 +77,7 @@ class _Write:
     subresource: str = ""
     dry_run: bool = False
     strict: bool = False
+    patches: bool = False
 
 
 class FakeAPI:
@@ -348,15 +349,16 @@ class FakeAPI:
         new = self._decode(write, body)
         for name in ("resourceVersion", "uid", "deletionTimestamp", "selfLink"):
             if name == "resourceVersion" and new["metadata"].get(name):
-                raise Refused(400, "BadRequest", "resourceVersion should not be set on objects to be created")
+                raise Refused(500, "", "resourceVersion should not be set on objects to be created")
             new["metadata"].pop(name, None)
         new["metadata"].pop("managedFields", None)
         new["metadata"] |= self._identity()
         if kind.has_status:
             new.pop("status", None)
+            kind.default(new)
         if kind.generation != "none":
             new["metadata"]["generation"] = 1
-        kind.on_create(new)
+        kind.prepare(None, new)
         new = self._mutated(write, new, None)
         self._validate(write, None, new)
         if self._storage.get(write.key):
@@ -365,10 +367,10 @@ class FakeAPI:
 
     def _replace(self, call: Call, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
-        held = self._existing(write.key)
         new = self._decode(write, copy.deepcopy(call.body))
-        if new["metadata"].get("name", target.name) != target.name:
+        if new["metadata"].get("name") != target.name:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
+        held = self._existing(write.key)
         if not new["metadata"].get("resourceVersion") and not kind.unconditional:
             raise self._invalid(
                 write, ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"]
@@ -393,6 +395,8 @@ class FakeAPI:
         kind, old = write.kind, held.raw
         _check_identity(write, old["metadata"], new["metadata"])
         new = self._kept(write, old, new)
+        if not write.subresource:
+            kind.prepare(old, new)
         if not _same(old, new) or self._hooks.mutating:
             new = self._mutated(write, new, old)
             new = self._kept(write, old, new)
@@ -400,7 +404,9 @@ class FakeAPI:
             new["metadata"]["generation"] = self._generation(kind, old, new)
         self._validate(write, old, new)
         if _is_released(new["metadata"]):
-            return held if write.dry_run else self._storage.remove(write.key)
+            if not write.dry_run:
+                self._storage.remove(write.key)
+            return _encoded(new)
         return self._stored(write, held, new)
 
     def _kept(self, write: _Write, old: Raw, new: Raw) -> Raw:
@@ -449,25 +455,30 @@ class FakeAPI:
 
     def _remove(self, write: _Write, held: Stored, grace: Any = None) -> Reply:
         self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
-        metadata = held.raw["metadata"]
-        seconds = self._grace(write.kind, held.raw, grace)
-        is_terminating = "deletionTimestamp" in metadata
+        metadata, graceful = held.raw["metadata"], write.kind.graceful
         if write.key[0] == NAMESPACES:
             return self._terminate(write, held)
-        if not metadata.get("finalizers") and not seconds:
-            last = held if write.dry_run else self._storage.remove(write.key)
-            return (
-                Reply(200, last.encoded)
-                if write.kind.graceful
-                else _ok({"kind": "Status", "status": "Success"})
-            )
-        if is_terminating and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
+        seconds = self._grace(write.kind, held.raw, grace)
+        stays = bool(metadata.get("finalizers") or seconds)
+        if stays or graceful:
+            held = self._marked(write, held, seconds)
+        if stays:
             return Reply(200, held.encoded)
+        if not write.dry_run:
+            self._storage.remove(write.key)
+        return Reply(200, held.encoded) if graceful else _ok({"kind": "Status", "status": "Success"})
+
+    def _marked(self, write: _Write, held: Stored, seconds: int) -> Stored:
+        """With its deletionTimestamp; a second deletion may only make that earlier."""
+        metadata = held.raw["metadata"]
+        is_marked = "deletionTimestamp" in metadata
+        if is_marked and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
+            return held
         at = _time(self.now() + timedelta(seconds=seconds))
-        marks = {"deletionTimestamp": at, "deletionGracePeriodSeconds": seconds}
-        if "generation" in metadata:
+        marks: Raw = {"deletionTimestamp": at, "deletionGracePeriodSeconds": seconds}
+        if "generation" in metadata and not is_marked:
             marks["generation"] = metadata["generation"] + 1
-        return Reply(200, self._stored(write, held, {**held.raw, "metadata": {**metadata, **marks}}).encoded)
+        return self._stored(write, held, {**held.raw, "metadata": {**metadata, **marks}})
 
     def _grace(self, kind: Kind, raw: Raw, wanted: Any) -> int:
         """Pods that a kubelet has, or may have, end gracefully."""
@@ -517,14 +528,16 @@ class FakeAPI:
     def _decode(self, write: _Write, body: Any) -> Raw:
         if not isinstance(body, dict):
             raise Refused(400, "BadRequest", "the object provided is unrecognized")
+        if write.kind.custom and not {"apiVersion", "kind"} <= body.keys():
+            raise Refused(400, "BadRequest", "Object 'Kind' is missing")
+        code, reason = (422, "Invalid") if write.patches else (400, "BadRequest")
         try:
             new, unknown = self._decoded(write.kind, body)
         except Undecodable as error:
-            code, reason = (422, "Invalid") if write.kind.custom else (400, "BadRequest")
             raise Refused(code, reason, f"{write.kind.kind} cannot be handled: {error}") from error
         if unknown and write.strict:
             found = ", ".join(f'unknown field "{each}"' for each in unknown)
-            raise Refused(400, "BadRequest", f"strict decoding error: {found}")
+            raise Refused(code, reason, f"strict decoding error: {found}")
         return new
 
     def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, list[str]]:
@@ -649,6 +662,8 @@ def _conflict(kind: Kind, name: str, what: str) -> Refused:
 
 def _check_identity(write: _Write, old: Raw, new: Raw) -> None:
     if new.get("uid") not in (None, "", old["uid"]):
+        if write.patches:
+            raise Refused(422, "Invalid", f'metadata.uid: Invalid value: "{new["uid"]}": field is immutable')
         what = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
         raise _conflict(write.kind, write.key[2], what)
     if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
@@ -669,6 +684,7 @@ def _write_of(call: Call, kind: Kind, key: Key, subresource: str = "") -> _Write
         subresource,
         dry_run="dryRun" in call.query,
         strict=call.query.get("fieldValidation") == STRICT,
+        patches=call.method == "PATCH",
     )
 
 
