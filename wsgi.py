@@ -22,6 +22,7 @@ from webhook.cluster import Cluster
 from webhook.elasticity import gate as elasticity
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
+from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.worker import stopping
 
 
@@ -65,7 +66,7 @@ app = create_app(
         anycast_ip.Gate(anycast_ip_settings),
         elasticity.Gate(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
-        ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client)),
+        ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client), PodTemplates(client)),
     ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,
