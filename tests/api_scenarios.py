@@ -127,6 +127,7 @@ def compared(raw: Raw) -> Raw:
     """Without what differs from one cluster to the next."""
     metadata = {name: each for name, each in raw["metadata"].items() if name not in VOLATILE}
     metadata["name"] = metadata["name"].rpartition("-")[2]
+    metadata["in a namespace"] = "namespace" in raw["metadata"]
     if "deletionTimestamp" in metadata:
         metadata["deletionTimestamp"] = ANY
     found = {**raw, "metadata": metadata}
@@ -263,6 +264,8 @@ SCENARIOS: dict[str, list[Step]] = {
         patch(CONFIG_MAPS, {"metadata": {"resourceVersion": "1"}}),
         patch(CONFIG_MAPS, {"data": {"a": None}}),
         replace(CONFIG_MAPS, lambda raw: raw.update(data={"x": "y"})),
+        replace(CONFIG_MAPS, lambda raw: raw["metadata"].pop("namespace") and raw.update(data={"x": "z"})),
+        replace(CONFIG_MAPS, lambda raw: raw["metadata"].update(namespace="other")),
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].update(resourceVersion="1")),
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].pop("resourceVersion") and raw.update(data={})),
         replace(CONFIG_MAPS, lambda raw: raw["metadata"].update(name="other")),

@@ -24,8 +24,12 @@ HOST = "fake://api"
 
 def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
     """The product's client and transport; what a fault raises reaches its caller as from a real connection."""
-    connection: Any = Connection(api, manager)
-    return Client(connection, timeout=timeout)
+    return Client(connection_to(api, manager), timeout=timeout)
+
+
+def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
+    """For clients that are more than a Client."""
+    return Connection(api, manager)
 
 
 @contextmanager

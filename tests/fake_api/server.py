@@ -328,14 +328,9 @@ class FakeAPI:
             return self._bind(call, kind, target)
         body = copy.deepcopy(call.body)
         metadata = body.setdefault("metadata", {})
+        _check_place(kind, target, metadata)
         if kind.resource.namespaced:
-            if metadata.setdefault("namespace", target.namespace) != target.namespace:
-                raise Refused(
-                    400, "BadRequest", "the namespace of the provided object does not match the request"
-                )
             self._check_namespace(target.namespace, kind, metadata.get("name", ""))
-        else:
-            metadata.pop("namespace", None)
         if not metadata.get("name") and metadata.get("generateName"):
             self._born += 1
             metadata["name"] = f"{metadata['generateName']}{self._born:05x}"
@@ -370,6 +365,7 @@ class FakeAPI:
         new = self._decode(write, copy.deepcopy(call.body))
         if new["metadata"].get("name") != target.name:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
+        _check_place(kind, target, new["metadata"])
         held = self._existing(write.key)
         if not new["metadata"].get("resourceVersion") and not kind.unconditional:
             raise self._invalid(
@@ -658,6 +654,14 @@ def _denied(denied: Denied) -> Refused:
 def _conflict(kind: Kind, name: str, what: str) -> Refused:
     message = f'Operation cannot be fulfilled on {kind.described} "{name}": {what}'
     return Refused(409, "Conflict", message)
+
+
+def _check_place(kind: Kind, target: Target, metadata: Raw) -> None:
+    """The namespace of an object is that of its path."""
+    if not kind.resource.namespaced:
+        metadata.pop("namespace", None)
+    elif metadata.setdefault("namespace", target.namespace) != target.namespace:
+        raise Refused(400, "BadRequest", "the namespace of the object does not match the request")
 
 
 def _check_identity(write: _Write, old: Raw, new: Raw) -> None:
