@@ -12,7 +12,15 @@ import jsonpatch  # type: ignore[import-untyped]
 import pytest
 import urllib3
 
-from lab.policy.mutations import ENVIRONMENT, MIRROR, SIDECAR, TOLERATION, mutated, without_policy
+from lab.policy.mutations import (
+    ENVIRONMENT,
+    MIRROR,
+    SIDECAR,
+    TOLERATION,
+    mutated,
+    pod_without_policy,
+    without_policy,
+)
 from lab.policy.server import HOST, serving
 from lab.slots import free_ports
 
@@ -59,7 +67,13 @@ def test_a_new_pod_gets_a_variable_a_toleration_a_sidecar_a_label_and_images_of_
         "initContainers": [{"name": "i", "image": f"{MIRROR}i", "env": [ENVIRONMENT]}],
         "tolerations": [TOLERATION],
     }
-    assert without_policy(new["spec"]) == POD
+    assert pod_without_policy(new["spec"]) == POD
+
+
+def test_a_workload_is_read_as_it_was_before_the_policy() -> None:
+    given = ARGUMENTS["DaemonSet"] | {"metadata": {"name": "a", "labels": {"x": "y"}}}
+
+    assert without_policy(mutated("DaemonSet", given, is_new=True)) == given
 
 
 def test_a_pod_that_is_there_keeps_its_containers() -> None:

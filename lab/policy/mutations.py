@@ -44,9 +44,18 @@ def without_mirror(image: str) -> str:
     return image.removeprefix(MIRROR)
 
 
-def without_policy(pod: Raw) -> Raw:
+def without_policy(raw: Raw) -> Raw:
+    """A workload as it was before the policy."""
+    new = copy.deepcopy(raw)
+    for metadata in (new["metadata"], new["spec"]["template"]["metadata"]):
+        metadata.get("labels", {}).pop(LABEL[0], None)
+    new["spec"]["template"]["spec"] = pod_without_policy(new["spec"]["template"]["spec"])
+    return new
+
+
+def pod_without_policy(spec: Raw) -> Raw:
     """The spec of a pod or of a template as it was before the policy."""
-    new = copy.deepcopy(pod)
+    new = copy.deepcopy(spec)
     new["containers"] = [each for each in new["containers"] if each["name"] != SIDECAR["name"]]
     for each in _containers(new):
         each["image"] = without_mirror(each["image"])
