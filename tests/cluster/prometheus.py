@@ -40,6 +40,7 @@ UNLESS = {
         "drawbridge_certificates_issued_total",
     ],
     EDGE: [
+        "drawbridge_ingress_daemonset_altered",
         "drawbridge_ingress_daemonset_halted",
         "drawbridge_ingress_daemonset_nodes",
         "drawbridge_ingress_daemonset_unconfirmed",

@@ -1,0 +1,299 @@
+"""What the API server makes of a template is the baseline; what another writer makes of it is restored, or said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kube.client import Resource
+from kube.errors import Invalid
+from lab.session import Lab
+from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching, on_node
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, Record
+from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
+
+POLICIES = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", namespaced=False)
+BINDINGS = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", namespaced=False)
+ROLLING = detaching(1, **by_node(1))
+QUIET = 10.0
+"""Seconds in which nothing is written, when nothing is to be done."""
+POD = "Object.spec.template.spec"
+SIDECAR = f"""
+Object{{spec: Object.spec{{template: Object.spec.template{{spec: {POD}{{
+    containers: [{POD}.containers{{name: "sidecar", image: "mesh:1"}}]
+}}}}}}}}
+"""
+TOLERATION = f"""
+object.spec.template.spec.tolerations.exists(each, has(each.key) && each.key == "policy") ? [] : [JSONPatch{{
+    op: "add",
+    path: "/spec/template/spec/tolerations/-",
+    value: {POD}.tolerations{{key: "policy", operator: "Exists"}}
+}}]
+"""
+
+
+def policy(namespace: str) -> Raw:
+    """Adds a sidecar and a toleration to the pod templates of Deployments and DaemonSets."""
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+    return {
+        "apiVersion": POLICIES.api_version,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [{**rule, "resources": ["deployments", "daemonsets"]}],
+            },
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "mutations": [
+                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": SIDECAR}},
+                {"patchType": "JSONPatch", "jsonPatch": {"expression": TOLERATION}},
+            ],
+        },
+    }
+
+
+@contextmanager
+def policed(edge: Edge) -> Iterator[None]:
+    """A policy is at work in the namespace."""
+    name = edge.namespace
+    binding = {
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name},
+    }
+    edge.client.create(POLICIES, policy(name))
+    edge.client.create(BINDINGS, {"apiVersion": BINDINGS.api_version, **binding})
+    try:
+        edge.wait(lambda: "sidecar" in tried(edge), "the policy to be at work")
+        yield
+    finally:
+        edge.client.delete(BINDINGS, name)
+        edge.client.delete(POLICIES, name)
+
+
+def tried(edge: Edge) -> set[str]:
+    """The containers of a Deployment, were it created."""
+    labels = {"try": "it"}
+    pod = {"containers": [{"name": "a", "image": "a"}], "tolerations": [{"operator": "Exists"}]}
+    body = {
+        "metadata": {"name": "try"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    path = DEPLOYMENTS.path(edge.namespace)
+    found = edge.client.request("POST", path, body=body, query={"dryRun": "All"})
+    return containers(found)
+
+
+def containers(workload: Raw) -> set[str]:
+    return {each["name"] for each in workload["spec"]["template"]["spec"]["containers"]}
+
+
+def versions(edge: Edge) -> dict[str, Any]:
+    """Of what is written by anybody but those who report on a status."""
+    held = [
+        *edge.client.list(DEPLOYMENTS, edge.namespace).items,
+        *edge.client.list(DAEMONSETS, edge.namespace).items,
+    ]
+    return {
+        each["metadata"]["name"]: (
+            each["metadata"]["generation"],
+            each["metadata"]["annotations"][APPLIED_TEMPLATE],
+        )
+        for each in held
+    }
+
+
+def assert_quiet(edge: Edge) -> None:
+    before, ends = versions(edge), time.monotonic() + QUIET
+    while time.monotonic() < ends:
+        assert edge.off() == set()
+        time.sleep(0.5)
+    assert versions(edge) == before
+
+
+def what_a_policy_adds_costs_nothing(edge: Edge) -> None:
+    with policed(edge):
+        edge.create(rolling=ROLLING, healthCheckNodePorts=[10980])
+        edge.settle(*"abc")
+        assert all("sidecar" in containers(each) for each in edge.deployments().values())
+        assert_quiet(edge)
+        edge.retemplate("proxy:2")
+        edge.settle(*"abc", image="proxy:2")
+        assert_quiet(edge)
+        assert edge.reasons()["Degraded"] == "False AsDesired"
+
+        edge.patch_deployment("b", {"spec": {"template": {"spec": {"hostPID": True}}}})
+        edge.wait(lambda: not pod_of(edge, "b").get("hostPID"), "the template to be restored")
+        edge.settle(*"abc", image="proxy:2")
+        assert "sidecar" in containers(edge.deployment("b"))
+        assert_quiet(edge)
+    assert edge.complaints(edge.promise(1, node=on_node(1))) == []
+
+
+def pod_of(edge: Edge, node: str) -> Raw:
+    found: Raw = edge.deployment(node)["spec"]["template"]["spec"]
+    return found
+
+
+ADDED: tuple[Raw, ...] = (
+    {"spec": {"initContainers": [{"name": "init", "image": "init"}]}},
+    {"spec": {"volumes": [{"name": "more", "emptyDir": {}}]}},
+    {"spec": {"nodeSelector": {"a": "b"}}},
+    {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}},
+    {"metadata": {"labels": {"extra": "label"}}},
+)
+
+
+def what_is_added_by_hand_is_restored_after_a_detachment(edge: Edge) -> None:
+    edge.create(rolling=ROLLING)
+    edge.settle(*"ab")
+    before = edge.deployment("b")["spec"]["template"]
+    for change in ADDED:
+        edge.patch_deployment("b", {"spec": {"template": change}})
+        edge.wait(lambda: edge.detached() == {"b"}, f"the node to be detached for {change}")
+        edge.settle(*"ab")
+        assert edge.deployment("b")["spec"]["template"] == before
+    assert_quiet(edge)
+
+
+def a_deployment_that_is_paused_by_hand_is_resumed(edge: Edge) -> None:
+    edge.create(rolling=ROLLING)
+    edge.settle(*"ab")
+    edge.patch_deployment("b", {"spec": {"paused": True}})
+    edge.wait(lambda: not edge.deployment("b")["spec"].get("paused"), "the Deployment to be resumed")
+    edge.settle(*"ab")
+    assert_quiet(edge)
+
+
+@contextmanager
+def mutating(edge: Edge, node: str, change: Raw) -> Iterator[None]:
+    """Another writer makes a change again whenever it is gone."""
+    ended = threading.Event()
+    path = DEPLOYMENTS.path(edge.namespace, edge.deployment(node)["metadata"]["name"])
+
+    def run() -> None:
+        while not ended.wait(0.2):
+            if not pod_of(edge, node).get("hostPID"):
+                edge.client.request(
+                    "PATCH",
+                    path,
+                    body=change,
+                    query={"fieldManager": "background-policy"},
+                    content_type="application/merge-patch+json",
+                )
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def a_change_that_comes_back_is_said_and_left(edge: Edge) -> None:
+    edge.create(rolling=ROLLING)
+    edge.settle(*"ab")
+    with mutating(edge, "b", {"spec": {"template": {"spec": {"hostPID": True}}}}):
+        said = edge.await_event("TemplateAltered")
+        assert "spec.template.spec.hostPID" in said
+        assert "'background-policy'" in said
+        edge.wait(lambda: edge.reasons()["Degraded"] == "True TemplateAltered", "the status to say so")
+        edge.settle(*"ab")
+        assert edge.waiting_for() == {"b": "Altered"}
+        assert_quiet(edge)
+    assert pod_of(edge, "b")["hostPID"] is True
+
+    edge.patch_deployment("b", {"metadata": {"annotations": {TEMPLATE_HASH: None}}})
+    edge.wait(lambda: not pod_of(edge, "b").get("hostPID"), "the template to be restored")
+    edge.settle(*"ab")
+    edge.wait(lambda: edge.reasons()["Degraded"] == "False AsDesired", "the status to say so")
+    assert_quiet(edge)
+
+
+def an_object_of_the_release_before_is_adopted_without_a_rollout(edge: Edge) -> None:
+    edge.create(rolling=ROLLING, healthCheckNodePorts=[10981])
+    edge.settle(*"ab")
+    uids = {each["metadata"]["uid"] for each in edge.pods()}
+    for node in "ab":
+        edge.patch_deployment(node, {"metadata": {"annotations": {APPLIED_TEMPLATE: None}}})
+    gone = {"metadata": {"annotations": {APPLIED_TEMPLATE: None, TEMPLATE_HASH: None}}}
+    edge.client.patch(DAEMONSETS, "web-10981", gone, edge.namespace)
+    edge.wait(lambda: recorded(edge), "the baselines to be recorded")
+    edge.settle(*"ab")
+
+    assert_quiet(edge)
+    assert {each["metadata"]["uid"] for each in edge.pods()} == uids
+
+
+def recorded(edge: Edge) -> bool:
+    try:
+        return len(versions(edge)) == 3
+    except KeyError:
+        return False
+
+
+def an_unknown_field_is_refused_with_its_path(edge: Edge) -> None:
+    for pod, path in (
+        (
+            {"terminationGracePeriodSecond": 5},
+            "spec.template.spec.terminationGracePeriodSecond: unknown field",
+        ),
+        ({"hostPID": "yes"}, "spec.template.spec.hostPID: the API server takes boolean here, not string"),
+    ):
+        with pytest.raises(Invalid, match=path):
+            edge.create(pod=pod)
+    edge.create(pod=WHOLE)
+    edge.settle(*"a")
+
+
+WHOLE: Raw = {
+    "terminationGracePeriodSeconds": 5,
+    "hostUsers": True,
+    "securityContext": {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+    "volumes": [
+        {"name": "config", "projected": {"sources": [{"configMap": {"name": "web", "optional": True}}]}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+        {
+            "name": "claim",
+            "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": 1}}}}},
+        },
+    ],
+}
+"""Fields of many kinds, which every API server knows."""
+
+
+SCENES: dict[Scene, tuple[str, ...]] = {
+    what_a_policy_adds_costs_nothing: tuple("abc"),
+    what_is_added_by_hand_is_restored_after_a_detachment: tuple("ab"),
+    a_deployment_that_is_paused_by_hand_is_resumed: tuple("ab"),
+    a_change_that_comes_back_is_said_and_left: tuple("ab"),
+    an_object_of_the_release_before_is_adopted_without_a_rollout: tuple("ab"),
+    an_unknown_field_is_refused_with_its_path: tuple("a"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
+    with playing(edge_lab, record, SCENES) as end_of:
+        yield end_of
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=title)
+def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+    played(scene)
