@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from controllers.ingress_daemonset.actions import Create
+from controllers.ingress_daemonset.desired import shared_digest
 from controllers.ingress_daemonset.drift import Answers, Baseline, Drift, annotations_of, drift_of
 from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
 from tests.ingress_daemonset_api import UNKNOWN, Api, default, with_nodes
 from tests.ingress_daemonset_leader import DETACHING, KEY, Leader
 from tests.ingress_daemonset_world import workload
-from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
+from webhook.ingress_daemonset import APPLIED_TEMPLATE, NODE_LABEL, TEMPLATE_HASH
 
 Raw = dict[str, Any]
 FLEET = tuple(f"n{number}" for number in range(1, 6))
@@ -66,6 +71,11 @@ def use_mirror(spec: Raw) -> None:
         each["image"] = "mirror.local/" + each["image"].removeprefix("mirror.local/")
 
 
+def name_node(spec: Raw) -> None:
+    """What differs from node to node."""
+    spec["containers"][0]["workingDir"] = f"/{spec.get('nodeName', '')}"
+
+
 POLICIES = (add_sidecar, add_env, add_toleration, use_mirror)
 
 
@@ -104,7 +114,7 @@ def watch_for_detachments(here: Leader) -> set[str]:
 @pytest.mark.parametrize(
     "mutate",
     [
-        *(pytest.param(policy(each), id=each.__name__) for each in POLICIES),
+        *(pytest.param(policy(each), id=each.__name__) for each in (*POLICIES, name_node)),
         pytest.param(policy(*POLICIES), id="all"),
     ],
 )
@@ -571,13 +581,44 @@ def test_drift(live: Any, covered: bool, wanted: Drift) -> None:
 def test_answers_are_of_our_own_writes_only() -> None:
     answers = Answers()
     body = {"metadata": {"annotations": annotations_of(Baseline("t", shared="s", generation=1))}}
-    from controllers.ingress_daemonset.actions import Create
-
     answers.learn(held(Baseline("t", shared="s", generation=3)))
     assert answers.expected(Create("Deployment", body)).body == body  # type: ignore[union-attr]
     answers.learn(held(Baseline("t", shared="s", generation=4)))
     filled = answers.expected(Create("Deployment", body)).body["metadata"]["annotations"]  # type: ignore[union-attr]
     assert '"digest":"' in filled[APPLIED_TEMPLATE]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+TEMPLATES = st.fixed_dictionaries(
+    {"spec": st.dictionaries(st.text(min_size=1, max_size=5), JSON, max_size=4)},
+    optional={"metadata": st.dictionaries(st.sampled_from(["labels", "annotations"]), st.just({"a": "b"}))},
+)
+
+
+@given(TEMPLATES, st.text(min_size=1, max_size=5), JSON)
+def test_any_other_content_has_another_digest(template: Raw, key: str, value: Any) -> None:
+    spec = {**template["spec"], key: value}
+    same = json.dumps(spec, sort_keys=True) == json.dumps(template["spec"], sort_keys=True)
+
+    assert (shared_digest({**template, "spec": spec}) == shared_digest(template)) == same
+
+
+@given(TEMPLATES, st.text(max_size=5), st.text(max_size=5))
+def test_the_digest_is_the_same_on_each_node_and_for_each_order(template: Raw, one: str, other: str) -> None:
+    def on(node: str) -> Raw:
+        metadata = template.get("metadata", {})
+        labels = {**metadata.get("labels", {}), NODE_LABEL: node}
+        spec = dict(reversed(template["spec"].items()))
+        return {
+            "spec": {"nodeName": node, **spec},
+            "metadata": {"creationTimestamp": None, **metadata, "labels": labels},
+        }
+
+    assert shared_digest(on(one)) == shared_digest(on(other)) == shared_digest(template)
 
 
 OURS = {"manager": "drawbridge", "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{APPLIED_TEMPLATE}": {}}}}}
