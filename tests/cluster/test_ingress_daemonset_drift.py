@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controllers.ingress_daemonset.drift import baseline_of
 from kube.client import Resource
 from kube.errors import Invalid
 from lab.session import Lab
@@ -101,7 +102,7 @@ def containers(workload: Raw) -> set[str]:
 
 
 def versions(edge: Edge) -> dict[str, Any]:
-    """Of what is written by anybody but those who report on a status."""
+    """Of what is written by others than those who report on a status: generations and baselines."""
     held = [
         *edge.client.list(DEPLOYMENTS, edge.namespace).items,
         *edge.client.list(DAEMONSETS, edge.namespace).items,
@@ -109,13 +110,20 @@ def versions(edge: Edge) -> dict[str, Any]:
     return {
         each["metadata"]["name"]: (
             each["metadata"]["generation"],
-            each["metadata"]["annotations"][APPLIED_TEMPLATE],
+            baseline_of(each["metadata"]["annotations"]),
         )
         for each in held
     }
 
 
+def is_recorded(edge: Edge, known: int = 2) -> bool:
+    """Whether at least *known* objects are there, and all have a baseline with a digest."""
+    found = [baseline for _, baseline in versions(edge).values()]
+    return len(found) >= known and all(each is not None and each.digest for each in found)
+
+
 def assert_quiet(edge: Edge) -> None:
+    edge.wait(lambda: is_recorded(edge), "the answers to be recorded")
     before, ends = versions(edge), time.monotonic() + QUIET
     while time.monotonic() < ends:
         assert edge.off() == set()
@@ -212,7 +220,7 @@ def a_change_that_comes_back_is_said_and_left(edge: Edge) -> None:
         assert "'background-policy'" in said
         edge.wait(lambda: edge.reasons()["Degraded"] == "True TemplateAltered", "the status to say so")
         edge.settle(*"ab")
-        assert edge.waiting_for() == {"b": "Altered"}
+        edge.wait(lambda: edge.waiting_for() == {"b": "Altered"}, "the status to say which node")
         assert_quiet(edge)
     assert pod_of(edge, "b")["hostPID"] is True
 
@@ -231,18 +239,11 @@ def an_object_of_the_release_before_is_adopted_without_a_rollout(edge: Edge) -> 
         edge.patch_deployment(node, {"metadata": {"annotations": {APPLIED_TEMPLATE: None}}})
     gone = {"metadata": {"annotations": {APPLIED_TEMPLATE: None, TEMPLATE_HASH: None}}}
     edge.client.patch(DAEMONSETS, "web-10981", gone, edge.namespace)
-    edge.wait(lambda: recorded(edge), "the baselines to be recorded")
+    edge.wait(lambda: is_recorded(edge, 3), "the baselines to be recorded")
     edge.settle(*"ab")
 
     assert_quiet(edge)
     assert {each["metadata"]["uid"] for each in edge.pods()} == uids
-
-
-def recorded(edge: Edge) -> bool:
-    try:
-        return len(versions(edge)) == 3
-    except KeyError:
-        return False
 
 
 def an_unknown_field_is_refused_with_its_path(edge: Edge) -> None:
@@ -256,7 +257,7 @@ def an_unknown_field_is_refused_with_its_path(edge: Edge) -> None:
         with pytest.raises(Invalid, match=path):
             edge.create(pod=pod)
     edge.create(pod=WHOLE)
-    edge.settle(*"a")
+    edge.wait(lambda: edge.deployments().keys() == {"a"}, "a Deployment of a template with many fields")
 
 
 WHOLE: Raw = {
