@@ -48,6 +48,10 @@ class CannotFollow(Exception):
     """The API server has long said nothing about a kind that the leader decides on: a new process should begin."""
 
 
+class Stopping(Exception):
+    """The process stops: a wait was cut short. Not to be taken for a loss of leadership, nor a loss for this."""
+
+
 class WorkQueue:
     """Each key waits at most once, and is with at most one worker; delays are in seconds of *clock*."""
 

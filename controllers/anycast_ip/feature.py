@@ -126,11 +126,13 @@ def assemble(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Rounds:
     """All parts, put together; nothing is begun yet."""
-    teller = Teller(recorder, now)
+    teller = Teller(recorder, now, book.regarding)
     in_cloud = InCloud(cloud, book, uuid, settings, clock)
     in_cluster = InCluster(nodes, book, uuid, settings, now, teller.opened)
     steps = {**in_cloud.steps, **in_cluster.steps}
-    dispatch = Dispatch(steps, failed=teller.failure, hand_out=hand_out, done=done, clock=clock)
+    dispatch = Dispatch(
+        steps, failed=teller.failure, waiting=teller.waiting, hand_out=hand_out, done=done, clock=clock
+    )
     sweep = Sweep(cloud, uuid, teller.quotas, clock)
     orphans = Orphans(nodes, book, sweep, recorder, settings, clock=clock, now=now)
     return Rounds(

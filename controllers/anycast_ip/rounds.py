@@ -116,6 +116,7 @@ class Rounds:
         scene = Scene(self._nodes.by_uid(), self._book.claims, self._unspent())
         for uid in self._known.keys() - scene.nodes.keys() - scene.claims.keys() - busy:
             del self._known[uid]
+            self._dispatch.forget(uid)
         return cases(scene, self._known, settings, busy=busy, now=self._now())
 
     def _unspent(self) -> Sequence[Address]:
