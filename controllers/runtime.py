@@ -7,8 +7,8 @@ The protocol that all controllers follow:
   any number of times for one change, and once for many.
 - It returns None when there is nothing left to do, or the seconds after which to look again. Any exception
   means: again, after 5 ms, doubling per failure in a row up to 1000 s. Terminal means: not before the next change.
-- A reconcile that asks to run again at once does not: its key waits for the pace of the queue at least, and, when no
-  change came in between, longer each time, up to a second. So a write that changes nothing is not repeated in a hot loop.
+- A reconcile that asks to run again waits for the pace at least, and, when no change came in between, longer each
+  time, up to a second. So a write that changes nothing is not repeated in a hot loop.
 - What a reconcile asked for holds until its key runs the next time: a retry does not outlive what it was for.
 - A key that is added while it is worked on is worked on once more afterwards, by the same rules.
 - ``check`` runs before each reconcile and raises LeadershipLost when somebody else may be at work. A reconcile
@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 import structlog
 from prometheus_client import Counter, Gauge
 
+from controllers.liveness import RUNNING
 from kube.backoff import Backoff
 from kube.lease import LeadershipLost
 
@@ -78,7 +79,8 @@ class WorkQueue:
         self._closed = False
         self._changed = threading.Condition()
         DEPTH.labels(name).set_function(lambda: len(self._waiting))
-        LONGEST_RUNNING.labels(name).set_function(self._longest_running)
+        LONGEST_RUNNING.labels(name).set_function(self.longest_running)
+        RUNNING.add(self)
 
     def add(self, key: str) -> None:
         with self._changed:
@@ -185,7 +187,8 @@ class WorkQueue:
         self._asked.pop(key, None)  # this run is what was asked for, or makes it needless
         return key
 
-    def _longest_running(self) -> float:
+    def longest_running(self) -> float:
+        """Seconds since the work began that began first; 0 while there is none."""
         with self._changed:
             return self._clock() - min(self._running.values()) if self._running else 0.0
 

@@ -150,6 +150,7 @@ class Lab:
         self.kube, self.sender = Kube(), Sender(self.world)
         self.recorder = FakeRecorder()
         self.may_write: Callable[[], object] = lambda: None
+        self.sleep: Callable[[float], object] = self.clock.advance
         self.shown: Callable[[], list[Node]] = self.nodes
         self.born, self.woken = 0, False
         self.start()
@@ -163,12 +164,12 @@ class Lab:
         self.book = book
         calls = Calls(
             self.sender,
-            Limits(1, clock=self.clock, sleep=self.clock.advance),
+            Limits(1, clock=self.clock, sleep=self.sleep),
             timeout=30,
             attempt_timeout=10,
             may_write=lambda: self.may_write(),
             clock=self.clock,
-            sleep=self.clock.advance,
+            sleep=self.sleep,
         )
         recorder: Any = self.recorder
         self.rounds = assemble(
