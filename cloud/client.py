@@ -12,7 +12,17 @@ from typing import TypeVar
 from cloud import apis, params, rows
 from cloud.apis import Api
 from cloud.calls import Calls
-from cloud.errors import Blocked, CloudError, Gone, Rejected, StateConflict, TagExists
+from cloud.errors import (
+    Blocked,
+    CloudError,
+    Gone,
+    NotConfigured,
+    NotPermitted,
+    QuotaExceeded,
+    Rejected,
+    StateConflict,
+    TagExists,
+)
 from cloud.objects import (
     ADDRESS_TYPES,
     Address,
@@ -22,7 +32,7 @@ from cloud.objects import (
     Quota,
     Tag,
 )
-from cloud.paging import batches, everything, gathered, in_halves
+from cloud.paging import everything, gathered, in_halves
 from cloud.params import Params
 
 K = TypeVar("K")
@@ -33,6 +43,8 @@ RELEASES = 20
 TAGS = 10
 NOT_NOW = (Gone, StateConflict, Blocked, Rejected)
 """What the cloud says of one address or tag, and means the whole batch."""
+PERHAPS_FOR_ALL = (NotPermitted, QuotaExceeded)
+"""What may be true of one address or tag, by a policy or by a limit of values, or of all."""
 
 
 class Cloud:
@@ -55,7 +67,16 @@ class Cloud:
 
     def addresses_tagged(self, key: str, value: str, types: Collection[AddressType]) -> list[Address]:
         """By an index that may lag behind: an address that was allocated just now may be missing."""
-        return self._filtered({f"tag:{key}": [value], "address-type": sorted(types)})
+        return self.addresses_with_values(key, [value], types)
+
+    def addresses_with_values(
+        self, key: str, values: Collection[str], types: Collection[AddressType]
+    ) -> list[Address]:
+        """Those with one of the values of the tag, by the same index."""
+        kinds = sorted(types)
+        return gathered(
+            lambda some: self._filtered({f"tag:{key}": some, "address-type": kinds}), values, FILTER_VALUES
+        )
 
     def addresses_named(self, name: str, types: Collection[AddressType]) -> list[Address]:
         """Those with exactly this name."""
@@ -91,9 +112,10 @@ class Cloud:
         refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES, NOT_NOW)
         return {each: error for each, error in refused.items() if not isinstance(error, Gone)}
 
-    def create_tags(self, tags: Collection[Tag]) -> None:
-        """Make sure that they can be carried; one that is there is as good."""
-        self._each(apis.CREATE_TAGS, "Tags", params.tags(tags), TAGS, (TagExists,))
+    def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
+        """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
+        refused = self._each(apis.CREATE_TAGS, "Tags", params.tags(tags), TAGS, (TagExists, *NOT_NOW))
+        return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
 
     def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
@@ -113,9 +135,10 @@ class Cloud:
         def call(some: Sequence[K]) -> None:
             self._call(api, {field: [items[each] for each in some]}, rows.Done)
 
-        refused: dict[K, CloudError] = {}
-        for batch in batches(list(items), size):
-            refused |= in_halves(call, batch, spoiling)
+        spoils = (*spoiling, *PERHAPS_FOR_ALL)
+        refused = in_halves(call, list(items), spoils, general=PERHAPS_FOR_ALL, size=size)
+        if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:
+            raise without_keys[0]
         return refused
 
     def _filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Address]:

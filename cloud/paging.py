@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from cloud.errors import CloudError, Gone
+from cloud.errors import Gone
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 PASSES = 3
+ENOUGH = 2
+"""So many different items that are refused alone make a refusal one of all."""
 
 
 class Named(Protocol):
@@ -53,21 +56,36 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def in_halves(
-    call: Callable[[Sequence[T]], object], items: Sequence[T], spoiling: tuple[type[CloudError], ...]
-) -> dict[T, CloudError]:
-    """Do *call* for all items, though one that the cloud refuses spoils the call for all that are in it.
+    call: Callable[[Sequence[T]], object],
+    items: Sequence[T],
+    spoiling: tuple[type[E], ...],
+    *,
+    general: tuple[type[E], ...] = (),
+    size: int = 0,
+) -> dict[T, E]:
+    """Do *call* for all items, *size* at a time, though one that is refused spoils the call for all that are in it.
 
-    A call that fails with one of the *spoiling* errors is made again for each half. Returns the refused
-    items with their errors; any other error is raised.
+    A call that fails with one of the *spoiling* errors is made again for each half. When two items are refused
+    alone with *general* errors before anything was done, the rest counts as refused, too, without a call. Returns
+    the refused items with their errors; any other error is raised.
     """
-    try:
-        call(items)
-    except spoiling as error:
-        if len(items) == 1:
-            return {items[0]: error}
-        middle = len(items) // 2
-        return in_halves(call, items[:middle], spoiling) | in_halves(call, items[middle:], spoiling)
-    return {}
+    refused: dict[T, E] = {}
+    left = list(batches(items, size or max(1, len(items))))[::-1]
+    served = False
+    while left:
+        some = left.pop()
+        try:
+            call(some)
+            served = True
+        except spoiling as error:
+            if len(some) > 1:
+                middle = len(some) // 2
+                left += [some[middle:], some[:middle]]
+                continue
+            refused[some[0]] = error
+            if not served and sum(isinstance(each, general) for each in refused.values()) >= ENOUGH:
+                return refused | {each: error for group in left for each in group}
+    return refused
 
 
 def gathered(ask: Callable[[Sequence[str]], list[T]], ids: Collection[str], size: int) -> list[T]:

@@ -20,20 +20,27 @@ import urllib3.connection
 
 @contextlib.contextmanager
 def hung_up(after: float, hang_up: Callable[[], object]) -> Iterator[None]:
-    """Unless the block ends within *after* seconds, *hang_up* is called, which must end it."""
-    timer = threading.Timer(after, _quietly, (hang_up,))
+    """Unless the block ends within *after* seconds, *hang_up* is called, which must end it.
+
+    Never once the block has ended: its connection may be in use for another call by then.
+    """
+    over, ending = False, threading.Lock()
+
+    def act() -> None:
+        # What is over just now cannot be hung up any more, and says so in many ways.
+        with ending, contextlib.suppress(Exception):
+            if not over:
+                hang_up()
+
+    timer = threading.Timer(after, act)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-
-
-def _quietly(hang_up: Callable[[], object]) -> None:
-    # What is over just now cannot be hung up any more, and says so in many ways.
-    with contextlib.suppress(Exception):
-        hang_up()
+        with ending:
+            over = True
 
 
 class Session(requests.Session):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from queue import SimpleQueue
 
 import structlog
 
+from controllers import liveness
 from controllers.anycast_ip import feature as anycast_ip
 from controllers.certificates import feature as certificates
 from controllers.elasticity import feature as elasticity
@@ -23,14 +24,18 @@ from controllers.runtime import CannotFollow
 from kube.client import Client
 from kube.errors import KubeError
 from kube.events import Recorder, Regarding
-from kube.lease import LeaderLease, LeadershipLost, Times
+from kube.lease import LeaderLease, LeadershipLost, StillWorking, Times
 from settings import LeaderElection, Settings, SettingsError, SettingsFile, config_path
 from telemetry import logs
 from telemetry.http import serve_health, serve_metrics
+from telemetry.signals import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
 Lead = Callable[[threading.Event, Callable[[], None]], None]
+
+STOP_WITHIN = 20.0
+"""Seconds for all features to end: less than the pod is given, so that it is said which one did not."""
 
 
 def main() -> int:
@@ -47,7 +52,7 @@ def main() -> int:
     with beside(settings, recorder, stop):
         try:
             run(client, settings, recorder, stop)
-        except (LeadershipLost, CannotFollow) as error:
+        except (LeadershipLost, CannotFollow, StillWorking) as error:
             log.error("exiting, to start anew as a follower", error=str(error))
             return 1
     return 0
@@ -59,7 +64,7 @@ def beside(settings: SettingsFile, recorder: Recorder, stop: threading.Event) ->
     now = settings.current
     with ExitStack() as closing:
         closing.callback(recorder.close)
-        health = serve_health(now.health.health_probe_bind_address, live=lambda: None, ready=lambda: None)
+        health = serve_health(now.health.health_probe_bind_address, live=liveness.problem, ready=lambda: None)
         closing.callback(health.close)
         closing.callback(serve_metrics(now.metrics.bind_address).close)
         threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
@@ -109,23 +114,47 @@ def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> l
     return features
 
 
-def lead_all(features: list[Lead], check: Callable[[], None], stop: threading.Event) -> None:
+def lead_all(
+    features: list[Lead],
+    check: Callable[[], None],
+    stop: threading.Event,
+    *,
+    within: float = STOP_WITHIN,
+) -> None:
     """Each feature in a thread of its own until *stop*; when one breaks all end, and its error is raised.
 
+    StillWorking when one does not end *within* so many seconds: nothing must follow then but the end of the process.
     Daemon threads: one that hangs must not keep a process that has lost its leadership.
     """
     failures: SimpleQueue[BaseException] = SimpleQueue()
     threads = [
-        threading.Thread(target=_lead, args=(feature, check, stop, failures), daemon=True)
+        threading.Thread(
+            target=_lead, args=(feature, check, stop, failures), name=f"leader-{_name(feature)}", daemon=True
+        )
         for feature in features
     ]
     for thread in threads:
         thread.start()
     stop.wait()
+    hanging = _join(threads, within)
+    error = None if failures.empty() else failures.get()
+    if hanging:
+        raise StillWorking(f"not ended within {within:g} s: {', '.join(hanging)}") from error
+    if error:
+        raise error
+
+
+def _name(feature: Lead) -> str:
+    function = getattr(feature, "func", feature)
+    return str(getattr(function, "__module__", type(feature).__name__)).removeprefix("controllers.")
+
+
+def _join(threads: Sequence[threading.Thread], within: float) -> list[str]:
+    """The names of those that did not end."""
+    deadline = time.monotonic() + within
     for thread in threads:
-        thread.join()
-    if not failures.empty():
-        raise failures.get()
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread.name for thread in threads if thread.is_alive()]
 
 
 def _lead(
@@ -160,13 +189,6 @@ def tell_refusal(recorder: Recorder, error: SettingsError) -> None:
         f"The last good configuration stays: {error}",
         type="Warning",
     )
-
-
-def stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 if __name__ == "__main__":

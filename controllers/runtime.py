@@ -7,6 +7,9 @@ The protocol that all controllers follow:
   any number of times for one change, and once for many.
 - It returns None when there is nothing left to do, or the seconds after which to look again. Any exception
   means: again, after 5 ms, doubling per failure in a row up to 1000 s. Terminal means: not before the next change.
+- A reconcile that asks to run again waits for the pace at least, and, when no change came in between, longer each
+  time, up to a second. So a write that changes nothing is not repeated in a hot loop.
+- What a reconcile asked for holds until its key runs the next time: a retry does not outlive what it was for.
 - A key that is added while it is worked on is worked on once more afterwards, by the same rules.
 - ``check`` runs before each reconcile and raises LeadershipLost when somebody else may be at work. A reconcile
   calls it again before each write to the outside, and lets the error pass: its worker ends.
@@ -22,6 +25,7 @@ from collections.abc import Callable, Sequence
 import structlog
 from prometheus_client import Counter, Gauge
 
+from controllers.liveness import RUNNING
 from kube.backoff import Backoff
 from kube.lease import LeadershipLost
 
@@ -34,6 +38,11 @@ LONGEST_RUNNING = Gauge(
 
 RETRY_PAUSES = Backoff(base=0.005, cap=1000.0)
 """As client-go's default rate limiter does per item."""
+PACE = 0.02
+"""Seconds from a reconcile that asks for another run to that run, at least."""
+IN_A_ROW = 10
+"""So many runs in a row that no change asked for may come at the pace; further ones come later each time."""
+REST = Backoff(base=PACE, cap=1.0)
 
 Reconcile = Callable[[str], float | None]
 
@@ -48,6 +57,10 @@ class CannotFollow(Exception):
     """The API server has long said nothing about a kind that the leader decides on: a new process should begin."""
 
 
+class Stopping(Exception):
+    """The process stops: a wait was cut short. Not to be taken for a loss of leadership, nor a loss for this."""
+
+
 class WorkQueue:
     """Each key waits at most once, and is with at most one worker; delays are in seconds of *clock*."""
 
@@ -55,6 +68,8 @@ class WorkQueue:
         self, name: str, *, pauses: Backoff = RETRY_PAUSES, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self._pauses, self._clock = name, pauses, clock
+        self._asked: dict[str, float] = {}  # by its own reconcile: when it is due
+        self._in_a_row: dict[str, int] = {}  # runs that its own reconcile asked for
         self._waiting: dict[str, None] = {}  # in order
         self._running: dict[str, float] = {}  # since when
         self._again: set[str] = set()
@@ -64,34 +79,49 @@ class WorkQueue:
         self._closed = False
         self._changed = threading.Condition()
         DEPTH.labels(name).set_function(lambda: len(self._waiting))
-        LONGEST_RUNNING.labels(name).set_function(self._longest_running)
+        LONGEST_RUNNING.labels(name).set_function(self.longest_running)
+        RUNNING.add(self)
 
     def add(self, key: str) -> None:
         with self._changed:
+            self._in_a_row.pop(key, None)
             self._add(key)
 
     def add_after(self, key: str, seconds: float) -> None:
         """Add it then, or sooner if it was promised sooner."""
         with self._changed:
+            self._in_a_row.pop(key, None)
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):
                 self._due[key] = due
-                heapq.heappush(self._delayed, (due, key))
-                self._changed.notify_all()  # whoever waits must know until when, as any of them may be busy then
+                self._promise(key, due)
+
+    def requeue(self, key: str, seconds: float) -> float:
+        """As its own reconcile asks, but not before the pace; the seconds. It is void once the key runs before."""
+        with self._changed:
+            times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
+            pause = max(seconds, REST.delay(max(1, times - IN_A_ROW)))
+            self._ask(key, self._clock() + pause)
+        return pause
 
     def retry(self, key: str) -> float:
         """Add it after a pause that doubles until it is forgotten; the seconds."""
         RETRIES.labels(self.name).inc()
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = self._pauses.delay(failures)
-        self.add_after(key, pause)
+            pause = self._pauses.delay(failures)
+            self._ask(key, self._clock() + pause)
         return pause
 
     def forget(self, key: str) -> None:
         """Its next failure is the first."""
         with self._changed:
             self._failures.pop(key, None)
+
+    def rest(self, key: str) -> None:
+        """There is nothing more to do for it: its next run is one that a change asks for."""
+        with self._changed:
+            self._in_a_row.pop(key, None)
 
     def get(self, timeout: float | None = None) -> str | None:
         """The next key, to be given back by :meth:`done`; None after *timeout* or when the queue is shut down."""
@@ -118,7 +148,7 @@ class WorkQueue:
     def idle(self) -> bool:
         """Whether no key waits, was promised or is with a worker."""
         with self._changed:
-            return not (self._waiting or self._due or self._running)
+            return not (self._waiting or self._due or self._asked or self._running)
 
     def shut_down(self) -> None:
         """Let workers end after what they are at; what waits is left."""
@@ -134,20 +164,31 @@ class WorkQueue:
             self._waiting[key] = None
             self._changed.notify()
 
+    def _ask(self, key: str, due: float) -> None:
+        self._asked[key] = due
+        self._promise(key, due)
+
+    def _promise(self, key: str, due: float) -> None:
+        heapq.heappush(self._delayed, (due, key))
+        self._changed.notify_all()  # all waiting workers must know until when: any of them may be busy then
+
     def _promote(self) -> None:
         while self._delayed and self._delayed[0][0] <= self._clock():
             due, key = heapq.heappop(self._delayed)
-            if self._due.get(key) == due:  # not replaced by a sooner promise
-                del self._due[key]
-                self._add(key)
+            for promised in (self._due, self._asked):
+                if promised.get(key) == due:  # not replaced by a sooner promise, nor void
+                    del promised[key]
+                    self._add(key)
 
     def _take(self) -> str:
         key = next(iter(self._waiting))
         del self._waiting[key]
         self._running[key] = self._clock()
+        self._asked.pop(key, None)  # this run is what was asked for, or makes it needless
         return key
 
-    def _longest_running(self) -> float:
+    def longest_running(self) -> float:
+        """Seconds since the work began that began first; 0 while there is none."""
         with self._changed:
             return self._clock() - min(self._running.values()) if self._running else 0.0
 
@@ -189,10 +230,13 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         raise
     except Terminal as error:
         log.error("given up until it changes", queue=queue.name, key=key, error=str(error))
+        queue.rest(key)
     except Exception:
         log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
         return
     else:
         if again is not None:
-            queue.add_after(key, again)
+            queue.requeue(key, again)
+        else:
+            queue.rest(key)
     queue.forget(key)

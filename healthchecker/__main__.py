@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 
@@ -16,13 +15,12 @@ from healthchecker.task import BadTask, task_of
 from healthchecker.wsgi import create_app
 from kube.errors import KubeError
 from telemetry import logs
+from telemetry.signals import stop_on_signals
 
 
 def main() -> int:
     """The exit code: 0 after SIGTERM, 2 when there is nothing to start with."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     try:
         task = task_of(os.environ)
         client = client_from_environment(task.bound / 6)

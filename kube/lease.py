@@ -47,6 +47,10 @@ class LeadershipLost(Exception):
     """Somebody else may lead from now on."""
 
 
+class StillWorking(Exception):
+    """``lead`` raises it when some of its work goes on: the lease is not released then, but left to run out."""
+
+
 @dataclass(frozen=True)
 class Times:
     """In seconds; ``lease_duration > renew_deadline > retry_period``."""
@@ -102,7 +106,8 @@ class LeaderLease:
             ending.set()
             _wait(work, self._renewed_at + self._times.lease_duration - self._clock())
             raise
-        self._release()
+        if not isinstance(work.exception(), StillWorking):
+            self._release()
         work.result()
 
     def _campaign(self, stop: threading.Event) -> bool:

@@ -22,7 +22,7 @@ import time
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -32,6 +32,7 @@ from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.envelope import Event, Identity, identity_of
 from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
+from kube.registry import Registry
 from kube.store import Change, IndexFunction, Object, Store
 from kube.transport import LineStream
 
@@ -40,7 +41,7 @@ Handler = Callable[[T | None, T | None], None]
 
 SYNCED = Gauge("drawbridge_informer_synced", "Whether the copy has been complete once.", ["kind"])
 LAST_EVENT = Gauge(
-    "drawbridge_informer_last_event_timestamp_seconds", "When the API server was last heard of.", ["kind"]
+    "drawbridge_informer_last_event_timestamp_seconds", "When the API server last sent something.", ["kind"]
 )
 RELISTS = Counter("drawbridge_informer_relists", "Full LISTs, and why.", ["kind", "reason"])
 UNDECODABLE = Counter("drawbridge_informer_undecodable_objects", "Objects left out of the copy.", ["kind"])
@@ -99,10 +100,10 @@ class Reflector(Generic[T]):
         self._version, self._relist_reason = "", "start"
         self._failures: Count[str] = Count()
         self._bookmarks = False
-        self._kind = resource.plural
+        self.kind = resource.plural
         self._heard_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"reflector-{self._kind}", daemon=True)
-        SYNCED.labels(self._kind).set(0)
+        self._thread = threading.Thread(target=self._run, name=f"reflector-{self.kind}", daemon=True)
+        SYNCED.labels(self.kind).set(0)
 
     def on_change(self, handler: Handler[T]) -> None:
         """Call *handler* with (old, new) of each change, and now with (None, object) of all that is there."""
@@ -112,11 +113,15 @@ class Reflector(Generic[T]):
             self._handlers.append(handler)
 
     def start(self) -> None:
+        self._heard_at = time.monotonic()
+        FOLLOWING.add(self)
+        LAST_EVENT.labels(self.kind).set_function(partial(_last_event, self.kind))
         self._thread.start()
 
     def stop(self) -> None:
         """Return within about a second; nothing is notified afterwards."""
         self._stopped.set()
+        FOLLOWING.discard(self)
         if self._stream:
             self._stream.interrupt()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -170,25 +175,25 @@ class Reflector(Generic[T]):
         if not self._stopped.is_set():
             bug = not isinstance(error, KubeError)
             log.warning(
-                "following was interrupted", kind=self._kind, error=str(error), pause=pause, exc_info=bug
+                "following was interrupted", kind=self.kind, error=str(error), pause=pause, exc_info=bug
             )
         return pause
 
     def _relist(self) -> None:
-        RELISTS.labels(self._kind, self._relist_reason).inc()
+        RELISTS.labels(self.kind, self._relist_reason).inc()
         try:
             objects, version = self._list()
         except Expired:
             # As Client.list: when the pages outlived the server's memory, ask once for all at once.
             objects, version = self._list(page_size=0)
         if not version:
-            raise Unreachable(f"the list of {self._kind} has no resourceVersion")
+            raise Unreachable(f"the list of {self.kind} has no resourceVersion")
         with self._notifying:
             self._notify(self._store.replace(objects))
         self._version = version
         self._failures["list"] = 0
         self._heard()
-        SYNCED.labels(self._kind).set(1)
+        SYNCED.labels(self.kind).set(1)
         self._synced.set()
 
     def _list(self, page_size: int = 500) -> tuple[dict[str, T], str]:
@@ -224,7 +229,7 @@ class Reflector(Generic[T]):
             except KubeError as end:
                 if isinstance(end, Expired) or self._has_failed(opened):
                     raise
-                log.debug("a watch has ended", kind=self._kind, error=str(end))
+                log.debug("a watch has ended", kind=self.kind, error=str(end))
         self._failures["watch"] = 0
 
     def _has_failed(self, opened: float) -> bool:
@@ -237,13 +242,13 @@ class Reflector(Generic[T]):
         for line in stream:
             self._follow(line)
             self._failures["watch"] = 0
-        raise Unreachable(f"the watch of {self._kind} was ended by the server")
+        raise Unreachable(f"the watch of {self.kind} was ended by the server")
 
     def _follow(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line, type=Event)
         except msgspec.MsgspecError as error:
-            raise Unreachable(f"an event of {self._kind} cannot be read: {error}") from error
+            raise Unreachable(f"an event of {self.kind} cannot be read: {error}") from error
         if event.type == "ERROR":
             raise event_error(bytes(event.object))
         self._bookmarks = self._bookmarks or event.type == "BOOKMARK"
@@ -266,8 +271,8 @@ class Reflector(Generic[T]):
         try:
             return identity, self._decode_whole(item)
         except msgspec.MsgspecError as error:
-            UNDECODABLE.labels(self._kind).inc()
-            log.error("an object cannot be decoded", kind=self._kind, key=identity.key, error=str(error))
+            UNDECODABLE.labels(self.kind).inc()
+            log.error("an object cannot be decoded", kind=self.kind, key=identity.key, error=str(error))
             return identity, None
 
     def _notify(self, changes: Iterable[Change[T]]) -> None:
@@ -281,8 +286,17 @@ class Reflector(Generic[T]):
         try:
             handler(old, new)
         except Exception:
-            log.exception("a change handler failed", kind=self._kind)
+            log.exception("a change handler failed", kind=self.kind)
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
-        LAST_EVENT.labels(self._kind).set_to_current_time()
+
+
+FOLLOWING: Registry[Reflector[Any]] = Registry()
+"""All that were started and not stopped."""
+
+
+def _last_event(kind: str) -> float:
+    """Of several that follow one kind, the one that has been silent for the longest counts."""
+    silences = [each.silence for each in FOLLOWING.list() if each.kind == kind]
+    return time.time() - max(silences, default=0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -22,7 +22,7 @@ from controllers.anycast_ip.feature import assemble
 from controllers.anycast_ip.nodes import NODES, Nodes
 from kube.client import Client
 from kube.objects import Node
-from lab.cloud import Knobs, envelope, faults, products
+from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request
 from lab.cloud.values import Address, Call
@@ -124,13 +124,13 @@ class Sender:
         return decoded(body or envelope.failure(Fault(strike.kind, ""), "r"), 200, type, api.action)
 
     def _answer(self, api: Api, params: Mapping[str, object]) -> tuple[bytes, str]:
-        knobs, service = self._world.knobs, api.service
+        service = api.service
         try:
-            if api.action in knobs.denied:
-                raise Fault("UnauthorizedOperation", f"the policy denies {api.action}")
+            policy.check_action(self._world, api.action)
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
             with self._world.moved_on():
+                policy.check_resources(self._world, api.action, read)
                 return envelope.success(action.run(self._world, read, REGION), "r"), "OK"
         except Fault as fault:
             return envelope.failure(fault, "r"), fault.code
@@ -150,6 +150,7 @@ class Lab:
         self.kube, self.sender = Kube(), Sender(self.world)
         self.recorder = FakeRecorder()
         self.may_write: Callable[[], object] = lambda: None
+        self.sleep: Callable[[float], object] = self.clock.advance
         self.shown: Callable[[], list[Node]] = self.nodes
         self.born, self.woken = 0, False
         self.start()
@@ -163,12 +164,12 @@ class Lab:
         self.book = book
         calls = Calls(
             self.sender,
-            Limits(1, clock=self.clock, sleep=self.clock.advance),
+            Limits(1, clock=self.clock, sleep=self.sleep),
             timeout=30,
             attempt_timeout=10,
             may_write=lambda: self.may_write(),
             clock=self.clock,
-            sleep=self.clock.advance,
+            sleep=self.sleep,
         )
         recorder: Any = self.recorder
         self.rounds = assemble(
@@ -242,11 +243,11 @@ class Lab:
     def all_open(self) -> bool:
         return all(self.is_open(each.metadata.name) for each in self.nodes())
 
-    def is_clean(self) -> bool:
-        """Whether nothing is left of nodes that are gone, neither here nor there."""
+    def is_clean(self, theirs: Collection[str] = ()) -> bool:
+        """Whether nothing but *theirs* is left of nodes that are gone, neither here nor there."""
         names = {each.metadata.name for each in self.nodes()}
         claims = {claim.node for claim in self.book.claims.values()}
-        return claims <= names and len(self.elastic()) == len(claims)
+        return claims <= names and len(self.elastic()) - len(theirs) == len(claims)
 
     def elastic(self) -> list[Address]:
         return [each for each in self.world.addresses.values() if each.type != "WanIP"]

@@ -160,13 +160,15 @@ class FakeStore:
 
 
 class FakeRecorder:
-    """Events as (reason, message)."""
+    """Events as (reason, message), and the names of the objects that they are *about*."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        self.about: list[str] = []
 
     def event(self, regarding: object, reason: str, message: str, type: str = "Normal") -> None:  # noqa: A002
         self.events.append((reason, message))
+        self.about.append(getattr(regarding, "name", ""))
 
     @property
     def reasons(self) -> list[str]:

@@ -6,13 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from cloud.errors import CloudError, NotPermitted, QuotaExceeded, StateConflict
+from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, StateConflict, Unavailable
 from controllers.anycast_ip.case import Case, Do, Known, Step
 from controllers.anycast_ip.dispatch import Dispatch
 from controllers.anycast_ip.in_cloud import Job
 from controllers.pool import Pool
+from controllers.runtime import Stopping
 from kube.lease import LeadershipLost
 from tests.fakes import FakeClock
+
+
+def error(kind: type[CloudError]) -> CloudError:
+    return kind("Code", "message", action="A")
 
 
 class Desk:
@@ -23,13 +28,16 @@ class Desk:
         self.work: list[Callable[[], None]] = []
         self.taken: list[tuple[Do, list[str]]] = []
         self.failed: list[tuple[str, str]] = []
+        self.waiting: list[str] = []
         self.fail: Exception | None = None
         self.refuse: dict[str, Exception] = {}
+        self.spoil: dict[str, Exception] = {}
         self.woken = 0
         steps = {do: self._step(do) for do in Do}
         self.dispatch = Dispatch(
             steps,
             failed=lambda case, do, error: self.failed.append((case.uid, str(do))),
+            waiting=lambda case, do, error: self.waiting.append(case.uid),
             hand_out=self.work.append,
             done=self._wake,
             clock=self.clock,
@@ -41,8 +49,10 @@ class Desk:
     def _step(self, do: Do) -> Callable[[Job], dict[str, Exception]]:
         def take(job: Job) -> dict[str, Exception]:
             self.taken.append((do, [case.uid for case, _ in job]))
-            if self.fail:
-                raise self.fail
+            spoiled = [self.spoil[case.uid] for case, _ in job if case.uid in self.spoil]
+            for each in (self.fail, *spoiled):
+                if each:
+                    raise each
             return self.refuse
 
         return take
@@ -59,10 +69,6 @@ class Desk:
 
 def cases(count: int) -> list[Case]:
     return [Case(f"u{number}", None, None, Known()) for number in range(count)]
-
-
-def error(kind: type[CloudError]) -> CloudError:
-    return kind("Code", "message", action="A")
 
 
 def test_a_batch_goes_together_and_the_next_after_a_distance() -> None:
@@ -118,24 +124,114 @@ def test_of_a_batch_only_the_refused_fail() -> None:
 
 
 @pytest.mark.parametrize("kind", [QuotaExceeded, NotPermitted])
-def test_what_stands_in_the_way_of_all_is_tried_by_one_for_the_others(kind: type[CloudError]) -> None:
+def test_what_one_node_is_refused_the_others_still_try(kind: type[CloudError]) -> None:
     desk, many = Desk(), cases(20)
     desk.fail = error(kind)
     desk.start(Do.ALLOCATE, many[0])
     desk.finish()
-    assert desk.start(Do.ALLOCATE, *many[1:]) == pytest.approx(desk.clock() + 10)
+    desk.fail = None
+    assert desk.start(Do.ALLOCATE, many[0]) == pytest.approx(desk.clock() + 10)
+    desk.start(Do.ALLOCATE, *many)
+
+    assert "u0" not in desk.dispatch.busy
+    assert len(desk.work) == 12
+
+
+@pytest.mark.parametrize("kind", [QuotaExceeded, NotPermitted])
+def test_what_two_nodes_are_refused_is_tried_by_one_for_the_others(kind: type[CloudError]) -> None:
+    desk, many = Desk(), cases(20)
+    desk.fail = error(kind)
+    for each in many[:2]:
+        desk.start(Do.ALLOCATE, each)
+        desk.finish()
+    assert desk.start(Do.ALLOCATE, *many) == pytest.approx(desk.clock() + 10)
     assert not desk.work
+    assert desk.waiting == [each.uid for each in many[2:]]
     desk.start(Do.BIND, many[1])
     assert len(desk.work) == 1
     desk.finish()
     desk.clock.advance(10)
     desk.fail = None
-    desk.start(Do.ALLOCATE, *many[1:])
-    assert len(desk.work) == 1
+    desk.start(Do.ALLOCATE, *many)
+    assert desk.dispatch.busy == {"u2"}  # one that was not refused
     desk.finish()
-    desk.start(Do.ALLOCATE, *many[2:])
+    desk.start(Do.ALLOCATE, *many)
 
-    assert len(desk.work) > 1
+    assert len(desk.work) == 12
+
+
+def test_nodes_that_stay_refused_while_others_pass_hold_up_none_any_more() -> None:
+    desk, many = Desk(), cases(4)
+    for _ in range(2):
+        desk.fail = error(NotPermitted)
+        desk.start(Do.BIND, *many[:2])
+        desk.finish()
+        desk.clock.advance(300)
+        desk.fail = None
+        desk.start(Do.BIND, many[2])
+        desk.finish()
+    desk.fail = error(NotPermitted)
+    desk.start(Do.BIND, *many[:2])
+    desk.finish()
+    desk.start(Do.BIND, many[3])
+
+    assert desk.dispatch.busy == {"u3"}
+
+
+@pytest.mark.parametrize(
+    "fault", [error(NotPermitted), error(Rejected), RuntimeError("bug")], ids=["refused", "rejected", "bug"]
+)
+def test_a_batch_splits_on_the_one_that_spoils_it(fault: Exception) -> None:
+    desk, many = Desk(), cases(40)
+    desk.spoil = {"u17": fault}
+    desk.start(Do.RELEASE, *many)
+    desk.finish()
+
+    assert desk.failed == [("u17", "release")]
+    assert set().union(*(uids for _, uids in desk.taken if "u17" not in uids)) == {
+        each.uid for each in many
+    } - {"u17"}
+
+
+def test_a_batch_that_is_refused_as_a_whole_costs_a_few_calls() -> None:
+    desk, many = Desk(), cases(40)
+    desk.fail = error(NotPermitted)
+    desk.start(Do.RELEASE, *many)
+    desk.finish()
+
+    assert len(desk.failed) == 40
+    assert len(desk.taken) <= 7
+
+
+def test_a_batch_does_not_split_on_a_failure_of_the_call() -> None:
+    desk, many = Desk(), cases(40)
+    desk.fail = error(Unavailable)
+    desk.start(Do.RELEASE, *many)
+    desk.finish()
+
+    assert (len(desk.failed), len(desk.taken)) == (40, 1)
+
+
+def test_a_report_that_fails_frees_the_lane() -> None:
+    desk, (one, two) = Desk(), cases(2)
+    desk.fail, desk.failed = error(StateConflict), None  # type: ignore[assignment]
+    desk.start(Do.WATCH, one)
+    desk.finish()
+    desk.clock.advance(1)
+    desk.start(Do.WATCH, two)
+
+    assert desk.dispatch.busy == {"u1"}
+    assert desk.woken == 1
+
+
+def test_a_stop_in_a_step_is_no_loss_of_leadership() -> None:
+    desk, (one,) = Desk(), cases(1)
+    desk.fail = Stopping("stop")
+    desk.start(Do.BIND, one)
+    desk.finish()
+
+    assert desk.dispatch.lost is None
+    assert (desk.failed, desk.dispatch.busy) == ([], frozenset())
 
 
 def test_refusals_that_come_together_count_as_one() -> None:

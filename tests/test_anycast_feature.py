@@ -12,12 +12,16 @@ import pytest
 
 from controllers.anycast_ip import feature
 from controllers.anycast_ip.feature import lead
+from controllers.anycast_ip.rounds import SPENT
+from controllers.runtime import CannotFollow, Stopping
+from kube.errors import Unreachable
 from kube.lease import LeadershipLost
 from kube.objects import Node
+from kube.reflector import Reflector
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS
+from tests.anycast_world import SETTINGS, Lab
 from tests.api_server import Api
 from tests.fakes import FakeRecorder
 from tests.misbehaving_server import serving as serving_api
@@ -145,3 +149,68 @@ def test_without_a_region_it_waits_and_harms_nobody() -> None:
 
         assert world.raised is None
         assert not world.cloud.world.calls
+
+
+def test_a_watch_that_is_dead_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running() as world:
+        until(lambda: bool(world.cloud.world.calls), 60)
+        monkeypatch.setattr(feature, "LONGEST_SILENCE", -1.0)
+        until(lambda: not world.thread.is_alive(), 60)
+
+        assert isinstance(world.raised, CannotFollow)
+
+
+def test_nodes_that_cannot_be_listed_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(Reflector, "_list", fail)
+    monkeypatch.setattr(feature, "LONGEST_SILENCE", 0.2)
+    with running() as world:
+        until(lambda: not world.thread.is_alive(), 60)
+
+        assert isinstance(world.raised, CannotFollow)
+
+
+def test_leadership_that_is_lost_while_it_stops_is_no_clean_end() -> None:
+    lab, stop = Lab(), threading.Event()
+    lab.join()
+
+    def lose() -> None:
+        raise LeadershipLost("somebody else leads")
+
+    lab.may_write = lose
+    for _ in range(100):
+        if not lab.rounds._dispatch.lost:
+            lab.rounds.turn()
+            lab.clock.advance(1.0)
+    with pytest.raises(LeadershipLost):
+        lab.rounds.run(threading.Event(), stop, check=stop.set)
+
+
+def test_a_wait_that_a_stop_cuts_short_is_a_clean_end() -> None:
+    lab, stop = Lab(Knobs(throttled=1.0)), threading.Event()
+    lab.join()
+
+    def wait(seconds: float) -> None:
+        stop.set()
+        raise Stopping("stop")
+
+    lab.sleep = wait
+    lab.start()
+    lab.rounds.run(threading.Event(), stop)
+
+    assert stop.is_set()
+
+
+def test_addresses_that_were_given_up_are_remembered_while_a_list_may_have_them() -> None:
+    lab = Lab()
+    for number in range(50):
+        lab.join(f"n{number}")
+        lab.run(lab.all_open, 60, "open")
+        lab.leave(f"n{number}")
+        lab.run(lab.is_clean, 120, "clean")
+    assert len(lab.rounds._spent) >= 40
+    lab.run_for(SPENT + 2 * SETTINGS.resync_period)
+
+    assert lab.rounds._spent == {}

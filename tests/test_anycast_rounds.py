@@ -346,7 +346,7 @@ def test_without_rights_it_is_said_on_the_node_and_seldom_tried() -> None:
     lab.run_for(600)
 
     assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
-    assert "policy denies" in lab.recorder.events[0][1]
+    assert "not authorized" in lab.recorder.events[0][1]
     assert lab.count("DescribeAddresses") <= 15
 
 

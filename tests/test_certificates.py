@@ -37,7 +37,7 @@ from tests.certificates import (
     keeper,
     leaf,
 )
-from tests.fake_api import over_http
+from tests.fake_api import Request, over_http
 from tests.fakes import FakeRecorder
 from tests.misbehaving_server import until
 
@@ -310,6 +310,23 @@ def test_what_was_not_written_is_tried_again_soon(world: World, error: Exception
     assert world.keeper.reconcile("") == RETRY_AFTER
     assert world.recorder.reasons == reasons
     world.cluster.before_write = lambda: None
+    world.rest()
+    assert world.problem() is None
+
+
+def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(world: World) -> None:
+    def refuse(call: Request) -> None:
+        if call.method != "GET" and "/validatingwebhookconfigurations/" in call.path:
+            raise Forbidden(403, "Forbidden", "a policy refuses it")
+
+    world.cluster.api.fault = refuse
+    while world.keeper.reconcile("") == 0:
+        pass
+    first, second = (bundles_in(world.configuration(each)) for each in CONFIGURATIONS)
+
+    assert (any(first), all(second)) == (False, True)
+    assert "validatingwebhookconfigurations/" in world.recorder.events[-1][1]
+    world.cluster.api.fault = lambda call: None
     world.rest()
     assert world.problem() is None
 

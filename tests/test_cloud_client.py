@@ -240,11 +240,18 @@ def test_what_cannot_be_released_is_told_and_the_rest_released() -> None:
     assert world.released == set("defgh")
 
 
-def test_a_release_without_rights_is_raised_after_one_call() -> None:
+def test_one_address_that_must_not_be_released_keeps_no_other() -> None:
     world = Releases(a=errors.NotPermitted)
-    with pytest.raises(errors.NotPermitted):
-        cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
-    assert world.calls == 1
+    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
+    assert {each: type(why) for each, why in refused.items()} == {"a": errors.NotPermitted}
+    assert world.released == set("bcdefgh")
+
+
+def test_a_release_without_any_permission_is_known_to_be_one_after_two_addresses() -> None:
+    world = Releases(**dict.fromkeys("abcdefghijklmnopqrst", errors.NotPermitted))
+    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefghijklmnopqrst")
+    assert set(refused) == set("abcdefghijklmnopqrst")
+    assert world.calls <= 6  # 20, 10, 5, 2, 1, 1
 
 
 def test_tags_that_are_there_do_not_keep_others_from_being_created() -> None:
@@ -276,7 +283,19 @@ def test_tags_in_use_stay_and_are_told_and_those_gone_are_not() -> None:
     assert set(refused) == {("k", "used")}
 
 
-def test_a_limit_of_tags_is_raised() -> None:
-    fake = FakeTransport(CreateTags=lambda params: error(errors.QuotaExceeded))
-    with pytest.raises(errors.QuotaExceeded):
-        cloud(fake).create_tags([("k", "a"), ("k", "b")])
+@pytest.mark.parametrize("room", [0, 1, 3, 7, 19])
+def test_at_a_limit_of_tags_as_many_are_created_as_there_is_room_for(room: int) -> None:
+    created: set[str] = set()
+
+    def create(params: Params) -> object:
+        values = {tag["TagValue"] for tag in params["Tags"]}
+        if len(created | values) > room:
+            return error(errors.QuotaExceeded)
+        created.update(values)
+        return {}
+
+    fake = FakeTransport(CreateTags=create)
+    refused = cloud(fake).create_tags([("k", str(number)) for number in range(20)])
+    assert len(created) == room
+    assert {value for _, value in refused} == {str(number) for number in range(20)} - created
+    assert room or len(fake.asked) <= 6

@@ -100,6 +100,25 @@ def test_the_refused_spoil_it_for_no_other(bad: set[int]) -> None:
     assert done == set(range(20)) - bad
 
 
+@given(bad=st.sets(st.integers(0, 19)), size=st.sampled_from([0, 1, 7, 20]))
+def test_what_may_be_refused_to_all_is_asked_for_each_once_one_was_served(bad: set[int], size: int) -> None:
+    done: set[int] = set()
+    calls = 0
+
+    def call(items: Sequence[int]) -> None:
+        nonlocal calls
+        calls += 1
+        if bad & set(items):
+            raise error(NotPermitted)
+        done.update(items)
+
+    refused = in_halves(call, list(range(20)), (NotPermitted,), general=(NotPermitted,), size=size)
+    assert set(refused) >= bad
+    assert done | set(refused) == set(range(20))
+    assert not done & set(refused)
+    assert set(refused) == bad or (not done and calls <= 8)
+
+
 def test_an_error_that_is_not_about_one_of_them_is_raised_at_once() -> None:
     calls = []
 

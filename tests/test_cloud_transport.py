@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from cloud import apis, errors
 from cloud.errors import CloudError
 from cloud.keys import Keys
 from cloud.rows import Addresses, Allocation, Done, Quotas
+from cloud.session import hung_up
 from cloud.transport import Transport
 from settings import CloudSettings
 from tests.cloud_server import KEYS, refuses, says, settings, transport
@@ -345,3 +346,23 @@ def test_the_sdk_neither_repeats_nor_changes_region_by_itself() -> None:
     profile = _profile(CloudSettings())
     assert profile.retryer is None
     assert profile.disable_region_breaker
+
+
+def test_a_connection_is_not_shut_once_its_call_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    due: list[Callable[[], None]] = []
+
+    class LateTimer(threading.Timer):
+        """Its time is up at once, but its function only runs when the test says so, as on a busy machine."""
+
+        def start(self) -> None:
+            due.append(self.function)
+
+    monkeypatch.setattr(threading, "Timer", LateTimer)
+    shut: list[str] = []
+    with hung_up(0.0, lambda: shut.append("within")):
+        due[0]()
+    with hung_up(0.0, lambda: shut.append("after")):
+        pass
+    due[1]()
+
+    assert shut == ["within"]

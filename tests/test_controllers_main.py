@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from controllers.__main__ import features_of, lead_all, lease_of, main, run
-from kube.lease import LeadershipLost
+from kube.lease import LeadershipLost, StillWorking
 from settings import Settings
 from tests.api_server import Api
 from tests.misbehaving_server import Server, serving, until
@@ -268,6 +269,88 @@ def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> N
     features: list[Feature] = [breaks, other][::order]
     error = outcome(lambda: lead_all(features, lambda: None, stop))
     assert (repr(error), other.ended.is_set(), stop.is_set()) == ("ValueError('a bug')", True, True)
+
+
+class Hangs:
+    """A feature that does not end."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
+        self.release.wait(30)
+
+
+@pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
+def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Feature]) -> None:
+    hangs, stop = Hangs(), threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    error = outcome(lambda: lead_all([hangs, other()], lambda: None, stop, within=0.3))
+    hangs.release.set()
+
+    assert isinstance(error, StillWorking)
+    assert "Hangs" in str(error) or "leader-" in str(error)
+
+
+SIGNALLED = """
+import faulthandler, os, signal, sys
+from telemetry.signals import stop_on_signals
+faulthandler.dump_traceback_later(10, exit=True)
+stop = stop_on_signals()
+with stop._cond:  # as in the middle of its wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):
+        pass
+sys.exit(0 if stop.wait(5) else 1)
+"""
+
+
+def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+STUCK = """
+import sys, threading
+from controllers import __main__, liveness
+from controllers.ip_reservation.rounds import Rounds
+liveness.LONGEST_RUN = 0.5
+Rounds.reconcile = lambda self, key: threading.Event().wait()
+sys.exit(__main__.main())
+"""
+
+
+def test_the_health_endpoint_says_which_queue_hangs(tmp_path: Path) -> None:
+    with cluster() as (_, server), begun(tmp_path, server, ("-c", STUCK)) as program:
+
+        def health() -> tuple[int, str]:
+            try:
+                return 200, program.get(program.health, "/healthz")
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+            except OSError:
+                return 0, ""
+
+        until(lambda: health()[0] == 503, 30)
+        assert "ip_reservation_rounds has been at one piece of work for" in health()[1]
+        program.process.kill()
+        program.end()
+
+
+def test_a_follower_is_alive(tmp_path: Path) -> None:
+    with cluster() as (api, server):
+        held = {
+            "holderIdentity": "another",
+            "leaseDurationSeconds": 600,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        }
+        api.put(LEASE[0], {"metadata": {"name": LEASE[2], "namespace": LEASE[1]}, "spec": held})
+        with begun(tmp_path, server) as program:
+            until(lambda: any(asked.path.endswith("/leases/drawbridge") for asked in server.asked), 30)
+            assert program.get(program.health, "/healthz") == "ok\n"
+            assert not any(asked.watches for asked in server.asked)
+            program.process.terminate()
+            assert program.end()[0] == 0
 
 
 def test_a_feature_that_ends_by_itself_ends_all() -> None:

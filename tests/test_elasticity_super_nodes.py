@@ -428,6 +428,16 @@ def test_what_goes_wrong_in_one_turn_does_not_end_the_work() -> None:
     assert set(scene.cluster.nodes) == {NAME}
 
 
+def test_one_node_that_cannot_be_written_keeps_no_other() -> None:
+    scene = Scene(Cluster(), settings("subnet-1", "subnet-2", "subnet-3"))
+    checks = iter(range(100))
+    scene.check = lambda: fail(ValueError("a slip")) if next(checks) == 0 else None
+    scene.turn()
+    assert len(scene.cluster.nodes) == 2
+    scene.turn()
+    assert len(scene.cluster.nodes) == 3
+
+
 def fail(error: Exception) -> Any:
     raise error
 

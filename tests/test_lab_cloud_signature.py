@@ -193,6 +193,21 @@ def test_an_action_that_the_policy_denies_is_not_carried_out(cloud: Cloud) -> No
         assert call("DescribeAddresses")["TotalCount"] == 0
 
 
+def test_an_action_is_denied_for_some_resources_by_id_or_by_tag(cloud: Cloud) -> None:
+    cloud.knobs.allocation_creates_tags = True
+    cloud.knobs.denied_resources = {"AssociateAddress": ["ins-00000001"], "*": ["team=other"]}
+
+    with sdk(cloud.endpoint) as call:
+        (ours,) = call("AllocateAddresses", Tags=[{"Key": "team", "Value": "ours"}])["AddressSet"]
+        refused = call.refused("AllocateAddresses", Tags=[{"Key": "team", "Value": "other"}])
+        assert refused == "AuthFailure.UnauthorizedOperation"
+        theirs = cloud.world.add_address(tags={"team": "other"}).id
+        assert call.refused("ReleaseAddresses", AddressIds=[theirs]) == "AuthFailure.UnauthorizedOperation"
+        refused = call.refused("AssociateAddress", AddressId=ours, InstanceId="ins-00000001")
+        assert refused == "AuthFailure.UnauthorizedOperation"
+        assert call("DescribeAddresses", AddressIds=[ours])["TotalCount"] == 1
+
+
 def test_signatures_are_not_looked_at_when_the_knob_says_so(cloud: Cloud) -> None:
     cloud.knobs.verify_signatures = False
 

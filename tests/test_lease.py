@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from kube.lease import LeaderLease, LeadershipLost, Times
+from kube.lease import LeaderLease, LeadershipLost, StillWorking, Times
 from kube.lease_record import LeaseSpec, Observed, acquired, may_take, observe, released
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
 
@@ -195,6 +195,17 @@ def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released(
         me.finish.set()
         assert me.ended() is None
         assert leases.holder == ""
+
+
+def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
+    def lead(_: threading.Event) -> None:
+        raise StillWorking("a feature hangs")
+
+    with cluster() as (leases, server):
+        lease = LeaderLease(server.client(timeout=1), "drawbridge", "ns", "me", times=TIMES)
+        with pytest.raises(StillWorking):
+            lease.run(threading.Event(), lead)
+        assert leases.holder == "me"
 
 
 def test_the_next_leads_soon_after_a_release_and_not_before() -> None:

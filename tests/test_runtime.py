@@ -140,6 +140,91 @@ def test_a_delayed_key_does_not_wait_for_the_worker_that_waited_for_it() -> None
         release.set()
 
 
+def due_of(queue: WorkQueue, clock: FakeClock, asked: float) -> float:
+    """Seconds until the next run of "a", whose reconcile asks for one after *asked*."""
+    queue.requeue("a", asked)
+    queue.done("a")
+    began = clock()
+    while queue.get(timeout=0) != "a":
+        clock.advance(0.001)
+    return round(clock() - began, 2)
+
+
+def test_a_reconcile_that_asks_to_run_at_once_waits_for_the_pace_and_longer_each_time() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    pauses = [due_of(queue, clock, 0.0) for _ in range(20)]
+
+    assert pauses[:11] == [0.02] * 11
+    assert pauses[11:] == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("how", ["add", "add_after"])
+def test_a_change_brings_back_the_pace(how: str) -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    for _ in range(20):
+        due_of(queue, clock, 0.0)
+    queue.add("a") if how == "add" else queue.add_after("a", 0.0)
+    queue.done("a")
+    queue.get(timeout=0)
+
+    assert due_of(queue, clock, 0.0) == 0.02
+
+
+def test_a_period_is_kept_however_often_it_is_asked_for() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+
+    assert {due_of(queue, clock, 5.0) for _ in range(20)} == {5.0}
+
+
+@pytest.mark.parametrize("how", ["requeue", "retry"])
+def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> None:
+    clock = FakeClock()
+    queue = WorkQueue("test", pauses=Backoff(base=30.0, cap=30.0), clock=clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    queue.requeue("a", 30.0) if how == "requeue" else queue.retry("a")
+    queue.done("a")
+    queue.add("a")  # the object is gone: there is nothing more to do
+    assert waiting(queue) == ["a"]
+    queue.done("a")
+
+    assert queue.idle
+
+
+def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    queue.requeue("a", 10.0)
+    queue.done("a")
+    queue.add_after("a", 30.0)
+    queue.add("a")
+    assert waiting(queue) == ["a"]
+    queue.done("a")
+    clock.advance(30.0)
+
+    assert waiting(queue) == ["a"]
+
+
+def test_a_reconcile_that_never_rests_runs_seldom() -> None:
+    queue = WorkQueue("test")
+    work = Work(*[0.0] * 1000)
+    with running(queue, work):
+        queue.add("a")
+        until(lambda: len(work.keys) > 12, 5)
+    assert work.at[11] - work.at[0] >= 10 * 0.02
+
+
 @contextmanager
 def running(
     queue: WorkQueue,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from controllers.anycast_ip.claim import CLUSTER_UUID, SELECTED, Claim, body, name_of, read
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.events import Regarding
 from kube.objects import ConfigMap
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
@@ -26,6 +27,7 @@ class Book:
         self._client, self._namespace, self._check = client, namespace, check
         self._claims: dict[str, Claim] = {}
         self._versions: dict[str, str] = {}
+        self._uids: dict[str, str] = {}
         self._writing = threading.Lock()
         self._cluster = ""
         self.has_strangers = False
@@ -35,6 +37,12 @@ class Book:
         """By the uid of their nodes, as they are now."""
         with self._writing:
             return dict(self._claims)
+
+    def regarding(self, uid: str) -> Regarding:
+        """The claim's ConfigMap, for Events about an address whose node is gone."""
+        return Regarding(
+            CONFIG_MAPS.api_version, "ConfigMap", name_of(uid), self._namespace, self._uids.get(uid, "")
+        )
 
     def load(self, cluster: str = "") -> None:
         """Read all anew; those of another *cluster* came out of its backup, and their addresses serve over there."""
@@ -96,9 +104,11 @@ class Book:
         with self._writing:
             self._claims.pop(uid, None)
             self._versions.pop(uid, None)
+            self._uids.pop(uid, None)
 
     def _enter(self, found: ConfigMap) -> None:
         claim = read(found)
         with self._writing:
             self._claims[claim.uid] = claim
             self._versions[claim.uid] = found.metadata.resource_version
+            self._uids[claim.uid] = found.metadata.uid

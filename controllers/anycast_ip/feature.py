@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -25,16 +26,18 @@ from controllers.anycast_ip.rounds import Rounds
 from controllers.anycast_ip.sweep import Sweep
 from controllers.anycast_ip.tell import Teller
 from controllers.pool import Pool
+from controllers.runtime import CannotFollow, Stopping
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import KubeError
 from kube.events import Recorder
-from kube.lease import LeadershipLost
 from kube.objects import Node
 from kube.reflector import Reflector
 from settings import AnycastIPSettings, CloudSettings
 
 PAUSES = Backoff(base=0.5, cap=30.0)
+LONGEST_SILENCE = 300.0
+"""Seconds without a LIST or a watch of the nodes that succeeded; a quiet watch is opened again after about a minute."""
 RECONFIGURED = 10.0
 """Seconds after which it is looked whether the settings were made complete."""
 
@@ -50,7 +53,10 @@ def lead(
     stop: threading.Event,
     check: Callable[[], None],
 ) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more."""
+    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    CannotFollow when decisions would rest on a copy of the nodes that is too old.
+    """
     cloud = _connected(cloud_settings, check, stop)
     if cloud is None:
         return
@@ -69,7 +75,7 @@ def _connected(
 
     def sleep(seconds: float) -> None:
         if stop.wait(seconds):
-            raise LeadershipLost("there is no more time to wait for the cloud")
+            raise Stopping("a wait for the cloud was cut short")
 
     while not stop.is_set():
         try:
@@ -109,7 +115,7 @@ def _work(
     with _pool() as hand_out:
         rounds = assemble(nodes, cloud, book, uuid, settings, recorder, hand_out=hand_out, done=wake.set)
         followed.on_change(lambda old, new: wake.set() if _matters(old, new) else None)
-        rounds.run(wake, stop)
+        rounds.run(wake, stop, partial(_check, followed))
 
 
 def assemble(
@@ -126,11 +132,13 @@ def assemble(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Rounds:
     """All parts, put together; nothing is begun yet."""
-    teller = Teller(recorder, now)
+    teller = Teller(recorder, now, book.regarding)
     in_cloud = InCloud(cloud, book, uuid, settings, clock)
     in_cluster = InCluster(nodes, book, uuid, settings, now, teller.opened)
     steps = {**in_cloud.steps, **in_cluster.steps}
-    dispatch = Dispatch(steps, failed=teller.failure, hand_out=hand_out, done=done, clock=clock)
+    dispatch = Dispatch(
+        steps, failed=teller.failure, waiting=teller.waiting, hand_out=hand_out, done=done, clock=clock
+    )
     sweep = Sweep(cloud, uuid, teller.quotas, clock)
     orphans = Orphans(nodes, book, sweep, recorder, settings, clock=clock, now=now)
     return Rounds(
@@ -171,7 +179,12 @@ def _following(reflector: Reflector[Node], stop: threading.Event) -> Iterator[Re
     reflector.start()
     try:
         while not reflector.wait_synced(0.5) and not stop.is_set():
-            pass
+            _check(reflector)
         yield reflector
     finally:
         reflector.stop()
+
+
+def _check(followed: Reflector[Node]) -> None:
+    if followed.silence > LONGEST_SILENCE:
+        raise CannotFollow(f"nothing was heard of {followed.kind} for {followed.silence:.0f} s")

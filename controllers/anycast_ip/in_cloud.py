@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 from msgspec.structs import replace
 
 from cloud.client import Cloud
-from cloud.errors import NotPermitted, QuotaExceeded, Rejected, StateConflict, TagMissing, TokenRefused
+from cloud.errors import (
+    CloudError,
+    NotPermitted,
+    QuotaExceeded,
+    Rejected,
+    StateConflict,
+    TagMissing,
+    TokenRefused,
+)
 from cloud.objects import BIND, BIND_ENI, Address, Tag
 from controllers.anycast_ip.absence import Absence
 from controllers.anycast_ip.book import Book
 from controllers.anycast_ip.case import UNKNOWN, Case, Do, Known, Step
 from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
     NODE_INSTANCE,
     TYPES,
     Claim,
@@ -22,11 +31,14 @@ from controllers.anycast_ip.claim import (
     order_for,
     shared_tags,
 )
+from kube.errors import KubeError, Unreachable
 from settings import AnycastIPSettings
 
 LAG = 60.0
 """Seconds for which nothing must be found by the name of an order before it is taken to have brought nothing."""
 FIRST_WATCH = 0.7
+LAGS = 2
+"""Refusals to delete a tag that the index of tags may explain; after them it is asked who carries the tag."""
 SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
 
@@ -91,16 +103,27 @@ class InCloud:
             known.failures.pop(Do.BIND, None)
         known.seen, known.absent_since = seen, None
 
-    def _tag(self, job: Job) -> None:
+    def _tag(self, job: Job) -> Refused:
         shared = set(shared_tags(self._settings(), self._cluster_uuid).items())
         if missing := sorted(shared - self._shared_tags):
-            self._cloud.create_tags(missing)
+            for error in self._cloud.create_tags(missing).values():
+                raise error
             self._shared_tags = shared
         for case, _ in job:
             case.known.untagged = False
-        self._cloud.create_tags(list(dict.fromkeys(tag for claim in claims(job) for tag in claim.tags)))
+        refused = self._cloud.create_tags(
+            list(dict.fromkeys(tag for claim in claims(job) for tag in claim.tags))
+        )
+        failed = {
+            case.uid: refused[tag]
+            for case, _ in job
+            if case.claim
+            for tag in case.claim.tags
+            if tag in refused
+        }
         for case, _ in job:
-            case.known.tagged = True
+            case.known.tagged = case.uid not in failed
+        return failed
 
     def _allocate(self, job: Job) -> None:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
@@ -165,10 +188,8 @@ class InCloud:
         case.known.expect(Do.WATCH, self._clock() + FIRST_WATCH)
 
     def _release(self, job: Job) -> Refused:
-        ids = {step.address.id: case for case, step in job if step.address}
-        for claim in claims(job):
-            if not claim.releasing:
-                self._book.put(replace(claim, releasing=True))
+        failed = self._mark_releasing(job)
+        ids = {step.address.id: case for case, step in job if step.address and case.uid not in failed}
         try:
             refused = self._cloud.release(ids)
         finally:
@@ -177,21 +198,65 @@ class InCloud:
         for each, case in ids.items():
             case.known.released = each not in refused
             log.info("address released", address=each, uid=case.uid, refused=str(refused.get(each, "")))
-        return {ids[each].uid: error for each, error in refused.items()}
+        return failed | {ids[each].uid: error for each, error in refused.items()}
+
+    def _mark_releasing(self, job: Job) -> dict[str, Exception]:
+        """Returns those whose claims cannot be written: their addresses are not released now."""
+        failed: dict[str, Exception] = {}
+        for case, _ in job:
+            if case.claim and not case.claim.releasing:
+                try:
+                    self._book.put(replace(case.claim, releasing=True))
+                except Unreachable:
+                    raise
+                except KubeError as error:
+                    failed[case.uid] = error
+        return failed
 
     def _untag(self, job: Job) -> Refused:
-        """Tags that another claim needs, or will, stay."""
+        """Tags that another claim needs, or will, stay, and so do those that another cluster uses."""
         uids = {case.uid for case, _ in job}
         needed = {tag for uid, each in self._book.claims.items() if uid not in uids for tag in each.tags}
         refused = self._cloud.delete_tags({tag for claim in claims(job) for tag in claim.tags} - needed)
-        self._settle = min(LONGEST_SETTLE, 2 * self._settle) if refused else max(SETTLE, 0.9 * self._settle)
+        in_use = {tag for tag, error in refused.items() if isinstance(error, StateConflict)}
+        self._settle = min(LONGEST_SETTLE, 2 * self._settle) if in_use else max(SETTLE, 0.9 * self._settle)
+        kept = refused.keys() - self._of_others(in_use, job)
         failed: dict[str, Exception] = {}
         for case, _ in job:
-            kept = set(case.claim.tags if case.claim else ()) & refused.keys()
-            case.known.untagged = not kept
-            if kept:
-                failed[case.uid] = StateConflict("Attached", f"tags {kept} are in use", action="DeleteTags")
+            held = sorted(kept.intersection(case.claim.tags if case.claim else ()))
+            case.known.untagged = not held
+            if held:
+                failed[case.uid] = _why_kept(held, refused)
         return failed
+
+    def _of_others(self, in_use: Collection[Tag], job: Job) -> set[Tag]:
+        """Of the tags that cannot be deleted for long, those that only addresses of other clusters carry."""
+        asked = {
+            tag
+            for case, _ in job
+            if case.claim and case.known.failures[Do.UNTAG] >= LAGS
+            for tag in case.claim.tags
+            if tag in in_use
+        }
+        return {tag for key in {key for key, _ in asked} for tag in self._foreign(key, asked)}
+
+    def _foreign(self, key: str, tags: Collection[Tag]) -> list[Tag]:
+        values = {value for each, value in tags if each == key}
+        carriers = self._cloud.addresses_with_values(key, values, TYPES)
+        by_value: dict[str, list[Address]] = {value: [] for value in values}
+        for each in carriers:
+            by_value.get(each.tags.get(key, ""), []).append(each)
+        return [
+            (key, value)
+            for value, found in by_value.items()
+            if found and all(each.tags.get(CLUSTER_UUID) != self._cluster_uuid for each in found)
+        ]
+
+
+def _why_kept(tags: Sequence[Tag], refused: Mapping[Tag, CloudError]) -> CloudError:
+    """The cloud's own error, or one that names the tags that are in use."""
+    error = next((refused[tag] for tag in tags if not isinstance(refused[tag], StateConflict)), None)
+    return error or StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
 
 
 def claims(job: Job) -> list[Claim]:

@@ -28,6 +28,7 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.cluster import NAMESPACE
 from controllers.anycast_ip.nodes import Nodes
 from controllers.anycast_ip.sweep import Sweep
+from controllers.runtime import Stopping
 from kube.errors import KubeError
 from kube.events import Recorder, Regarding
 from kube.lease import LeadershipLost
@@ -103,7 +104,7 @@ class Orphans:
         """One round; what goes wrong is logged, and the next one makes up for it."""
         try:
             self._run(settings)
-        except LeadershipLost:
+        except (LeadershipLost, Stopping):
             log.info("no orphans are given back without leadership")
         except (CloudError, KubeError) as error:
             log.warning("no orphans are looked for now", error=str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 import structlog
@@ -18,7 +18,7 @@ from controllers.anycast_ip.orphans import Orphans
 from controllers.anycast_ip.plan import is_leaving, next_step
 from controllers.anycast_ip.sweep import Sweep, compare
 from controllers.anycast_ip.tell import Teller, count, is_open, refusal
-from kube.lease import LeadershipLost
+from controllers.liveness import Heartbeat
 from settings import AnycastIPSettings
 from webhook.anycast_ip import wanted
 
@@ -28,6 +28,8 @@ NOTICE = 0.5
 """Seconds within which a stop is noticed."""
 LOAD = 4.0
 """A round is followed by a pause of so many times its own length."""
+SPENT = 3600.0
+"""Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
 BLINDLY = (Do.CLOSE, Do.FREE)
 """Steps for which nothing has to be known of any address."""
 
@@ -59,19 +61,19 @@ class Rounds:
         self._dispatch, self._teller, self._settings = dispatch, teller, settings
         self._hand_out, self._done, self._clock, self._now = hand_out, done, clock, now
         self._known: dict[str, Known] = {}
-        self._spent: set[str] = set()
+        self._spent: dict[str, float] = {}
 
-    def run(self, wake: threading.Event, stop: threading.Event) -> None:
-        """Until *stop*, a round whenever *wake* is set or something is due; LeadershipLost."""
+    def run(
+        self, wake: threading.Event, stop: threading.Event, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Until *stop*, a round whenever *wake* is set or something is due. LeadershipLost, or what *check* raises."""
+        beat = Heartbeat("anycast_ip_rounds")
         while not stop.is_set():
+            beat()
+            check()
             wake.clear()
             began = self._clock()
-            try:
-                due = self.turn()
-            except LeadershipLost:
-                if stop.is_set():  # only our waiting was cut short
-                    return
-                raise
+            due = self.turn()
             stop.wait(max(SHORTEST, LOAD * (self._clock() - began)))
             self._rest(wake, stop, min(due, self._clock() + LONGEST))
 
@@ -108,14 +110,22 @@ class Rounds:
 
     def _take_in_news(self, busy: frozenset[str]) -> None:
         if (news := self._sweep.news()) is not None:
+            self._forget_spent({each.id for each in news})
             idle = {uid: known for uid, known in self._known.items() if uid not in busy}
             opened = {uid for uid, node in self._nodes.by_uid().items() if is_open(node)}
             compare(news, self._book.claims, idle, opened)
+
+    def _forget_spent(self, listed: Collection[str]) -> None:
+        """What is not listed any more for long cannot be mistaken for a free address."""
+        now = self._clock()
+        self._spent = {each: now if each in listed else at for each, at in self._spent.items()}
+        self._spent = {each: at for each, at in self._spent.items() if now - at < SPENT}
 
     def _cases(self, settings: AnycastIPSettings, busy: frozenset[str]) -> list[Case]:
         scene = Scene(self._nodes.by_uid(), self._book.claims, self._unspent())
         for uid in self._known.keys() - scene.nodes.keys() - scene.claims.keys() - busy:
             del self._known[uid]
+            self._dispatch.forget(uid)
         return cases(scene, self._known, settings, busy=busy, now=self._now())
 
     def _unspent(self) -> Sequence[Address]:
@@ -143,4 +153,4 @@ class Rounds:
         if step.do is Do.CLOSE:
             self._teller.closed(case)
         if step.do in (Do.FORGET, Do.RENEW) and case.claim:
-            self._spent.add(case.claim.address)
+            self._spent[case.claim.address] = self._clock()

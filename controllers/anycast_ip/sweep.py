@@ -12,6 +12,7 @@ from cloud.objects import Address, Quota
 from controllers.anycast_ip.case import UNKNOWN, Known
 from controllers.anycast_ip.claim import CLUSTER_UUID, TYPES, Claim
 from controllers.anycast_ip.plan import serves
+from controllers.runtime import Stopping
 from kube.backoff import Backoff
 from kube.lease import LeadershipLost
 
@@ -56,7 +57,7 @@ class Sweep:
             self.error = error
             self._try_again()
             log.warning("the addresses of the cluster were not read", error=str(error))
-        except LeadershipLost:
+        except (LeadershipLost, Stopping):
             log.info("the addresses of the cluster are not read without leadership")
         except Exception:
             self._try_again()

@@ -53,12 +53,16 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Teller:
-    def __init__(self, recorder: Recorder, now: Callable[[], datetime]) -> None:
-        self._recorder, self._now = recorder, now
+    """*of_claim* is the object that shows what is to be known of a claim whose node is gone, by the node's uid."""
+
+    def __init__(
+        self, recorder: Recorder, now: Callable[[], datetime], of_claim: Callable[[str], Regarding]
+    ) -> None:
+        self._recorder, self._now, self._of_claim = recorder, now, of_claim
         self._quotas: Sequence[Quota] = ()
 
     def note(self, case: Case, note: Note) -> None:
-        """On the node, if it is still there, unless it was the last that was told."""
+        """On the node, or on the claim when the node is gone, unless it was the last that was told."""
         if case.known.told == note:
             return
         case.known.told = note
@@ -66,6 +70,13 @@ class Teller:
         log.info("told", uid=case.uid, node=_name(case), reason=note.reason, message=text)
         if case.node:
             self._recorder.event(Regarding.of(case.node, NODES, "Node"), note.reason, text, type=note.type)
+        elif case.claim:
+            text = f"Node {case.claim.node}, address {case.claim.address or 'not known'}: {text}"
+            self._recorder.event(self._of_claim(case.uid), note.reason, text, type=note.type)
+
+    def waiting(self, case: Case, do: Do, error: Exception) -> None:
+        """*case* waits because other nodes were refused: the same words as theirs."""
+        self.note(case, refusal(REASONS.get(do, "AnycastIpDelayed"), error, self._quota_text(error)))
 
     def failure(self, case: Case, do: Do, error: Exception) -> None:
         failures = case.known.failures[do]

@@ -9,7 +9,7 @@ from typing import Any
 from certs.bundle import bundles_in, with_bundle
 from certs.secret import Held, data_with, held_in
 from kube.client import Client, Resource
-from kube.errors import NotFound
+from kube.errors import ApiError, KubeError, NotFound
 from kube.events import Regarding
 
 SECRETS = Resource("", "v1", "secrets")
@@ -71,11 +71,25 @@ class Site:
             self.client.replace(SECRETS, self.secret_name, body, self.namespace)
 
     def inject(self, seen: Seen, bundle: bytes) -> None:
-        for resource, configuration in seen.configurations:
-            if any(each != bundle for each in bundles_in(configuration)):
-                self.check()
-                body = with_bundle(configuration, bundle)
-                self.client.replace(resource, self.configuration_name, body)
+        """Into each configuration; one that cannot be written keeps no other, and is named by what is raised."""
+        failures = [error for each in seen.configurations if (error := self._inject_into(*each, bundle))]
+        if failures:
+            raise failures[0]
+
+    def _inject_into(
+        self, resource: Resource, configuration: dict[str, Any], bundle: bytes
+    ) -> KubeError | None:
+        if all(each == bundle for each in bundles_in(configuration)):
+            return None
+        self.check()
+        try:
+            self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
+        except ApiError as error:
+            where = f"{resource.plural}/{self.configuration_name}"
+            return type(error)(error.status, error.reason, f"{where}: {error.message}", error.retry_after)
+        except KubeError as error:
+            return error
+        return None
 
     def _read(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         try:

@@ -76,6 +76,10 @@ class Registrar:
             log.info("a super node is not as it was last seen", node=step.name, step=step.do)
         except KubeError as error:
             log.warning("a step for a super node failed", node=step.name, step=step.do, error=str(error))
+        except LeadershipLost:
+            raise
+        except Exception:
+            log.exception("a step for a super node failed", node=step.name, step=step.do)
 
     def _taken(self, step: Step) -> Node | None:
         if step.do is Do.NOTHING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from lab.cloud import envelope, faults, products, signature, sts
+from lab.cloud import envelope, faults, policy, products, signature, sts
 from lab.cloud.envelope import Fault
 from lab.cloud.limits import Limits
 from lab.cloud.request import Request
@@ -72,8 +72,12 @@ class Emulator:
         region = request.headers.get("x-tc-region", "")
         action = products.find(service, request.headers.get("x-tc-version", ""), request.action, region)
         self._limits.take(self.world.knobs, request.action, caller, action.rate, now)
-        self._check_policy(request.action)
-        return action.run(self.world, request.read(action.params), region)
+        policy.check_action(self.world, request.action)
+        if code := self.world.knobs.errors.get(request.action):
+            raise Fault(code, f"{request.action} is made to fail.")
+        params = request.read(action.params)
+        policy.check_resources(self.world, request.action, params)
+        return action.run(self.world, params, region)
 
     def _caller(self, request: Request) -> tuple[str, str]:
         """Who it is, and the product; raises Fault for one who does not prove it."""
@@ -89,15 +93,6 @@ class Emulator:
                 "AuthFailure.SignatureFailure", f"The signature is for {said.service}, not for {host}."
             )
         return said.secret_id, said.service
-
-    def _check_policy(self, action: str) -> None:
-        if action in self.world.knobs.denied:
-            raise Fault(
-                "AuthFailure.UnauthorizedOperation",
-                f"You are not authorized to perform the operation `{action}`; a policy must allow it.",
-            )
-        if code := self.world.knobs.errors.get(action):
-            raise Fault(code, f"{action} is made to fail.")
 
     def _note(self, request: Request, request_id: str, outcome: str, told: bool) -> None:
         try:

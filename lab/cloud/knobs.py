@@ -65,6 +65,8 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     anycast_allowed: bool = True
     denied: list[str] = []
     """Actions that the account's policy does not allow."""
+    denied_resources: dict[str, list[str]] = {}
+    """By action, or ``*`` for all: ids, or tags as ``key=value``, on which the policy does not allow it."""
     web_identity_tokens: list[str] = []
     """What AssumeRoleWithWebIdentity accepts; empty: any."""
     session_seconds: Seconds = 7200.0

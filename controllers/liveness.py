@@ -1,0 +1,63 @@
+"""What the liveness probe asks: whether work of this process hangs, or an informer has been silent for too long.
+
+A process without work and without informers, as a replica that does not lead, is alive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from kube.reflector import FOLLOWING, Reflector
+from kube.registry import Registry
+
+LONGEST_RUN = 600.0
+"""Seconds for one key, one call of an executor, or one turn of a loop: each call within has a timeout far below."""
+LONGEST_SILENCE = 420.0
+"""Seconds; features end their process by themselves after 300, so this is for one that cannot."""
+
+
+class Runs(Protocol):
+    """What works, and for how long it has been at what it began first; 0 while idle."""
+
+    name: str
+
+    def longest_running(self) -> float: ...
+
+
+RUNNING: Registry[Runs] = Registry()
+
+
+class Heartbeat:
+    """A loop that calls this in each turn."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name, self._clock = name, clock
+        self._last = clock()
+        RUNNING.add(self)
+
+    def __call__(self) -> None:
+        self._last = self._clock()
+
+    def longest_running(self) -> float:
+        return self._clock() - self._last
+
+
+def problem() -> str | None:
+    """None while this process is alive; else what hangs, and since when."""
+    return diagnose(RUNNING.list(), FOLLOWING.list())
+
+
+def diagnose(running: Iterable[Runs], following: Iterable[Reflector[Any]]) -> str | None:
+    hanging = [
+        f"{each.name} has been at one piece of work for {seconds:.0f} s, the bound is {LONGEST_RUN:.0f} s"
+        for each in running
+        if (seconds := each.longest_running()) > LONGEST_RUN
+    ]
+    silent = [
+        f"nothing was received of {each.kind} for {seconds:.0f} s, the bound is {LONGEST_SILENCE:.0f} s"
+        for each in following
+        if (seconds := each.silence) > LONGEST_SILENCE
+    ]
+    return "; ".join(sorted(hanging + silent)) or None

@@ -1,0 +1,152 @@
+"""A refusal is the node's own until a second node is refused, too; no node blocks another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
+from kube.errors import Conflict, ServerError
+from lab.cloud import Knobs
+from tests.anycast_world import Lab, original
+
+PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(count)]
+
+
+def only(lab: Lab, *expected: str) -> bool:
+    """Whether these nodes are the ones that are not open."""
+    return {each.metadata.name for each in lab.nodes() if not lab.is_open(each.metadata.name)} == set(
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    "action", ["AllocateAddresses", "AssociateAddress", "CreateTags", "DescribeAddresses"]
+)
+def test_one_refused_instance_does_not_block_the_permitted_ones(action: str) -> None:
+    refused = {"AllocateAddresses": "aia-node-name=bad", "CreateTags": "aia-node-name=bad"}.get(
+        action, "ins-bad"
+    )
+    lab = Lab(Knobs(**PLENTY, denied_resources={action: [refused]}))
+    lab.join("bad")
+    lab.run_for(30)
+    for name in names(20):
+        lab.join(name)
+    lab.run(lambda: only(lab, "bad"), 60, "all others open")
+    lab.run_for(600)
+    denied = sum(call.action == action and call.outcome != "OK" for call in lab.world.calls)
+    assert denied <= 25  # doubling from 10 s to 5 minutes, and a few to split the batches
+    assert any("not authorized" in message for _, message in lab.recorder.events)
+    lab.knobs.denied_resources = {}
+    lab.run(lab.all_open, 400, "open")
+
+
+def test_nodes_that_join_one_by_one_pass_two_refused_instances() -> None:
+    lab = Lab(Knobs(**PLENTY, denied_resources={"AssociateAddress": ["ins-bad1", "ins-bad2"]}))
+    lab.join("bad1")
+    lab.join("bad2")
+    for name in names(20):
+        lab.join(name)
+        lab.run_for(15)
+    lab.run(lambda: only(lab, "bad1", "bad2"), 60, "all others open")
+    before = lab.count("AssociateAddress")
+    lab.run_for(1200)
+
+    assert lab.count("AssociateAddress") - before <= 2 * 6
+
+
+def test_nodes_that_wait_for_the_others_refusal_say_so() -> None:
+    lab = Lab(Knobs(**PLENTY, denied=["AllocateAddresses"]))
+    for name in names(20):
+        lab.join(name)
+    lab.run_for(120)
+
+    about = {name for name in lab.recorder.about if name.startswith("n")}
+    assert about == set(names(20))
+    assert lab.count("AllocateAddresses") <= 12 + 6
+    lab.knobs.denied = []
+    lab.run(lab.all_open, 400, "open")
+
+
+@pytest.mark.parametrize("action", ["DisassociateAddress", "ReleaseAddresses", "DeleteTags"])
+def test_one_address_that_must_not_be_given_back_does_not_block_the_others(action: str) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    lab.join("bad")
+    for name in names(20):
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    (bad,) = lab.on("bad")
+    lab.knobs.denied_resources = {action: [bad.id, "aia-node-name=bad"]}
+    lab.leave("bad")
+    lab.run_for(20)
+    for name in names(20):
+        lab.leave(name)
+    lab.run(lambda: {claim.node for claim in lab.book.claims.values()} == {"bad"}, 120, "all others gone")
+    lab.run_for(60)
+
+    assert any("bad" in message and "not authorized" in message for _, message in lab.recorder.events)
+    lab.knobs.denied_resources = {}
+    lab.run(lab.is_clean, 400, "clean")
+    assert lab.elastic() == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Conflict(409, "Conflict", "somebody wrote"), id="conflict"),
+        pytest.param(ServerError(500, "InternalError", "a webhook failed"), id="refused by a webhook"),
+    ],
+)
+def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(error: Exception) -> None:
+    lab = Lab(Knobs(**PLENTY))
+    lab.join("bad")
+    for name in names(10):
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    bad = f"anycast-ip-{lab.node('bad').metadata.uid}"
+
+    def refuse(name: str, body: Any) -> None:
+        if name == bad and '"releasing":true' in body["data"]["claim"]:
+            raise error
+
+    lab.kube.before_write = refuse
+    for name in ["bad", *names(10)]:
+        lab.leave(name)
+    lab.run(lambda: {claim.node for claim in lab.book.claims.values()} == {"bad"}, 120, "all others gone")
+    lab.run_for(30)
+    assert bad in lab.recorder.about or isinstance(error, Conflict)
+    lab.kube.before_write = lambda name, body: None
+    lab.run(lab.is_clean, 120, "clean")
+
+
+def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values() -> None:
+    lab = Lab(Knobs(**PLENTY, tag_values=20))
+    for name in names(25):
+        lab.join(name)
+    lab.run(lambda: sum(lab.is_open(name) for name in names(25)) == 20, 120, "20 of 25 open")
+    lab.run_for(300)
+    assert lab.count("CreateTags") <= 60
+    for name in names(20):
+        if lab.is_open(name):
+            lab.leave(name)
+    lab.run(lab.all_open, 700, "the others open with the values of those that left")
+
+
+def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
+    lab = Lab(Knobs(**PLENTY))
+    tags = original("n1") | {CLUSTER_UUID: "another", NODE_INSTANCE: "ins-other"}
+    theirs = lab.foreign("ins-other", tags=tags)
+    lab.world.made_tags["aia-node-name", "n1"] = lab.clock()
+    lab.join("n1")
+    lab.run(lab.all_open, 60, "open")
+    lab.leave("n1")
+    lab.run(lambda: lab.is_clean([theirs]), 300, "clean")
+
+    assert lab.tag_values("aia-node-name") == {"n1"}
+    assert "ins-n1" not in lab.tag_values("aia-node-ins-id")
+    assert theirs in lab.world.addresses

@@ -1,0 +1,120 @@
+"""A process is alive unless work of it hangs, or an informer that it has started is silent."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers import liveness
+from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
+from controllers.pool import Pool
+from controllers.runtime import WorkQueue
+from kube.client import Client, Resource
+from kube.objects import Node
+from kube.reflector import FOLLOWING, Reflector
+from tests.fakes import FakeClock
+from tests.misbehaving_server import until
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+
+
+class Silent:
+    """An informer of *kind* that received nothing for some seconds."""
+
+    def __init__(self, kind: str, silence: float) -> None:
+        self.kind, self.silence = kind, silence
+
+
+def queue_at_work(clock: FakeClock) -> WorkQueue:
+    queue = WorkQueue("liveness", clock=clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        (LONGEST_RUN, None),
+        (LONGEST_RUN + 1, "liveness has been at one piece of work for 601 s, the bound is 600 s"),
+    ],
+)
+def test_a_queue_whose_oldest_running_key_is_over_its_bound_is_not_alive(
+    ran: float, expected: str | None
+) -> None:
+    clock = FakeClock()
+    queue = queue_at_work(clock)
+    clock.advance(ran)
+    assert diagnose([queue], []) == expected
+    queue.done("a")
+    assert diagnose([queue], []) is None
+
+
+@pytest.mark.parametrize(
+    ("silence", "expected"),
+    [
+        (LONGEST_SILENCE, None),
+        (LONGEST_SILENCE + 1, "nothing was received of nodes for 421 s, the bound is 420 s"),
+    ],
+)
+def test_an_informer_whose_silence_is_over_its_bound_is_not_alive(
+    silence: float, expected: str | None
+) -> None:
+    nodes: Any = Silent("nodes", silence)
+    assert diagnose([], [nodes]) == expected
+
+
+def test_a_loop_that_does_not_come_round_is_not_alive() -> None:
+    clock = FakeClock()
+    beat = Heartbeat("rounds", clock)
+    clock.advance(LONGEST_RUN + 1)
+    assert diagnose([beat], []) == "rounds has been at one piece of work for 601 s, the bound is 600 s"
+    beat()
+    assert diagnose([beat], []) is None
+
+
+def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
+    clock, release = FakeClock(), threading.Event()
+    pool = Pool("liveness", 2, clock)
+    pool.submit(lambda: release.wait(10) and None)
+    until(lambda: bool(pool._since))
+    clock.advance(LONGEST_RUN + 1)
+    problem = diagnose([pool], [])
+    release.set()
+    pool.close()
+
+    assert problem == "liveness has been at one piece of work for 601 s, the bound is 600 s"
+    assert diagnose([pool], []) is None
+
+
+def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() -> None:
+    def failures() -> float:
+        return REGISTRY.get_sample_value("drawbridge_executor_failures_total", {"name": "failing"}) or 0.0
+
+    pool, before, done = Pool("failing", 1), failures(), []
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    pool.submit(lambda: fail(ValueError("a bug")))
+    pool.submit(lambda: fail(SystemExit(3)))
+    pool.submit(lambda: done.append(1))
+    pool.close()
+
+    assert (done, failures() - before) == ([1], 2)
+
+
+def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> None:
+    client: Any = Client
+    queue, pool, beat = WorkQueue("watched"), Pool("watched", 1), Heartbeat("watched")
+    reflector = Reflector(client, NODES, Node)
+    assert {queue, pool, beat} <= set(liveness.RUNNING.list())
+    assert reflector not in FOLLOWING.list()
+    reflector.start()
+    assert reflector in FOLLOWING.list()
+    reflector.stop()
+    pool.close()
+    assert reflector not in FOLLOWING.list()
