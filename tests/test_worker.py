@@ -2,6 +2,7 @@
 
 import http.client
 import itertools
+import json
 import signal
 import socket
 import ssl
@@ -252,6 +253,35 @@ def is_shed(server: Server) -> bool:
         and (answer.headers["Retry-After"], answer.connection) == ("1", "close")
         and is_closed(sock, within=2)
     )
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["new connection", "idle connection"])
+def test_the_wait_for_a_thread_is_part_of_the_callers_timeout(directory: Path, kept: bool) -> None:
+    with serving(directory, IN_FLIGHT="9", LIMITS='{"first": 60, "request": 60}') as server:
+        waiting = server.call().sock if kept else None
+        busy = [server.tls() for _ in range(THREADS)]
+        for sock in busy:
+            sock.sendall(post(review(nap=1.5)))
+        assert wait_until(lambda: not is_answered(server, within=0.2))
+        begin = time.monotonic()
+        waiting = waiting or server.tls()
+        waiting.sendall(post(review(), "/naps?timeout=10s"))
+        answer = read_response(waiting)
+        waited = time.monotonic() - begin
+        left = float(json.loads(answer.body)["response"]["auditAnnotations"]["left"])
+        assert waited > 0.3
+        assert left < 9.0 - waited + SLACK / 4
+        assert [read_response(sock).status for sock in busy] == [200] * THREADS
+
+
+def is_answered(server: Server, within: float) -> bool:
+    sock = server.raw()
+    sock.settimeout(within)
+    try:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return sock.recv(1) == b""
+    except TimeoutError:
+        return False
 
 
 def test_an_old_connection_is_closed_after_its_next_response(directory: Path) -> None:
