@@ -61,12 +61,12 @@ class _Ticket:
 
     records: Sequence[Record]
     deadline: float
-    done: Future[None]
+    done: Future[IPReservation]
 
-    def written(self) -> None:
+    def written(self, segment: IPReservation) -> None:
         # It may be withdrawn in this very moment; then its address is reserved for a pod that stays, for a while.
         with suppress(InvalidStateError):
-            self.done.set_result(None)
+            self.done.set_result(segment)
 
     def failed(self, error: Exception) -> None:
         failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
@@ -107,13 +107,16 @@ class Ledger:
         self._rested = -math.inf
         self._current = self._new()
 
-    def reserve(self, records: Sequence[Record], deadline: float) -> None:
-        """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock."""
+    def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
+        """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock.
+
+        The segment that has them, or the last of them.
+        """
         self._ensure_writer()
         ticket = _Ticket(records, deadline, Future())
         self._tickets.put(ticket)
         try:
-            ticket.done.result(timeout=max(0.0, deadline - self._clock()))
+            return ticket.done.result(timeout=max(0.0, deadline - self._clock()))
         except FutureTimeoutError:
             ticket.done.cancel()
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
@@ -146,24 +149,26 @@ class Ledger:
         records = [record for ticket in batch for record in ticket.records]
         left = max(ticket.deadline for ticket in batch) - self._clock()
         try:
-            written = self._append(records, max(PAUSE, min(CALL_TIMEOUT, left)))
+            segment, written = self._append(records, max(PAUSE, min(CALL_TIMEOUT, left)))
         except (KubeError, NotServed) as error:
             WRITES.labels("failed").inc()
             return self._after(error, batch)
         except Exception as error:
             return _fail(batch, error)
-        return self._answer(batch, written)
+        return self._answer(batch, segment, written)
 
-    def _answer(self, batch: Sequence[_Ticket], written: int) -> Sequence[_Ticket]:
+    def _answer(
+        self, batch: Sequence[_Ticket], segment: IPReservation | None, written: int
+    ) -> Sequence[_Ticket]:
         """Answer those of which all are among the first *written* records; the others."""
         waiting = []
         for ticket in batch:
             own = len(ticket.records)
             ticket.records, written = ticket.records[written:], max(0, written - own)
-            if ticket.records:
+            if segment is None or ticket.records:
                 waiting.append(ticket)
             else:
-                ticket.written()
+                ticket.written(segment)
         if len(waiting) < len(batch):
             BATCH.observe(len(batch) - len(waiting))
             # A single request never waits, nor does one client that deletes pod by pod.
@@ -178,8 +183,8 @@ class Ledger:
         latest = max((each.deadline for each in waiting), default=soon)
         return waiting if self._recover(error, latest) else _fail(waiting, error)
 
-    def _append(self, records: Sequence[Record], timeout: float) -> int:
-        """Write as many of *records* as the current segment takes; how many those were."""
+    def _append(self, records: Sequence[Record], timeout: float) -> tuple[IPReservation | None, int]:
+        """Write as many of *records* as the current segment takes; the segment, and how many those were."""
         current = self._current = self._usable()
         if current.stale:
             current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
@@ -192,7 +197,7 @@ class Ledger:
             WRITES.labels("written").inc()
         if left:
             self._current = self._new()
-        return len(records) - len(left)
+        return current.seen, len(records) - len(left)
 
     def _usable(self) -> _Current:
         aged = self._clock() - self._current.since > self._max_age()

@@ -160,13 +160,23 @@ class FakeStore:
 
 
 class FakeRecorder:
-    """Events as (reason, message)."""
+    """Events as (reason, message); and what each was to be about if the first choice takes none."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        self.instead: list[object] = []
 
-    def event(self, regarding: object, reason: str, message: str, type: str = "Normal") -> None:  # noqa: A002
+    def event(
+        self,
+        regarding: object,
+        reason: str,
+        message: str,
+        type: str = "Normal",  # noqa: A002
+        *,
+        instead: object = None,
+    ) -> None:
         self.events.append((reason, message))
+        self.instead.append(instead)
 
     @property
     def reasons(self) -> list[str]:
