@@ -26,6 +26,7 @@ from tests.server import (
     serving,
     wait_until,
 )
+from tests.sockets import reset
 
 THREADS = 4
 TOO_MUCH = 8 * 1024 * 1024
@@ -282,6 +283,60 @@ def is_answered(server: Server, within: float) -> bool:
         return sock.recv(1) == b""
     except TimeoutError:
         return False
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""The beginning of a TLS handshake."""
+
+
+def probe_that_only_connects(server: Server) -> socket.socket:
+    return server.raw()
+
+
+def probe_in_its_handshake(server: Server) -> socket.socket:
+    sock = server.raw()
+    sock.sendall(HELLO)
+    return sock
+
+
+def probe_after_its_handshake(server: Server) -> socket.socket:
+    return server.tls()
+
+
+def probe_in_its_request(server: Server) -> socket.socket:
+    sock = server.tls()
+    sock.sendall(post(review())[:-5])
+    return sock
+
+
+def probe_in_its_response(server: Server) -> socket.socket:
+    sock = server.tls()
+    sock.sendall(post(review(nap=0.3)))
+    return sock
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        probe_that_only_connects,
+        probe_in_its_handshake,
+        probe_after_its_handshake,
+        probe_in_its_request,
+        probe_in_its_response,
+    ],
+)
+@pytest.mark.parametrize("end", [reset, socket.socket.close], ids=["reset", "closed"])
+def test_a_probe_that_breaks_off_is_no_news(
+    server: Server, probe: Callable[[Server], socket.socket], end: Callable[[socket.socket], None]
+) -> None:
+    seen = len(server.lines)
+    for _ in range(THREADS):
+        end(probe(server))
+    time.sleep(0.4)  # the naps, of which nothing can be seen from here
+    for _ in range(2 * THREADS):
+        server.call().close()
+    logged = [json.loads(line) for line in server.lines[seen:]]
+    assert [line for line in logged if line["level"] not in ("debug", "info") or "exception" in line] == []
 
 
 def test_an_old_connection_is_closed_after_its_next_response(directory: Path) -> None:

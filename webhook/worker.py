@@ -9,6 +9,7 @@ What it relies on is private to gunicorn, and tests/test_gunicorn_contract.py no
 
 import bisect
 import enum
+import errno
 import selectors
 import ssl
 import threading
@@ -223,8 +224,13 @@ class WebhookWorker(ThreadWorker):
 
 
 def _report(conn: Connection, error: OSError) -> None:
-    """A client that refuses our certificate is news; one that merely leaves is not."""
-    if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+    """A client that refuses our certificate is news; one that merely leaves, at whatever moment, is not."""
+    if isinstance(error, ssl.SSLError) and not _has_left(error):
         log.warning("TLS failed", client=conn.client[0], error=str(error))
     else:
         log.debug("connection dropped", client=conn.client[0], error=str(error))
+
+
+def _has_left(error: ssl.SSLError) -> bool:
+    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
+    return isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN
