@@ -43,7 +43,7 @@ keyfile = os.path.join(_settings.webhook.cert_dir, "tls.key")
 worker_class = WebhookWorker
 workers = 1
 threads = _settings.webhook.threads + SPARE_THREADS
-worker_connections = threads + 512
+worker_connections = threads + 256
 backlog = 512
 # The API server keeps idle connections for 90 s: it, not we, must be the one to close them.
 keepalive = 95

@@ -29,10 +29,13 @@ SUITES: dict[str, ModuleType] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 when a suite could not run. A target that was missed is shown, and is no failure."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.concurrency and options.suite != "ip_reservation":
+        parser.error("--concurrency is for the suite ip_reservation alone")
     try:
         for name in [options.suite] if options.suite else SUITES:
-            run(name, quick=options.quick)
+            run(name, quick=options.quick, **_loads(options))
     except (LabError, KubeError, WatchLost, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -42,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(name: str, *, quick: bool) -> None:
+def run(name: str, *, quick: bool, **loads: Sequence[int]) -> None:
     out, begin = Console(width=None if sys.stdout.isatty() else WIDTH), time.monotonic()
-    figures = SUITES[name].run(_progress(begin), quick=quick)
+    figures = SUITES[name].run(_progress(begin), quick=quick, **loads)
     path = report.write(name, figures)
     out.print(report.table(name, figures))
     out.print(f"{report.summary(figures)}; it took {time.monotonic() - begin:.0f} s; {path}", soft_wrap=True)
@@ -62,7 +65,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="with small numbers, to try it out: the figures say little"
     )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="of ip_reservation: one round with so many deletions at once each, in place of its own rounds",
+    )
     return parser
+
+
+def _loads(options: argparse.Namespace) -> dict[str, Sequence[int]]:
+    return {"concurrency": options.concurrency} if options.concurrency else {}
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from calico.reservations import Reservations
 from calico.segment import Record
 from controllers.ip_reservation.feature import Tools
 from controllers.ip_reservation.following import Copies, followed
+from controllers.ip_reservation.restore import OwnReleases
 from kube.events import Recorder
 from lab import binaries, install
 from lab.begin import running
@@ -171,7 +172,7 @@ def _round(
 ) -> float:
     """Milliseconds, the median of so many."""
     recorder = Recorder(lab.client, "bench")
-    rounds = Tools(lab.client, lambda: settings, recorder, reservations, copies).rounds()
+    rounds = Tools(lab.client, lambda: settings, recorder, reservations, copies).rounds(OwnReleases())
     taken = [_timed(lambda: rounds.reconcile("round")) for _ in range(times)]
     recorder.close()
     return 1000 * median(taken)

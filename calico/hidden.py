@@ -37,7 +37,7 @@ def revealed(metadata: ObjectMeta) -> ObjectMeta:
     )
 
 
-def laid_open(metadata: ObjectMeta, annotations: Mapping[str, str]) -> dict[str, Any]:
+def laid_open(metadata: ObjectMeta, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """A merge patch of *metadata* that sets *annotations* and puts what is hidden where it belongs."""
     hidden = _decode(metadata)
     if not hidden.labels and not hidden.annotations:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from calico.errors import NotServed
 from calico.hidden import laid_open
-from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, Record, body
+from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
 from kube.client import Client, Resource
 from kube.errors import NotFound
 
@@ -71,8 +71,10 @@ class Reservations:
         """Make *segment* hold exactly *records*; what others wrote into its metadata stays."""
         resource, left = self._located(timeout)
         self._before_write()
-        change, name = body(records), segment.metadata.name
-        change["metadata"] = laid_open(segment.metadata, change["metadata"]["annotations"])
+        kept, name = tuple(records), segment.metadata.name
+        change = body(kept)
+        annotations = change["metadata"]["annotations"] | _spent(segment, kept)
+        change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
 
@@ -93,6 +95,12 @@ class Reservations:
                 return each
         tried = " and ".join(each.api_version for each in self._candidates)
         raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
+
+
+def _spent(segment: IPReservation, records: Iterable[Record]) -> dict[str, None]:
+    """Takes the annotation away when none of *records* is left for it to release."""
+    named = segment.to_be_released.values()
+    return {RELEASE: None} if named and not any(each.cidr in named for each in records) else {}
 
 
 def _left(end: float) -> float:

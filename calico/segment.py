@@ -8,7 +8,7 @@ entry in any IPReservation makes most Calico versions refuse an address to every
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,6 +22,8 @@ from kube.objects import ObjectMeta, Value, complete
 
 KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"
+RELEASE = "drawbridge.io/release"
+"""Addresses of the segment, separated by commas, that an operator wants released as soon as their pods are gone."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
 
@@ -79,6 +81,12 @@ class IPReservation(Value, frozen=True):
         valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
         return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
+
+    @property
+    def to_be_released(self) -> Mapping[str, str | None]:
+        """What the annotation for it names, each with its CIDR when it is an address."""
+        named = revealed(self.metadata).annotations.get(RELEASE, "")
+        return {entry: canonical(entry) for each in named.split(",") if (entry := each.strip())}
 
     @property
     def malformed(self) -> tuple[str, ...]:

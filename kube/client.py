@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import msgspec
 from typing_extensions import TypeVar
 
-from kube.connection import Connection, connect, in_cluster
+from kube.connection import POOL_SIZE, Connection, connect, in_cluster
 from kube.errors import Expired, NotFound
 from kube.objects import complete
 from kube.transport import JSON, LineStream, Transport
@@ -91,9 +91,11 @@ class Client:
         return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)
 
     @classmethod
-    def from_kubeconfig(cls, path: str | os.PathLike[str], *, timeout: float = 10.0) -> Client:
+    def from_kubeconfig(
+        cls, path: str | os.PathLike[str], *, timeout: float = 10.0, pool_size: int = POOL_SIZE
+    ) -> Client:
         """By the current context of the file at *path*; NotConfigured."""
-        return cls(connect(os.fspath(path)), timeout=timeout)
+        return cls(connect(os.fspath(path), pool_size), timeout=timeout)
 
     def close(self) -> None:
         self._transport.close()

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
 
 POOL_SIZE = 80
-"""Connections that are kept; more than one webhook server's threads, so that none dials anew under load."""
+"""Connections that are kept; more than one webhook server reads through at once, so that none dials anew under load."""
 
 
 class Connection:
     """An address, a pool of connections to it, and the Authorization header of the moment."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, pool_size: int = POOL_SIZE) -> None:
         self._configuration = configuration
-        configuration.connection_pool_maxsize = POOL_SIZE
+        configuration.connection_pool_maxsize = pool_size
         configuration.keep_alive = True
         configuration.retries = False  # callers have deadlines, and not every request may be sent twice
         self.host: str = configuration.host.rstrip("/")
@@ -40,7 +40,7 @@ def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
-def connect(kubeconfig: str | None) -> Connection:
+def connect(kubeconfig: str | None, pool_size: int = POOL_SIZE) -> Connection:
     """By *kubeconfig* (one path, or several as in KUBECONFIG), or by the pod's service account when None."""
     # Imported here: it costs 0.2 s and 22 MiB that users of this package's values and errors need not pay.
     from kubernetes import config
@@ -52,7 +52,7 @@ def connect(kubeconfig: str | None) -> Connection:
             config.load_incluster_config(client_configuration=configuration)
         else:
             config.load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
-        return Connection(configuration)
+        return Connection(configuration, pool_size)
     except Exception as error:
         means = kubeconfig or "the pod's service account"
         raise NotConfigured(f"no way to the API server by {means}: {error}") from error

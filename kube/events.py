@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ import structlog
 from prometheus_client import Counter
 
 from kube.client import Client, Resource
-from kube.errors import KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.event_series import Note, Regarding, Series, SeriesBook, Type
 
 __all__ = ["Recorder", "Regarding"]
@@ -45,15 +46,25 @@ class Recorder:
         self, client: Client, component: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client, self._component, self._clock = client, component, clock
-        self._notes: queue.Queue[tuple[Note, datetime] | None] = queue.Queue(QUEUE_SIZE)
+        self._notes: queue.Queue[tuple[Note, datetime, Regarding | None] | None] = queue.Queue(QUEUE_SIZE)
         self._book = SeriesBook()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def event(self, regarding: Regarding, reason: str, message: str, type: Type = "Normal") -> None:
+    def event(
+        self,
+        regarding: Regarding,
+        reason: str,
+        message: str,
+        type: Type = "Normal",
+        *,
+        instead: Regarding | None = None,
+    ) -> None:
+        """*instead* is what the Event is about when *regarding* can have none: its namespace is being deleted."""
         self._ensure_thread()
+        note = Note(regarding, reason, message[:MESSAGE_SIZE], type)
         try:
-            self._notes.put_nowait((Note(regarding, reason, message[:MESSAGE_SIZE], type), datetime.now(UTC)))
+            self._notes.put_nowait((note, datetime.now(UTC), instead))
         except queue.Full:
             DROPPED.labels("queue full").inc()
 
@@ -77,12 +88,20 @@ class Recorder:
     def _write_all(self) -> None:
         while (told := self._notes.get()) is not None:
             try:
-                self._write(*told)
+                self._write_somewhere(*told)
             except KubeError as error:
                 DROPPED.labels("refused").inc()
                 log.warning("an event was not written", reason=told[0].reason, error=str(error))
             except Exception:
                 log.exception("an event was not written", reason=told[0].reason)
+
+    def _write_somewhere(self, note: Note, at: datetime, instead: Regarding | None) -> None:
+        try:
+            self._write(note, at)
+        except (Forbidden, NotFound):  # so a namespace is that is being deleted, or is gone
+            if instead is None:
+                raise
+            self._write(replace(note, regarding=instead), at)
 
     def _write(self, note: Note, at: datetime) -> None:
         series = self._book.enter(note, at, self._clock())

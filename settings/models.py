@@ -29,7 +29,7 @@ class Metrics(Model):
 class Webhook(Model):
     port: Port = 9443
     cert_dir: Annotated[str, Field(min_length=1)] = "/etc/drawbridge/tls"
-    threads: Annotated[int, Field(ge=1, le=1024)] = 64
+    threads: Annotated[int, Field(ge=1, le=1024)] = 512
     drain_period: Duration = 5.0
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +37,11 @@ class Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
+        error = sys.exception()
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            # A probe that gives up, or a balancer that only connects: that is its own affair.
+            log.debug("connection dropped", client=str(client_address), error=str(error))
+            return
         log.warning("serving a request failed", client=str(client_address), exc_info=True)
 
     def close(self) -> None:

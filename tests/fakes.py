@@ -160,15 +160,25 @@ class FakeStore:
 
 
 class FakeRecorder:
-    """Events as (reason, message), and the names of the objects that they are *about*."""
+    """Events as (reason, message), the names of their objects, and the objects *instead* of those."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
         self.about: list[str] = []
+        self.instead: list[object] = []
 
-    def event(self, regarding: object, reason: str, message: str, type: str = "Normal") -> None:  # noqa: A002
+    def event(
+        self,
+        regarding: object,
+        reason: str,
+        message: str,
+        type: str = "Normal",  # noqa: A002
+        *,
+        instead: object = None,
+    ) -> None:
         self.events.append((reason, message))
         self.about.append(getattr(regarding, "name", ""))
+        self.instead.append(instead)
 
     @property
     def reasons(self) -> list[str]:

@@ -30,4 +30,4 @@ keepalive = 95
 graceful_timeout = 8
 control_socket_disable = True
 
-app = create_app([Naps()], max_in_flight=3, draining=stopping)
+app = create_app([Naps()], max_in_flight=int(os.environ.get("IN_FLIGHT", "3")), draining=stopping)

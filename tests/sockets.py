@@ -1,6 +1,9 @@
-"""What Python leaves behind when a server is killed while a client connects."""
+"""Sockets that break, and what Python leaves behind when a server is killed while a client connects."""
 
 from __future__ import annotations
+
+import socket
+import struct
 
 import pytest
 
@@ -8,3 +11,9 @@ PEER_GONE = pytest.mark.filterwarnings(
     r"ignore:unclosed <ssl\.SSLSocket [^>]*laddr=\([^)]*\)>:ResourceWarning"
 )
 """Python 3.11's SSLSocket._create does not close a socket that was reset before the handshake; the collector does."""
+
+
+def reset(sock: socket.socket) -> None:
+    """Close *sock* so that its peer gets a reset, whatever it reads or writes then."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()

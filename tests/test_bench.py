@@ -21,10 +21,10 @@ from bench.arithmetic import buckets, growth, quantile, samples, total
 from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
 from bench.ip_reservation.load import deletion
-from bench.ip_reservation.runs import Run, roles
+from bench.ip_reservation.runs import Load, Run, roles
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
 from bench.ip_reservation.storm import Storm
-from bench.ip_reservation.variants import Variant, noop_registration
+from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
 from bench.noop import app as noop
 from bench.processes import Usage, of
 from bench.report import Figure, figure
@@ -171,12 +171,12 @@ def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
         f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="0.1"}}': 10.0,
         f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="+Inf"}}': 10.0,
     }
-    servers = "webhook server" if variant.name == "ours" else variant.name
+    servers = "webhook server" if variant.name == "ours" else "no-op"
     used = {f"{servers} {number}": Usage(seconds / 20, 50 << 20) for number in (1, 2)}
     control_plane = {"kube-apiserver": Usage(seconds, 1 << 30), "etcd": Usage(seconds / 10, 1 << 20)}
     others = {"leader": Usage(0.1, 60 << 20)} if variant.name == "ours" else {}
     storm = Storm(seconds, int(counted.get("refused", 0)))
-    return Run(variant, 10, storm, grown, {**used, **control_plane, **others})
+    return Run(variant, Load(10, 4), storm, grown, {**used, **control_plane, **others})
 
 
 def registered(name: str) -> Variant:
@@ -188,8 +188,9 @@ def of_runs() -> dict[str, Figure]:
     """Of three rounds of three variants, one of them an outlier."""
     runs = [a_run(Variant("no webhook"), seconds) for seconds in (2.0, 1.0, 9.0)]
     runs += [a_run(registered("no-op"), seconds, calls=39) for seconds in (4.0, 5.0, 9.0)]
+    runs += [a_run(registered(NO_OP_CONDITIONS), seconds, calls=10) for seconds in (3.0, 2.5, 9.0)]
     runs += [a_run(registered("ours"), seconds, calls=10, writes=2, refused=1) for seconds in (3.0, 4.0, 9.0)]
-    return {each.name.removeprefix("10 deletions: "): each for each in figures(runs)}
+    return {each.name.removeprefix("10 deletions, 4 at once: "): each for each in figures(runs)}
 
 
 @pytest.mark.parametrize(
@@ -197,16 +198,19 @@ def of_runs() -> dict[str, Figure]:
     [
         ("wall, no webhook", 2.0, None, None),
         ("wall, no-op against none", 5.0, 2.0, None),
-        ("wall, ours against no-op", 4.0, 5.0, True),
+        ("wall, no-op with our conditions against none", 3.0, 2.0, None),
+        ("wall, ours against no-op", 4.0, 5.0, None),
+        ("wall, ours against no-op with our conditions", 4.0, 3.0, None),
         ("wall, ours against none", 4.0, 2.0, False),
         ("requests refused", 3, None, False),
+        ("requests refused, no-op", 0, None, None),
         ("IPReservation writes per pod", 0.2, None, False),
         ("webhook calls per pod", 1.0, None, True),
         ("webhook calls per pod, no-op", 3.9, None, None),
         ("admission p50", 50.0, 50.0, None),
         ("admission p99", 99.0, 99.0, None),
-        ("CPU of the servers per 1,000 pods", 40.0, 50.0, None),
-        ("CPU of kube-apiserver per 1,000 pods", 400.0, 500.0, None),
+        ("CPU of the servers per 1,000 pods", 40.0, 30.0, None),
+        ("CPU of kube-apiserver per 1,000 pods", 400.0, 300.0, None),
         ("CPU of leader per 1,000 pods", 10.0, None, None),
         ("memory of leader", 60.0, None, None),
         ("memory of webhook server 2", 50.0, None, None),
@@ -280,13 +284,16 @@ def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
     assert (spec["nodeSelector"], spec["serviceAccountName"]) == ({"a": "b"}, "default")
 
 
-def test_the_no_op_is_registered_as_ours_but_without_conditions() -> None:
+@pytest.mark.parametrize(("conditions", "kept"), [(False, []), (True, [{"name": "x"}])])
+def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
+    conditions: bool, kept: list[dict[str, str]]
+) -> None:
     webhook = {"name": "ours", "clientConfig": {}, "matchConditions": [{"name": "x"}], "rules": ["r"]}
 
-    [noop_webhook] = noop_registration({"webhooks": [webhook]}, b"CA")["webhooks"]
+    [noop_webhook] = noop_registration({"webhooks": [webhook]}, b"CA", conditions=conditions)["webhooks"]
 
     assert noop_webhook["rules"] == ["r"]
-    assert noop_webhook["matchConditions"] == []
+    assert noop_webhook["matchConditions"] == kept
     assert noop_webhook["name"] != "ours"
     assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
 
@@ -361,6 +368,25 @@ def test_a_suite_that_cannot_run_is_a_failure(
 
     assert command.main(["one"]) == 1
     assert capsys.readouterr().err.endswith("bench: no such machine\n")
+
+
+def test_a_concurrency_is_passed_to_the_suite_that_takes_one_and_refused_for_others(
+    suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[int]] = []
+
+    def storms(progress: Callable[[str], None], *, quick: bool, concurrency: list[int]) -> list[Figure]:
+        asked.append(concurrency)
+        return []
+
+    suites("ip_reservation", storms)
+    suites("one", missing)
+
+    assert command.main(["ip_reservation", "--concurrency", "128", "512"]) == 0
+    assert asked == [[128, 512]]
+    with pytest.raises(SystemExit):
+        command.main(["one", "--concurrency", "128"])
+    assert "for the suite ip_reservation alone" in capsys.readouterr().err
 
 
 def test_an_unknown_suite_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

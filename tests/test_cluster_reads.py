@@ -15,6 +15,7 @@ from tests.api_server import Api
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving, until
+from webhook import cluster
 from webhook.cluster import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
@@ -198,3 +199,27 @@ def test_a_server_that_hangs_is_waited_for(
         with pytest.raises(Unreachable):
             read(world.cluster, world.clock() + left)
         assert at_least < time.monotonic() - began < at_most
+
+
+def test_so_many_pods_are_read_at_once_and_the_others_wait_until_their_deadlines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "READS", 2)
+    with reading() as world, ThreadPoolExecutor(2) as pool:
+        go_on = threading.Event()
+
+        def when_released(handler: Handler) -> None:
+            assert go_on.wait(30)
+            world.api.answer(world.server.asked[0])(handler)
+
+        world.api.fault = lambda asked: when_released
+        readers = [
+            pool.submit(world.cluster.pod, "redis", "redis-0", deadline=world.clock() + 30) for _ in range(2)
+        ]
+        until(lambda: len(world.server.asked) == 2)
+        with pytest.raises(Unreachable, match="pod redis/redis-0 could not be read within the deadline"):
+            world.cluster.pod("redis", "redis-0", deadline=world.clock() + 0.2)
+        assert len(world.server.asked) == 2
+        go_on.set()
+        assert [each.result(30).metadata.name for each in readers] == ["redis-0"] * 2
+        assert world.cluster.pod("redis", "redis-0", deadline=world.clock() + 30)

@@ -144,6 +144,33 @@ def test_what_cannot_be_written_is_dropped_and_the_next_is_written(fault: Answer
     assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) == before + 1
 
 
+def test_an_event_that_a_namespace_on_its_way_out_takes_not_is_about_another_object() -> None:
+    dropped = REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) or 0.0
+    segment = Regarding("projectcalico.org/v3", "IPReservation", "a-1", uid="uid-1")
+    with recording(refuses(403, "Forbidden"), answers({})) as (server, recorder, _):
+        recorder.event(POD, "IPReservedLate", "why", "Warning", instead=segment)
+        until(lambda: len(server.asked) == 2)
+    first, second = server.asked
+    assert (first.path, second.path) == (
+        "/api/v1/namespaces/shop/events",
+        "/api/v1/namespaces/default/events",
+    )
+    assert second.body["involvedObject"] == {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPReservation",
+        "name": "a-1",
+        "uid": "uid-1",
+    }
+    assert (second.body["reason"], second.body["message"], second.body["type"]) == (
+        "IPReservedLate",
+        "why",
+        "Warning",
+    )
+    assert (
+        REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) or 0.0
+    ) == dropped
+
+
 def test_a_hanging_server_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "QUEUE_SIZE", 10)
     with recording(*[hangs] * 5) as (server, recorder, _):

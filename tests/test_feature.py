@@ -138,6 +138,29 @@ def test_a_pod_that_is_found_terminating_without_a_record_is_reserved_late() -> 
         until(lambda: here.recorder.reasons == ["IPReservedLate"])
 
 
+@pytest.mark.parametrize("hand", ["deletes", "empties"])
+def test_what_another_hand_takes_while_its_pod_terminates_is_reserved_again_at_once(hand: str) -> None:
+    with world(V3) as here:
+        here.hold(
+            record(at=datetime.now(UTC)),
+            record("10.0.0.2/32", uid="gone", ended=datetime(2026, 1, 1, tzinfo=UTC)),
+        )
+        here.api.put(PODS, raw_pod("redis-0", metadata=TERMINATING))
+        here.thread.start()
+        until(lambda: [each.cidr for each in here.held] == ["10.0.0.1/32"])
+        if hand == "deletes":
+            here.api.remove(here.reservations, "drawbridge-a")
+        else:
+            here.hold()
+        until(
+            lambda: (
+                [(each.cidr, each.uid, each.late) for each in here.held]
+                == [("10.0.0.1/32", "uid-redis-0", False)]
+            )
+        )
+        until(lambda: here.recorder.reasons == ["IPReservationRestored"])
+
+
 def test_it_waits_until_calico_is_served() -> None:
     with world() as here:
         here.hold(DUE)

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from calico.segment import IPReservation
 from controllers.ip_reservation.backstop import Departure, decide, is_departure
-from controllers.ip_reservation.late import CATCH_UP, LateReservations, held_in
+from controllers.ip_reservation.held import held_in
+from controllers.ip_reservation.late import CATCH_UP, LateReservations
 from controllers.ip_reservation.release import Pods, plan
+from kube.events import Regarding
 from kube.objects import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record
@@ -108,9 +111,9 @@ class World:
             clock=self.clock,
         )
 
-    def reserve(self, records: Any, deadline: float) -> None:
+    def reserve(self, records: Any, deadline: float) -> IPReservation:
         self.during_reserve()
-        self.reservations.create(f"late-{len(self.reservations.objects)}", records)
+        return self.reservations.create(f"late-{len(self.reservations.objects)}", records)
 
     def settle(self) -> None:
         """Work off the queue until nothing asks to be looked at again."""
@@ -140,6 +143,8 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
 
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["IPReservedLate"]
+    assert "Pod redis/redis-0 never passed admission (seen terminating)" in world.recorder.events[0][1]
+    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "late-0")]
 
 
 def test_a_pod_that_passed_admission_is_left_alone() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 
 from calico.errors import NotReserved, NotServed
-from calico.ledger import GATHER, LOOK, MANY, Ledger
+from calico.ledger import GATHER, LOOK, MANY, Ledger, _Ticket
 from calico.segment import Limits, Record
 from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
 from tests.factories import record
@@ -292,3 +292,118 @@ def test_labels_that_others_wrote_stay() -> None:
     subject.reserve([numbered(2)], soon())
 
     assert [each.metadata.labels["team"] for each in store.list()] == ["redis"]
+
+
+class Held(FakeReservations):
+    """Each of its writes waits for a permit; *begun* counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(self._wait)
+        self.begun, self.permits = threading.Semaphore(0), threading.Semaphore(0)
+
+    def _wait(self, verb: str, name: str) -> None:
+        self.begun.release()
+        assert self.permits.acquire(timeout=30)
+
+    def permit(self) -> None:
+        """Let the write that has begun be done, and return when the next one has begun."""
+        self.permits.release()
+        assert self.begun.acquire(timeout=30)
+
+
+def behind_a_first_write(
+    subject: Ledger, store: Held, pool: ThreadPoolExecutor, *deadlines: float
+) -> list[Future[None]]:
+    """Callers with these deadlines, all waiting for the second write while the first one is under way."""
+    first = pool.submit(subject.reserve, [numbered(0)], time.monotonic() + 60)
+    assert store.begun.acquire(timeout=30)
+    callers = []
+    for number, deadline in enumerate(deadlines, 1):
+        callers.append(pool.submit(subject.reserve, [numbered(number)], deadline))
+        while subject._tickets.qsize() < number:
+            threading.Event().wait(0.001)
+    store.permit()
+    first.result(timeout=30)
+    return callers
+
+
+def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are_not_yet() -> None:
+    store = Held()
+    subject = ledger(store, limits=lambda: Limits(entries=2))
+    with ThreadPoolExecutor(8) as pool:
+        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 4)
+        store.permit()
+        callers[0].result(timeout=30)
+        assert store.held == [numbered(0).cidr, numbered(1).cidr]
+        assert not callers[1].done()
+        store.permit()
+        callers[1].result(timeout=30)
+        callers[2].result(timeout=30)
+        assert not callers[3].done()
+        store.permits.release()
+        callers[3].result(timeout=30)
+    assert len(store.held) == 5
+
+
+def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:
+    store = Held()
+    subject = ledger(store, limits=lambda: Limits(entries=3))
+    with ThreadPoolExecutor(8) as pool:
+        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3)
+        callers.append(pool.submit(subject.reserve, [numbered(9)], time.monotonic() + 60))
+        while not subject._tickets.qsize():
+            threading.Event().wait(0.001)
+        store.permit()
+        store.permits.release()
+        for each in callers:
+            each.result(timeout=30)
+    assert sorted(len(each.records) for each in store.objects.values()) == [2, 3]
+
+
+def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
+    store = Held()
+    subject = ledger(store, limits=lambda: Limits(entries=2))
+    with ThreadPoolExecutor(8) as pool:
+        late = time.monotonic() + 1.0
+        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3, late)
+        with pytest.raises(NotReserved, match="within the deadline"):
+            callers[3].result(timeout=30)
+        store.permit()
+        store.permits.release()
+        for each in callers[:3]:
+            each.result(timeout=30)
+    assert numbered(4).cidr not in store.held
+
+
+def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -> None:
+    clock, faults = FakeClock(), 3
+
+    def fail(verb: str, name: str) -> None:
+        nonlocal faults
+        clock.advance(2)
+        if faults := faults - 1:
+            raise Unreachable("reset")
+
+    store = FakeReservations(fail)
+    subject = ledger(store, clock=clock)
+    patient = _Ticket([numbered(1)], clock() + 9, Future())
+    hasty = _Ticket([numbered(2)], clock() + 3, Future())
+    left = subject._attempt([patient, hasty])
+    assert [*left] == [patient, hasty]
+    assert [*subject._attempt(left)] == [patient]
+    with pytest.raises(NotReserved, match="reset"):
+        hasty.done.result(timeout=0)
+    assert [*subject._attempt([patient])] == []
+    patient.done.result(timeout=0)
+    assert store.held == [numbered(1).cidr]
+
+
+def test_both_addresses_of_a_pod_are_written_once_when_a_segment_ends_between_them() -> None:
+    store = FakeReservations()
+    subject = ledger(store, limits=lambda: Limits(entries=3))
+    for number in range(4):
+        both = [numbered(number), replace(numbered(number), cidr=f"fd00::{number}/128")]
+        subject.reserve(both, soon())
+
+    assert len(store.held) == len(set(store.held)) == 8
+    assert sorted(len(each.records) for each in store.objects.values()) == [2, 3, 3]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation.held import held_by
 from controllers.ip_reservation.release import (
     SEALING,
     Cause,
@@ -169,8 +170,9 @@ def test_an_address_that_its_pod_still_has_does_not_count() -> None:
 
 def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both() -> None:
     twice = record(at=ago(minutes=9), ended=ago(minutes=8))
+    before = record(uid="z", at=ago(minutes=9), ended=ago(minutes=8))
     young = record("10.0.0.2/32", uid="b", at=ago(minutes=1), ended=ago(minutes=1))
-    segments = [segment(twice, name="a"), segment(twice, young, name="b")]
+    segments = [segment(before, name="a"), segment(twice, young, name="b")]
 
     assert plan(segments, NONE, settings(ipReserveMaxCount=2), NOW) == []
     released = [
@@ -180,6 +182,36 @@ def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both()
     ]
 
     assert released == [twice.cidr, twice.cidr]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stays"),
+    [
+        pytest.param(record(), record(at=ago(minutes=4)), "b", id="asked for later"),
+        pytest.param(record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "a", id="asked for again"),
+        pytest.param(record(), record(at=ago(minutes=4), late=True), "a", id="reserved late, too"),
+        pytest.param(record(), record(), "b", id="the same"),
+    ],
+)
+@pytest.mark.parametrize("life", [TERMINATING, GONE, RUNNING])
+def test_one_record_stays_of_those_of_one_pod(first: Record, second: Record, stays: str, life: Life) -> None:
+    kept = {"a": segment(first, name="a"), "b": segment(second, name="b")}
+
+    for _ in range(2):
+        changes = plan(kept.values(), Pods({first.uid: life}, {}), settings(), NOW)
+        assert not any(change.released for change in changes)
+        kept |= {
+            change.segment.metadata.name: segment(*change.kept, name=change.segment.metadata.name)
+            for change in changes
+        }
+
+    assert [name for name, each in kept.items() if each.records] == [stays]
+
+
+def test_records_of_no_pod_are_not_one_anothers_duplicates() -> None:
+    bare = record(uid="", pod="", ended=ago(minutes=1))
+
+    assert plan([segment(bare, name="a"), segment(bare, name="b")], NONE, settings(), NOW) == []
 
 
 def test_an_empty_segment_is_deleted() -> None:
@@ -236,11 +268,13 @@ def test_every_record_is_kept_or_released_and_none_early(
     situation: tuple[list[IPReservation], Pods], count: int
 ) -> None:
     segments, pods = situation
-    for change in plan(segments, pods, settings(ipReserveMaxCount=count), NOW):
-        released = [each for each, _ in change.released]
-        assert {each.cidr for each in (*change.kept, *released)} == {
-            each.cidr for each in change.segment.records
-        }
+    changes = plan(segments, pods, settings(ipReserveMaxCount=count), NOW)
+    changed = {change.segment.metadata.name for change in changes}
+    left = [each for one in segments if one.metadata.name not in changed for each in one.records]
+    left += [each for change in changes for each in change.kept]
+    left += [each for change in changes for each, _ in change.released]
+    assert {held_by(each) for each in left} == {held_by(each) for one in segments for each in one.records}
+    for change in changes:
         assert not (change.delete and change.kept)
         for each, cause in change.released:
             life = pods.life_of(each)

@@ -10,11 +10,11 @@ import pytest
 
 from calico.errors import NotServed
 from calico.reservations import AUTO, Reservations
-from calico.segment import MANAGED_BY, MANAGER, IPReservation
+from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.client import MERGE_PATCH
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.lease import LeadershipLost
-from tests.api_server import Api
+from tests.api_server import Api, merged
 from tests.factories import record
 from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving
 
@@ -150,6 +150,25 @@ def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> Non
     assert written.metadata.labels == theirs["labels"]
     assert written.metadata.annotations["note"] == "c"
     assert written.records == (record("10.0.0.2/32"),)
+
+
+@pytest.mark.parametrize(
+    ("kept", "stays"),
+    [
+        pytest.param(["10.0.0.1/32", "10.0.0.2/32"], True, id="it has work left"),
+        pytest.param(["10.0.0.2/32"], False, id="it is done"),
+        pytest.param([], False, id="nothing is left"),
+    ],
+)
+def test_an_order_to_release_is_taken_away_when_it_is_carried_out(kept: list[str], stays: bool) -> None:
+    with cluster(V3) as (api, server):
+        reservations = Reservations(server.client())
+        reservations.create("a", [record("10.0.0.1/32"), record("10.0.0.2/32")], timeout=1)
+        (stored,) = api.in_collection(IN_V3)
+        api.put(IN_V3, merged(stored, {"metadata": {"annotations": {RELEASE: "10.0.0.1"}}}))
+        seen = reservations.get("a", timeout=1)
+        written = reservations.write(seen, [record(each) for each in kept], timeout=1)
+    assert (RELEASE in written.metadata.annotations) is stays
 
 
 Act = Callable[[Reservations, IPReservation], object]

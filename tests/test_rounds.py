@@ -10,13 +10,16 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.segment import IPReservation, Record
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.restore import OwnReleases
 from controllers.ip_reservation.rounds import Rounds
 from kube.errors import Forbidden, Unreachable
 from kube.objects import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record, segment
 from tests.fakes import FakeClock, FakeCluster, FakeRecorder, FakeReservations, FakeStore
+
+TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 
 
 class Cluster(FakeCluster):
@@ -46,6 +49,7 @@ class World:
         self.cached = list(pods or [])
         self.cluster = Cluster(self.cached)
         self.recorder = FakeRecorder()
+        self.own = OwnReleases(self.clock)
         self.settings = IPReservationSettings.model_validate(
             {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
         )
@@ -57,6 +61,7 @@ class World:
             read_pod=self.cluster.pod,
             settings=lambda: self.settings,
             recorder=self.recorder,  # type: ignore[arg-type]
+            own=self.own,
             now=lambda: self.now,
             clock=self.clock,
         )
@@ -253,6 +258,62 @@ def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_releas
     world.twice()
 
     assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
+    due, kept = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
+    world = World(segment(due, kept))
+    noted: list[bool] = []
+
+    def look(verb: str, name: str) -> None:
+        noted.append((name, "10.0.0.1/32 uid-redis-0") in world.own)
+
+    world.reservations.before = look
+    world.twice()
+
+    assert noted == [True]
+    assert ("drawbridge-a", "10.0.0.2/32 b") not in world.own
+
+
+def test_a_pod_that_two_servers_recorded_keeps_one_record_and_that_is_no_release() -> None:
+    before = REGISTRY.get_sample_value("drawbridge_reservations_released_total", {"cause": "age"})
+    first, again = record(), record(at=ago(minutes=4))
+    other = record("10.0.0.2/32", uid="b")
+    world = World(segment(first, other, name="a"), segment(again, name="b"), pods=[])
+
+    world.twice()
+
+    found = [(each.metadata.name, held.cidr) for each in world.reservations.list() for held in each.records]
+    assert found == [("a", "10.0.0.2/32"), ("b", "10.0.0.1/32")]
+    assert REGISTRY.get_sample_value("ip_reserve_count") == 2
+    assert REGISTRY.get_sample_value("drawbridge_reservations_released_total", {"cause": "age"}) == before
+
+
+def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone() -> None:
+    gone, there = record("10.0.0.2/32", uid="b", ended=ago(minutes=1)), record()
+    named = segment(gone, there, record("10.0.0.3/32", uid="c", ended=ago(minutes=1)))
+    annotations = named.metadata.annotations | {RELEASE: "10.0.0.2, 10.0.0.1/32"}
+    world = World(
+        replace(named, metadata=replace(named.metadata, annotations=annotations)), pods=[pod(**TERMINATING)]
+    )
+    world.twice()
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.3/32"]
+
+    world.cached.clear()
+    world.twice()
+    assert world.reservations.held == ["10.0.0.3/32"]
+
+
+def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_event() -> None:
+    held = segment(record(ended=ago(minutes=1)))
+    annotations = held.metadata.annotations | {RELEASE: "10.0.0.300,10.0.0.9"}
+    world = World(replace(held, metadata=replace(held.metadata, annotations=annotations)))
+
+    world.rounds.reconcile("")
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["ReleaseNotPossible"] * 2
+    assert "'10.0.0.300'" in world.recorder.events[0][1]
 
 
 class Killed(BaseException):

@@ -2,6 +2,7 @@
 
 import http.client
 import itertools
+import json
 import signal
 import socket
 import ssl
@@ -25,6 +26,7 @@ from tests.server import (
     serving,
     wait_until,
 )
+from tests.sockets import reset
 
 THREADS = 4
 TOO_MUCH = 8 * 1024 * 1024
@@ -252,6 +254,89 @@ def is_shed(server: Server) -> bool:
         and (answer.headers["Retry-After"], answer.connection) == ("1", "close")
         and is_closed(sock, within=2)
     )
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["new connection", "idle connection"])
+def test_the_wait_for_a_thread_is_part_of_the_callers_timeout(directory: Path, kept: bool) -> None:
+    with serving(directory, IN_FLIGHT="9", LIMITS='{"first": 60, "request": 60}') as server:
+        waiting = server.call().sock if kept else None
+        busy = [server.tls() for _ in range(THREADS)]
+        for sock in busy:
+            sock.sendall(post(review(nap=1.5)))
+        assert wait_until(lambda: not is_answered(server, within=0.2))
+        begin = time.monotonic()
+        waiting = waiting or server.tls()
+        waiting.sendall(post(review(), "/naps?timeout=10s"))
+        answer = read_response(waiting)
+        waited = time.monotonic() - begin
+        left = float(json.loads(answer.body)["response"]["auditAnnotations"]["left"])
+        assert waited > 0.3
+        assert left < 9.0 - waited + SLACK / 4
+        assert [read_response(sock).status for sock in busy] == [200] * THREADS
+
+
+def is_answered(server: Server, within: float) -> bool:
+    sock = server.raw()
+    sock.settimeout(within)
+    try:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return sock.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""The beginning of a TLS handshake."""
+
+
+def probe_that_only_connects(server: Server) -> socket.socket:
+    return server.raw()
+
+
+def probe_in_its_handshake(server: Server) -> socket.socket:
+    sock = server.raw()
+    sock.sendall(HELLO)
+    return sock
+
+
+def probe_after_its_handshake(server: Server) -> socket.socket:
+    return server.tls()
+
+
+def probe_in_its_request(server: Server) -> socket.socket:
+    sock = server.tls()
+    sock.sendall(post(review())[:-5])
+    return sock
+
+
+def probe_in_its_response(server: Server) -> socket.socket:
+    sock = server.tls()
+    sock.sendall(post(review(nap=0.3)))
+    return sock
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        probe_that_only_connects,
+        probe_in_its_handshake,
+        probe_after_its_handshake,
+        probe_in_its_request,
+        probe_in_its_response,
+    ],
+)
+@pytest.mark.parametrize("end", [reset, socket.socket.close], ids=["reset", "closed"])
+def test_a_probe_that_breaks_off_is_no_news(
+    server: Server, probe: Callable[[Server], socket.socket], end: Callable[[socket.socket], None]
+) -> None:
+    seen = len(server.lines)
+    for _ in range(THREADS):
+        end(probe(server))
+    time.sleep(0.4)  # the naps, of which nothing can be seen from here
+    for _ in range(2 * THREADS):
+        server.call().close()
+    logged = [json.loads(line) for line in server.lines[seen:]]
+    assert [line for line in logged if line["level"] not in ("debug", "info") or "exception" in line] == []
 
 
 def test_an_old_connection_is_closed_after_its_next_response(directory: Path) -> None:

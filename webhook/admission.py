@@ -15,6 +15,9 @@ KIND = "AdmissionReview"
 # An object may have 3 MiB in the API server, an update carries two of them, and there is the envelope.
 MAX_BODY = 7 * 1024 * 1024
 
+ARRIVED = "drawbridge.arrived"
+"""When the client began to wait, by time.monotonic(), in the WSGI environ of a server that knows."""
+
 # "limit the warning message to 120 characters if possible": longer ones may be cut off by the API server.
 WARNING_LENGTH = 120
 # Enough to say what is wrong; what it quotes of a body must not fill answers and logs.

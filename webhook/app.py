@@ -13,7 +13,18 @@ from prometheus_client import Counter, Gauge, Histogram
 from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
 from settings.values import seconds
-from webhook.admission import MAX_BODY, Decision, Feature, Request, ReviewError, allow, deny, parse, render
+from webhook.admission import (
+    ARRIVED,
+    MAX_BODY,
+    Decision,
+    Feature,
+    Request,
+    ReviewError,
+    allow,
+    deny,
+    parse,
+    render,
+)
 
 # The API server's own default, for a caller that does not send ?timeout=.
 DEFAULT_TIMEOUT = 10.0
@@ -31,7 +42,7 @@ REQUESTS = Counter(
 )
 DURATION = Histogram(
     "drawbridge_admission_duration_seconds",
-    "Time from the request being read to its answer.",
+    "Time from a request's arrival to its answer.",
     ["webhook", "operation"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
@@ -92,7 +103,7 @@ class Endpoint:
             return self._shed("this replica has as many requests in work as it may")
         try:
             with IN_FLIGHT.labels(self.feature.name).track_inprogress():
-                return self._answer(time.monotonic())
+                return self._answer(flask.request.environ.get(ARRIVED, time.monotonic()))
         finally:
             self.slots.release()
 

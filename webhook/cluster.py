@@ -17,6 +17,8 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 
 NAMESPACE_SECONDS = 5.0
 """How long a namespace's annotations are believed: what makes a storm cost one read of its namespace."""
+READS = 64
+"""Pods that are read at once: more would each dial a connection of its own, and crowd out the writes."""
 
 
 @dataclass
@@ -33,9 +35,15 @@ class Cluster:
         self._client, self._clock = client, clock
         self._namespaces: dict[str, _Known] = {}
         self._lock = threading.Lock()
+        self._reads = threading.BoundedSemaphore(READS)
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
-        return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
+        if not self._reads.acquire(timeout=self._left(deadline)):
+            raise Unreachable(f"pod {namespace}/{name} could not be read within the deadline")
+        try:
+            return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
+        finally:
+            self._reads.release()
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
         """Of many that ask at once, one reads and the others wait for it; when that fails, the next one reads."""

@@ -20,6 +20,8 @@ MAX_HEAD = 64 * 1024
 RECV_SIZE = 64 * 1024
 # Enough for nearly every review: senders of large bodies can crowd out each other, but not these.
 OWN_SHARE = 128 * 1024
+OPENED_FOR = 1.0
+"""Seconds after its handshake in which a connection's first request is what it was opened for."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ class Connection:
         self._pair = pair
         self._inbox, self._budget, self._budgeted = bytearray(), budget, 0
         self._begin(limits.first)
+        self.arrived = self.since
+        """When its client began to wait for the answer that comes next: the client's own timeout runs from there."""
+        self.used = False
+        """Whether a request has been served."""
         # Jitter, so that connections opened together are not all opened again together.
         self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
@@ -139,6 +145,12 @@ class Connection:
     def set_timeout(self) -> None:
         """Begin an idle time: before a request, or after one."""
         self._begin(float(self.cfg.keepalive))
+
+    def note_arrival(self) -> None:
+        """A request begins after an idle time; the connection may have been opened for it a moment ago."""
+        now = time.monotonic()
+        if self.used or now - self.since > OPENED_FOR:
+            self.arrived = now
 
     def half_close(self) -> None:
         """Say that no more will be sent, and begin the time in which the client may notice.

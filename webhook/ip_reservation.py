@@ -53,7 +53,7 @@ class Cluster(Protocol):
 
 
 class Ledger(Protocol):
-    def reserve(self, records: Sequence[Record], deadline: float) -> None:
+    def reserve(self, records: Sequence[Record], deadline: float) -> object:
         """Return once *records* are durable, else raise NotReserved."""
 
 

@@ -9,6 +9,7 @@ What it relies on is private to gunicorn, and tests/test_gunicorn_contract.py no
 
 import bisect
 import enum
+import errno
 import selectors
 import ssl
 import threading
@@ -23,6 +24,7 @@ import structlog
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from certs.serve import ServingPair
+from webhook.admission import ARRIVED
 from webhook.connection import Budget, Connection, Limits, Refused
 
 log = structlog.stdlib.get_logger(__name__)
@@ -67,7 +69,7 @@ class WebhookWorker(ThreadWorker):
 
     def load_wsgi(self) -> None:
         super().load_wsgi()
-        self.wsgi = self._minding_close(self.wsgi)
+        self.wsgi = self._connected(self.wsgi)
 
     # Taking connections in
 
@@ -98,7 +100,13 @@ class WebhookWorker(ThreadWorker):
             return Next.CLOSE
         return Next.KEEP if super().handle(conn) else Next.LINGER
 
+    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
+        """A request begins on a connection that was idle."""
+        conn.note_arrival()
+        super().on_client_socket_readable(conn, client)
+
     def handle_request(self, req: Any, conn: Connection) -> bool:
+        req.arrived = conn.arrived
         if conn.is_old():
             req.force_close()
         return bool(super().handle_request(req, conn))
@@ -114,8 +122,10 @@ class WebhookWorker(ThreadWorker):
     def _go_on(self, conn: Connection, step: Next) -> None:
         match step:
             case Next.KEEP if conn.has_more():
+                conn.arrived = time.monotonic()
                 self.enqueue_req(conn)
             case Next.KEEP:
+                conn.used = True
                 conn.set_timeout()
                 self._keep(conn)
             case Next.WAIT if conn.is_idle():
@@ -197,10 +207,12 @@ class WebhookWorker(ThreadWorker):
         for listener in self.sockets:
             listener.close()
 
-    def _minding_close(self, application: Application) -> Application:
-        """gunicorn drops an application's hop-by-hop headers; this one hears `Connection: close`."""
+    def _connected(self, application: Application) -> Application:
+        """Pass on when the request arrived, and obey `Connection: close`, which gunicorn drops from a response."""
 
-        def minding(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        def connected(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            environ[ARRIVED] = start_response.__self__.req.arrived
+
             def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
                 if self.drain_ends is not None or ("Connection", "close") in headers:
                     start_response.__self__.force_close()
@@ -208,12 +220,17 @@ class WebhookWorker(ThreadWorker):
 
             return application(environ, start)
 
-        return minding
+        return connected
 
 
 def _report(conn: Connection, error: OSError) -> None:
-    """A client that refuses our certificate is news; one that merely leaves is not."""
-    if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+    """A client that refuses our certificate is news; one that merely leaves, at whatever moment, is not."""
+    if isinstance(error, ssl.SSLError) and not _has_left(error):
         log.warning("TLS failed", client=conn.client[0], error=str(error))
     else:
         log.debug("connection dropped", client=conn.client[0], error=str(error))
+
+
+def _has_left(error: ssl.SSLError) -> bool:
+    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
+    return isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN

@@ -75,6 +75,12 @@ def scale(client: Client, place: Place, replicas: int) -> None:
     client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, namespace)
 
 
+def replicas(client: Client, place: Place) -> int:
+    """How many pods it is asked for."""
+    namespace, name = place
+    return int(client.get(DEPLOYMENTS, name, namespace)["spec"]["replicas"])
+
+
 def await_scaled(lab: Lab, place: Place, replicas: int) -> None:
     """Until all its pods are ready, and no other one of it is left."""
     namespace, name = place

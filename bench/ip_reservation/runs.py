@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench import processes
 from bench.arithmetic import Samples, growth, samples
@@ -22,29 +23,39 @@ REQUESTS = "apiserver_request_total"
 COMPONENTS = ("kube-apiserver", "etcd")
 
 
+class Load(NamedTuple):
+    """*size* deletions, *concurrency* at once."""
+
+    size: int
+    concurrency: int
+
+    def __str__(self) -> str:
+        return f"{self.size:,} deletions, {self.concurrency} at once"
+
+
 @dataclass(frozen=True)
 class Run:
     """What *storm* cost in *variant*: by how much each counter grew, and what each program used for it."""
 
     variant: Variant
-    size: int
+    load: Load
     storm: Storm
     grown: Samples
     used: Mapping[str, Usage]
 
 
-def measured(lab: Lab, variant: Variant, namespace: str, size: int, nodes: int) -> Run:
-    """Create *size* pods, which is not measured, and delete them."""
-    names = storm.create(lab, namespace, size, nodes)
+def measured(lab: Lab, variant: Variant, namespace: str, load: Load, nodes: int) -> Run:
+    """Create the pods, which is not measured, and delete them."""
+    names = storm.create(lab, namespace, load.size, nodes)
     counted, before = _counted(lab.client), usage(lab)
-    result = storm.delete(lab.client, namespace, names)
+    result = storm.delete(lab, namespace, names, concurrency=load.concurrency)
     after, grown = usage(lab), growth(counted, _counted(lab.client))
     used = {
         role: Usage(now.seconds - before[role].seconds, now.bytes)
         for role, now in after.items()
         if role in before
     }
-    return Run(variant, size, result, grown, used)
+    return Run(variant, load, result, grown, used)
 
 
 def usage(lab: Lab) -> dict[str, Usage]:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
@@ -21,7 +22,6 @@ from lab.session import Lab
 from lab.watching import Told, WatchLost, watching
 
 PODS = Resource("", "v1", "pods")
-CONCURRENCY = 64
 CREATORS = 24
 GRACE_SECONDS = 1
 ATTEMPTS = 30
@@ -73,9 +73,15 @@ def submit(client: Client, namespace: str, wanted: Sequence[Mapping[str, Any]]) 
         list(pool.map(create_one, wanted))
 
 
-def delete(client: Client, namespace: str, names: Sequence[str]) -> Storm:
-    """Delete *names*, as many at once as the concurrency allows, and repeat what is refused."""
-    with watching(client, {PODS: Pod}) as told, ThreadPoolExecutor(CONCURRENCY) as pool:
+def delete(lab: Lab, namespace: str, names: Sequence[str], *, concurrency: int) -> Storm:
+    """Delete *names*, *concurrency* at once, and repeat what is refused."""
+    # Each keeps its connection: else the handshakes of the bench itself would be measured.
+    client = Client.from_kubeconfig(lab.kubeconfig, pool_size=concurrency)
+    with (
+        closing(client),
+        watching(lab.client, {PODS: Pod}) as told,
+        ThreadPoolExecutor(concurrency) as pool,
+    ):
         begin = time.monotonic()
         deletions = pool.map(partial(_delete, client, namespace), names)
         end = _end_of_last(told, len(names), begin + PATIENCE)

@@ -1,10 +1,11 @@
-"""Three clusters to compare, one at a time in one lab: no webhook, one that does nothing, and ours."""
+"""Clusters to compare, one at a time in one lab: no webhook, one that does nothing (about each request, or only
+about those that ours is asked about), and ours."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.arithmetic import growth, samples, total
@@ -17,6 +18,7 @@ from bench.ip_reservation.deployments import (
     Place,
     await_scaled,
     deploy,
+    replicas,
     scale,
 )
 from kube.client import Client, Resource
@@ -28,15 +30,16 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 CALLS = "apiserver_admission_webhook_request_total"
 
-REPLICAS = 2
+NONE, NO_OP, NO_OP_CONDITIONS, OURS = "no webhook", "no-op", "no-op, our match conditions", "ours"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """*runs* are the Deployments that are up in it, *registration* is what the API server calls, if anything."""
+    """*runs* are the Deployments that are up in it, with how many pods each; *registration* is what the API
+    server calls, if anything."""
 
     name: str
-    runs: tuple[Place, ...] = ()
+    runs: Mapping[Place, int] = field(default_factory=dict)
     registration: Mapping[str, Any] | None = None
 
     @property
@@ -50,29 +53,32 @@ class Stage:
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab, self._client, self._namespace = lab, lab.client, namespace
         ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
-        noop_server = deploy(self._client, "noop", "bench.noop:app")
+        programs = ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS))
+        runs = {place: replicas(self._client, place) for place in programs}
+        authority = deploy(self._client, "noop", "bench.noop:app")
+        noop = {(BENCH, "noop"): runs[NAMESPACE, SERVERS]}
         self.variants = (
-            Variant("no webhook"),
-            Variant("no-op", ((BENCH, "noop"),), noop_registration(ours, noop_server)),
-            Variant("ours", ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS)), ours),
+            Variant(NONE),
+            Variant(NO_OP, noop, noop_registration(ours, authority, conditions=False)),
+            Variant(NO_OP_CONDITIONS, noop, noop_registration(ours, authority, conditions=True)),
+            Variant(OURS, runs, ours),
         )
 
     def enter(self, variant: Variant) -> None:
         """Back when just its programs run, and just its webhook is called."""
         self._register(None)
-        for each in self.variants:
-            for place in each.runs:
-                scale(self._client, place, REPLICAS if place in variant.runs else 0)
-        for each in self.variants:
-            for place in each.runs:
-                await_scaled(self._lab, place, REPLICAS if place in variant.runs else 0)
+        wanted = {place: variant.runs.get(place, 0) for each in self.variants for place in each.runs}
+        for place, pods in wanted.items():
+            scale(self._client, place, pods)
+        for place, pods in wanted.items():
+            await_scaled(self._lab, place, pods)
         if (NAMESPACE, CONTROLLERS) in variant.runs:
             self._lab.wait(lambda: leader(self._client), PATIENCE, "one of the controllers to lead")
         self._register(variant.registration)
         self._lab.wait(lambda: self._is_called(variant.webhook), PATIENCE, f"{variant.name} to be in force")
 
     def _register(self, registration: Mapping[str, Any] | None) -> None:
-        for name in [each.registration["metadata"]["name"] for each in self.variants if each.registration]:
+        for name in {each.registration["metadata"]["name"] for each in self.variants if each.registration}:
             try:
                 self._client.delete(WEBHOOKS, name)
             except NotFound:
@@ -98,12 +104,14 @@ def leader(client: Client) -> str:
     return next((name for name in names if name == holder.rpartition("_")[0]), "")
 
 
-def noop_registration(ours: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
-    """Our own registration, to the no-op server and without its match conditions."""
+def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: bool) -> dict[str, Any]:
+    """Our own registration, to the no-op server, with or without its match conditions."""
     [webhook] = ours["webhooks"]
     service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
     called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
-    noop = webhook | {"name": "noop.bench.drawbridge.io", "clientConfig": called, "matchConditions": []}
+    # Names of their own, so that the API server's metrics say which of them is in force.
+    name, kept = ("noop-conditions", webhook["matchConditions"]) if conditions else ("noop", [])
+    noop = webhook | {"name": f"{name}.bench.drawbridge.io", "clientConfig": called, "matchConditions": kept}
     return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": [noop]}
 
 

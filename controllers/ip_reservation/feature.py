@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from calico.reservations import Reservations
 from calico.segment import Limits
 from controllers.ip_reservation.following import PODS, Copies, followed
 from controllers.ip_reservation.late import LateReservations
+from controllers.ip_reservation.restore import OwnReleases, Restore
 from controllers.ip_reservation.rounds import Rounds
 from controllers.owners import Owners
 from controllers.runtime import Reconcile, WorkQueue, run_workers
@@ -30,7 +31,7 @@ from settings import IPReservationSettings
 
 PAUSES = Backoff(base=0.1, cap=15.0)
 """What failed, be it a round, a late reservation or the look for Calico, is tried again soon: addresses wait for it."""
-LATE_WORKERS = 8
+LATE_WORKERS, RESTORE_WORKERS = 8, 4
 """They wait for the ledger together, so that their reservations share its writes."""
 
 LAST_WORK = 5.0
@@ -68,7 +69,7 @@ class Tools:
     reservations: Reservations
     copies: Copies
 
-    def rounds(self) -> Rounds:
+    def rounds(self, own: OwnReleases) -> Rounds:
         return Rounds(
             self.copies.segments,
             self.copies.pods,
@@ -76,15 +77,27 @@ class Tools:
             read_pod=lambda namespace, name: self.client.get(PODS, name, namespace, type=Pod),
             settings=self.settings,
             recorder=self.recorder,
+            own=own,
         )
 
-    def late(self, queue: WorkQueue) -> LateReservations:
+    def restore(self, queue: WorkQueue, own: OwnReleases, ledger: Ledger) -> Restore:
+        return Restore(
+            queue,
+            segments=self.copies.segments,
+            reservations=self.reservations,
+            ledger=ledger,
+            own=own,
+            settings=self.settings,
+            recorder=self.recorder,
+        )
+
+    def late(self, queue: WorkQueue, ledger: Ledger) -> LateReservations:
         return LateReservations(
             queue,
             segments=self.copies.segments,
             namespaces=self.copies.namespaces,
             reservations=self.reservations,
-            ledger=self.ledger(),
+            ledger=ledger,
             owner_is_deleted=Owners(self.client).is_deleted,
             settings=self.settings,
             recorder=self.recorder,
@@ -101,24 +114,28 @@ class Tools:
 
 def _work(tools: Tools, stop: threading.Event, check: Callable[[], None]) -> None:
     late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
+    restore_queue = WorkQueue("ip_reservation_restore", pauses=PAUSES)
     round_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
-    late, rounds = tools.late(late_queue), tools.rounds()
+    ledger, own = tools.ledger(), OwnReleases()
+    late, restore = tools.late(late_queue, ledger), tools.restore(restore_queue, own, ledger)
     with (
         _working(late_queue, late.reconcile, LATE_WORKERS, check),
-        _working(round_queue, rounds.reconcile, 1, check),
+        _working(restore_queue, restore.reconcile, RESTORE_WORKERS, check),
+        _working(round_queue, tools.rounds(own).reconcile, 1, check),
     ):
+        tools.copies.segments.on_change(restore.observe)
         tools.copies.pods.on_change(late.observe)
         round_queue.add("round")
         while not stop.wait(1.0):
             tools.copies.check()
-        _work_off(late_queue, check)
+        _work_off((late_queue, restore_queue), check)
 
 
-def _work_off(queue: WorkQueue, check: Callable[[], None]) -> None:
-    """Let what waits be done, while we lead: of a pod that is gone by now, the next leader never hears."""
+def _work_off(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:
+    """Let what waits be done, while we lead: the next leader does not learn of pods and records that are gone."""
     deadline = time.monotonic() + LAST_WORK
     try:
-        while not queue.idle and time.monotonic() < deadline:
+        while not all(queue.idle for queue in queues) and time.monotonic() < deadline:
             check()
             time.sleep(0.05)
     except LeadershipLost:

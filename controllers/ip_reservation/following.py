@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from calico.segment import IPReservation
-from controllers.ip_reservation.late import held_in
+from controllers.ip_reservation.held import held_in
 from controllers.runtime import CannotFollow
 from kube.client import Client, Resource
 from kube.objects import Namespace, Pod

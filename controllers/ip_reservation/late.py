@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -24,6 +24,7 @@ from controllers.ip_reservation.backstop import (
     passes_admission,
     with_addresses,
 )
+from controllers.ip_reservation.held import Held, held_by, held_in
 from controllers.runtime import WorkQueue
 from kube.events import Recorder, Regarding
 from kube.objects import Namespace, OwnerReference, Pod
@@ -45,18 +46,7 @@ CATCH_UP = 1.0
 DEADLINE = 8.0
 """Seconds for one reservation; a leader that is told to stop waits for those that have begun."""
 
-Held = str
-"""An address with the pod for which it is held."""
-
 log = structlog.get_logger(__name__)
-
-
-def held_by(record: Record) -> Held:
-    return f"{record.cidr} {record.uid}"
-
-
-def held_in(segment: IPReservation) -> Iterable[Held]:
-    return map(held_by, segment.records) if segment.ours else ()
 
 
 class LateReservations:
@@ -124,8 +114,8 @@ class LateReservations:
         held = self._held_since(departure.since)
         missing = [record for record in records if held_by(record) not in held]
         if missing and not self._goes_with_owner(departure.pod):
-            self._ledger.reserve(missing, self._clock() + DEADLINE)
-            self._tell(departure, missing[0].reason)
+            segment = self._ledger.reserve(missing, self._clock() + DEADLINE)
+            self._report(departure, missing[0].reason, segment)
 
     def _finish(self, uid: str) -> None:
         with self._changing:
@@ -156,13 +146,15 @@ class LateReservations:
             return False
         return self._owner_is_deleted(pod.metadata.namespace, owner)
 
-    def _tell(self, departure: Departure, reason: str) -> None:
+    def _report(self, departure: Departure, reason: str, segment: IPReservation) -> None:
         pod = departure.pod.metadata
         LATE.labels(reason).inc()
         log.warning("address reserved late", pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, reason=reason)
         self._recorder.event(
             Regarding.pod(pod.namespace, pod.name, pod.uid),
             "IPReservedLate",
-            f"The pod never passed admission ({reason}): its address, reserved now, may have been free for a moment",
+            f"Pod {pod.namespace}/{pod.name} never passed admission ({reason}): its address, reserved now, may have"
+            " been free for a moment",
             type="Warning",
+            instead=Regarding.of(segment, self._reservations.resource(), "IPReservation"),
         )

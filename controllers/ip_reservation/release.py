@@ -3,6 +3,7 @@
 The hold counts from the end of the pod, which the leader notes in the record when it first sees the pod gone;
 so it survives a restart, and no clock but the leader's is compared with itself. An address whose pod still has
 it takes nothing out of circulation: it neither counts nor is released, unless the deletion did not happen.
+One record stays of those that several webhook servers wrote for one pod.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from enum import Enum, StrEnum
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation.held import Held, held_by
 from kube.objects import Pod
 from settings import IPReservationSettings
 
 SEALING = 60.0
 """Seconds beyond segmentMaxAge in which a segment's last write may be under way, and two clocks differ."""
+
+Noted = tuple[IPReservation, list[Record]]
+"""A segment and its records, with what is known of the ends of their pods."""
+Rank = tuple[bool, datetime]
 
 Asking = tuple[str, str, datetime]
 """One admitted deletion as a record tells it: address, pod uid, and when by the webhook server's clock."""
@@ -39,6 +45,7 @@ class Cause(StrEnum):
     AGE = "age"
     COUNT = "count"
     GIVEN_BACK = "given-back"
+    BY_HAND = "by-hand"
 
 
 @dataclass(frozen=True)
@@ -70,16 +77,43 @@ def plan(
     segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> list[Change]:
     """The segments to rewrite or to delete."""
-    noted = [
+    noted = without_duplicates(
         (segment, [note_end(record, pods.life_of(record), now) for record in segment.records])
         for segment in segments
-    ]
-    causes = _causes([record for _, records in noted for record in records], pods, settings, now)
+    )
+    by_hand = {record: Cause.BY_HAND for segment, records in noted for record in _named(segment, records)}
+    causes = by_hand | _causes(
+        [record for _, records in noted for record in records if record not in by_hand], pods, settings, now
+    )
     changes = [
         _change(segment, records, causes, sealed=is_sealed(segment, settings, now))
         for segment, records in noted
     ]
     return [change for change in changes if _is_needed(change)]
+
+
+def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
+    """*noted* with one record for each address of a pod: the one by which its deletion was last asked for.
+
+    A forced deletion is validated twice by the API server, and a drain repeats its evictions: not always at the
+    same webhook server.
+    """
+    noted = list(noted)
+    last: dict[Held, tuple[Rank, int]] = {}
+    for number, (_, records) in enumerate(noted):
+        for record in records:
+            rank = (not record.late, record.last_asked)
+            last[held_by(record)] = max(last.get(held_by(record), (rank, number)), (rank, number))
+    return [
+        (segment, [record for record in records if not record.uid or last[held_by(record)][1] == number])
+        for number, (segment, records) in enumerate(noted)
+    ]
+
+
+def _named(segment: IPReservation, records: Iterable[Record]) -> Iterable[Record]:
+    """Those that an operator wants released, and no pod has."""
+    named = segment.to_be_released.values()
+    return [record for record in records if record.ended and record.cidr in named]
 
 
 def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
@@ -125,8 +159,13 @@ def _causes(
     return causes | dict.fromkeys(_beyond(held, settings.ip_reserve_max_count), Cause.COUNT)
 
 
+def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
+    """Whether its time has passed since its pod ended."""
+    return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
+
+
 def _own_cause(record: Record, pods: Pods, settings: IPReservationSettings, now: datetime) -> Cause | None:
-    if record.ended and now - record.ended >= timedelta(seconds=settings.ip_reserve_time):
+    if is_over(record, settings, now):
         return Cause.AGE
     return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 

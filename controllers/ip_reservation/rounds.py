@@ -11,7 +11,8 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from calico.reservations import Reservations
-from calico.segment import IPReservation, Record
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.held import held_by
 from controllers.ip_reservation.release import (
     Asking,
     Cause,
@@ -23,6 +24,7 @@ from controllers.ip_reservation.release import (
     may_be_given_back,
     plan,
 )
+from controllers.ip_reservation.restore import OwnReleases
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
 from kube.objects import Pod
@@ -60,11 +62,12 @@ class Rounds:
         read_pod: ReadPod,
         settings: Callable[[], IPReservationSettings],
         recorder: Recorder,
+        own: OwnReleases,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._segments, self._pods, self._reservations = segments, pods, reservations
-        self._read_pod, self._settings, self._recorder = read_pod, settings, recorder
+        self._read_pod, self._settings, self._recorder, self._own = read_pod, settings, recorder, own
         self._now, self._clock = now, clock
         self._first_seen: dict[Asking, float] = {}
 
@@ -81,6 +84,7 @@ class Rounds:
             self._apply(change)
         self._report(ours, settings)
         self._report_malformed(everything)
+        self._report_unknown(ours)
         return settings.ip_release_period
 
     def _known(self, records: Sequence[Record], settings: IPReservationSettings) -> Pods:
@@ -110,6 +114,8 @@ class Rounds:
         return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
 
     def _apply(self, change: Change) -> None:
+        kept = {held_by(record) for record in change.kept}
+        self._own.note(change.segment, (each for each in change.segment.records if held_by(each) not in kept))
         try:
             if change.delete:
                 self._reservations.delete(change.segment)
@@ -162,3 +168,16 @@ class Rounds:
                     f"Entry {entry!r} is no CIDR: most Calico versions then give no pod an address; remove it",
                     type="Warning",
                 )
+
+    def _report_unknown(self, ours: Sequence[IPReservation]) -> None:
+        for segment in ours:
+            held = {record.cidr for record in segment.records}
+            for entry, cidr in segment.to_be_released.items():
+                if cidr not in held:
+                    self._recorder.event(
+                        Regarding.of(segment, self._reservations.resource(), "IPReservation"),
+                        "ReleaseNotPossible",
+                        f"Annotation {RELEASE} names {entry!r}, which is not in spec.reservedCIDRs of this object:"
+                        " correct it, or annotate the object that has the address",
+                        type="Warning",
+                    )

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from kube.errors import Conflict, NotFound
+from kube.objects import Pod
 from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.witness import witness
 from tests.cluster.workloads import GROUPS, SECONDS, records
+from webhook.ip_reservation import RESERVE
 
 
 def test_the_record_says_for_whom_and_why(lab: Lab, group: str, redis: str) -> None:
@@ -150,6 +152,83 @@ def test_a_storm_is_shared_by_both_replicas_and_by_their_writes(lab: Lab, group:
     ]
     assert len(after) == 2
     assert all(now > then for now, then in zip(after, before, strict=True))
+
+
+def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_was_asked(
+    lab_v3: Lab,
+) -> None:
+    """The API server validates such a deletion twice: by its cache, and by what is stored."""
+    namespace = workloads.reserved_namespace(lab_v3.client, "t-by-force")
+    names = [f"redis-{number}" for number in range(60)]
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(lambda name: workloads.create_pod(lab_v3, namespace, name), names))
+        uids = lab_v3.wait(lambda: running_uids(lab_v3, namespace, len(names)), SECONDS, "the pods to run")
+        calls = asked(lab_v3)
+        list(
+            pool.map(
+                lambda name: lab_v3.client.delete(workloads.PODS, name, namespace, grace_seconds=0), names
+            )
+        )
+
+    def one_for_each() -> bool:
+        found = sorted(
+            each.uid for each in workloads.all_records(lab_v3, "v3") if each.namespace == namespace
+        )
+        return found == uids
+
+    lab_v3.wait(one_for_each, SECONDS, "one record for each pod")
+    assert asked(lab_v3) > calls + len(names), "no deletion was validated twice: this shows nothing"
+    lab_v3.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def running_uids(lab: Lab, namespace: str, count: int) -> list[str]:
+    pods = workloads.pods_of(lab, namespace)
+    found = sorted(
+        each.metadata.uid for each in pods if each.status.phase == "Running" and each.status.addresses
+    )
+    return found if len(found) == count else []
+
+
+def asked(lab: Lab) -> float:
+    return sum(
+        workloads.sample(each, "drawbridge_admission_requests_total")
+        for each in workloads.metrics(lab, "webhook")
+    )
+
+
+def test_a_late_reservation_in_a_namespace_that_is_being_deleted_is_told_on_the_segment(
+    lab: Lab, group: str, redis: str
+) -> None:
+    pod = workloads.running_pod(lab, redis, "a")
+    patch_pod(lab, pod, finalizers=["example.com/hold"], annotations={RESERVE: "false"})
+    try:
+        lab.kubectl("delete", "namespace", redis, "--wait=false")
+        lab.wait(lambda: workloads.get_pod(lab, redis, "a").terminating, SECONDS, "the pod to terminate")
+        patch_pod(lab, pod, annotations={RESERVE: "true"})
+
+        held = lab.wait(lambda: records(lab, group).get(pod.metadata.uid), SECONDS, "the address to be held")
+        [event] = lab.wait(lambda: told_of(lab, pod), SECONDS, "the event")
+    finally:
+        patch_pod(lab, pod, finalizers=None)
+
+    about = event["involvedObject"]
+    assert (held.late, about["kind"]) == (True, "IPReservation")
+    segment = lab.client.get(GROUPS[group], about["name"])
+    assert (about["uid"], held.cidr in segment["spec"]["reservedCIDRs"]) == (segment["metadata"]["uid"], True)
+
+
+def patch_pod(lab: Lab, pod: Pod, **metadata: object) -> None:
+    lab.client.patch(workloads.PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
+
+
+def told_of(lab: Lab, pod: Pod) -> list[dict[str, Any]]:
+    """The late reservation of *pod*, where Events are about what stands in no namespace."""
+    name = f"Pod {pod.metadata.namespace}/{pod.metadata.name} "
+    return [
+        each
+        for each in workloads.events(lab, "default", "IPReservedLate")
+        if each["message"].startswith(name)
+    ]
 
 
 class TestRelease:
