@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.elasticity.edits import REASON
+from webhook.elasticity import REASON
 from kube.objects import Pod
 from lab.history import Observation
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT

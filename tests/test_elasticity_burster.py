@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.elasticity.nodes import SuperNodes
-from controllers.elasticity.pods import BURST
+from webhook.elasticity import BURST
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World

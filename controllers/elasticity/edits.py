@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controllers.elasticity.pods import BURST, Pod, spec_of
-from webhook.elasticity import COST, GATE, LOCAL, OUR_COST, PLACEMENT, SUPER, SUPER_COST, TAINT
+from controllers.elasticity.pods import Pod, spec_of
+from webhook.elasticity import (
+    ACCOUNTANT,
+    BURST,
+    COST,
+    GATE,
+    LOCAL,
+    OUR_COST,
+    PLACEMENT,
+    REASON,
+    SUPER,
+    SUPER_COST,
+    TAINT,
+)
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 
-REASON = "drawbridge.io/placement-reason"
-"""The annotation that explains a placement; it costs no write of its own, as an Event would."""
-ACCOUNTANT = "drawbridge.io/accountant"
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 
 Patch = Mapping[str, Any]
@@ -34,6 +43,11 @@ def to_super_node(pod: Pod, why: str, *, with_cost: bool) -> Patch:
 
 def burst(pod: Pod, why: str) -> Patch:
     return _patch(pod, {BURST: "allowed", REASON: why}, _tolerant(spec_of(pod), pod))
+
+
+def opened(pod: Pod, why: str) -> Patch:
+    """No placement: the scheduler does with the pod as with any other."""
+    return _patch(pod, {REASON: why}, _ungated(spec_of(pod)))
 
 
 def fenced(pod: Pod, accountant: str) -> Patch:

@@ -12,6 +12,7 @@ import msgspec
 
 from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
+    BURST,
     COST,
     GATE,
     LOCAL_REPLICAS,
@@ -22,8 +23,6 @@ from webhook.elasticity import (
     tolerates_super_nodes,
 )
 
-BURST = "drawbridge.io/burst"
-"""The annotation of a pod that was let to super nodes because there was no room for it at home."""
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
 """Labels by which Deployments, and StatefulSets and others, tell their revisions apart."""
 KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))

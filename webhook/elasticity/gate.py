@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
+from prometheus_client import Counter
 
 from kube.objects import ObjectMeta, Toleration, Value, complete
 from settings import ElasticitySettings
@@ -16,8 +18,9 @@ from webhook.elasticity import (
     GATE,
     LOCAL_REPLICAS,
     NAME,
+    OF_THE_LEADER,
     PATH,
-    PLACEMENT,
+    REASON,
     TKE_SCHEDULER,
     is_daemon_pod,
     local_replicas,
@@ -30,20 +33,33 @@ Edit = Callable[[Spec], Spec]
 """Of a pod's spec, raw; doing it again changes nothing more."""
 EDITED = ("affinity", "schedulerName", "schedulingGates")
 
+WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
+"""The leader's own reason takes its place when it decides."""
+NO_LEADER = f"not gated, because the controllers had no leader: it runs as if it had no {LOCAL_REPLICAS}"
+NOT_GATED = Counter(
+    "drawbridge_elasticity_not_gated", "Pods that were not gated, because no leader would open their gate."
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
 
 class Gate:
-    """The feature as the admission server calls it."""
+    """The feature as the admission server calls it; *absence* is how long there has been no leader, by a deadline."""
 
     name, path = NAME, PATH
 
-    def __init__(self, settings: Callable[[], ElasticitySettings]) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Callable[[], ElasticitySettings],
+        absence: Callable[[float], float] = lambda deadline: 0.0,  # noqa: ARG005 - there always is one
+    ) -> None:
+        self._settings, self._absence = settings, absence
 
     def fails_open(self) -> bool:
         """Always: a pod that slips through runs at home, and is counted there."""
         return True
 
-    def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - nothing here waits
+    def review(self, request: Request, deadline: float) -> Decision:
         settings = self._settings()
         if not settings.enabled:
             return allow(audit={"skipped": "elasticity is disabled"})
@@ -51,8 +67,34 @@ class Gate:
             return allow(audit={"skipped": "no new pod"})
         pod = decoded(request.object, NewPod, "object")
         number, warnings = held(pod, request.namespace, settings)
-        edits = edits_for(pod, number, settings)
-        return _changed(decoded(request.object, dict[str, Any], "object"), edits, warnings)
+        wait = Wait() if number is None else waiting(self._absence(deadline), settings.gate_fallback_after)
+        if not wait.is_worth_it:
+            NOT_GATED.inc()
+            log.warning("pod not gated, no leader", namespace=request.namespace, why=wait.warnings[0])
+        raw = decoded(request.object, dict[str, Any], "object")
+        edits = edits_for(pod, number if wait.is_worth_it else None, settings)
+        return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What is said on a pod that waits for its placement, or that would, were it worth it."""
+
+    is_worth_it: bool = True
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def waiting(absence: float, fallback_after: float) -> Wait:
+    """*absence* and *fallback_after* are in seconds; a short absence is usual when another leader begins."""
+    if absence <= 0:
+        return Wait(reason=WAITS)
+    there_is_none = f"the controllers have had no leader for {absence:.0f} s"
+    if absence < fallback_after:
+        limit = f"after {fallback_after:g} s without one, pods are no longer gated"
+        return Wait(reason=WAITS, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
+    warning = f"{NAME}: {there_is_none}: this pod is not gated, and runs as if it had no {LOCAL_REPLICAS}"
+    return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
 
 def held(pod: NewPod, namespace: str, settings: ElasticitySettings) -> tuple[int | None, tuple[str, ...]]:
@@ -60,7 +102,7 @@ def held(pod: NewPod, namespace: str, settings: ElasticitySettings) -> tuple[int
     # What may not leave home has no placement to wait for.
     if is_daemon_pod(pod.metadata) or namespace in settings.excluded_namespaces:
         return None, ()
-    if pod.spec.node_name or PLACEMENT in pod.metadata.annotations:
+    if pod.spec.node_name:
         return None, ()
     try:
         return local_replicas(pod.metadata, settings), ()
@@ -92,8 +134,18 @@ def scheduled_by(name: str, spec: Spec) -> Spec:
     return {**spec, "schedulerName": name}
 
 
+def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[str, Any] | None:
+    """Without what only the leader writes, and with the *reason*, if there is one; the same if nothing changes."""
+    kept = {name: value for name, value in (annotations or {}).items() if name not in OF_THE_LEADER}
+    after = kept | ({REASON: reason} if reason else {})
+    return annotations if after == (annotations or {}) else after
+
+
 def _changed(
-    pod: Mapping[str, Any], edits: Iterator[tuple[str, str, Edit]], warnings: tuple[str, ...]
+    pod: Mapping[str, Any],
+    edits: Iterator[tuple[str, str, Edit]],
+    reason: str,
+    warnings: tuple[str, ...],
 ) -> Decision:
     # The rest stays out of the comparison, which takes ten times as long for a whole pod.
     before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
@@ -101,10 +153,21 @@ def _changed(
     for name, why, edit in edits:
         if (edited := edit(after)) != after:
             after, audit[name] = edited, why
-    if not audit:
+    annotations = pod.get("metadata", {}).get("annotations")
+    explained = _explained(annotations, reason)
+    if copied := sorted(set(annotations or {}) & set(OF_THE_LEADER) - set(explained or {})):
+        audit["not-believed"] = ", ".join(copied)
+    if after == before and explained == annotations:
         return allow(warnings=warnings, audit={"skipped": "nothing to do"})
-    decision = change({"spec": before}, {"spec": after}, warnings=warnings)
+    if reason and "gated" not in audit:
+        audit["explained"] = reason
+    decision = change(_parts(before, annotations), _parts(after, explained), warnings=warnings)
     return replace(decision, audit=audit)
+
+
+def _parts(spec: Spec, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of a pod; one without annotations may lack the field."""
+    return {"spec": spec, "metadata": {} if annotations is None else {"annotations": annotations}}
 
 
 class _SchedulingGate(Value, frozen=True):
