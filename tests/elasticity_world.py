@@ -189,7 +189,7 @@ class Leader:
         for pod in cluster.decoded():
             self.book.observe(None, pod)
         self.client.before = parts.get("before", lambda: None)
-        self._fence()
+        self.fence = self._fenced(parts.get("check", self._check))
         self.client.before = lambda: None
         client: Any = self.client
         recorder: Any = self.recorder
@@ -200,6 +200,7 @@ class Leader:
             recorder,
             switch=lambda: self.switch,
             nodes=lambda: self.nodes,
+            may_decide=self.fence.may_decide,
             check=self._check,
             stopped=lambda: self.stopped,
             hand_out=self.queue.append,
@@ -208,23 +209,26 @@ class Leader:
             now=lambda: NOW + timedelta(seconds=clock()),
         )
 
-    def _fence(self) -> None:
+    def _fenced(self, check: Callable[[], None]) -> Fence:
         limits = self.settings.max_super_pods
+        is_limited = bool(limits.total or limits.per_namespace)
         client: Any = self.client
 
         def wanted(pod: Pod) -> bool:
-            return may_have_been_decided_on(pod, is_limited=bool(limits.total or limits.per_namespace))
+            return may_have_been_decided_on(pod, is_limited=is_limited)
 
         fence = Fence(
             client,
             self.book,
             "somebody",
             wanted=wanted,
-            check=self._check,
-            pause=lambda _: False,
+            check=check,
+            pause=lambda _: self.stopped,
+            is_limited=is_limited,
             clock=self.clock,
         )
         fence.put_up(lambda work: work())
+        return fence
 
     def _check(self) -> None:
         if not self.may_lead:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from controllers.elasticity.nodes import SuperNodes
-from webhook.elasticity import BURST
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World
-from webhook.elasticity import SWITCH
+from webhook.elasticity import BURST, SWITCH
 
 PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]}
 

@@ -24,6 +24,8 @@ from webhook.elasticity import LOCAL_REPLICAS, SWITCH
 SOON, LATER = 1.0, 5.0
 """Seconds to the next turn when something is waited for that nobody will tell us, and otherwise."""
 
+TAKING_OVER = "the leader is new, and makes sure that nothing the former one decided still arrives"
+
 
 class Accountant:
     """*scene* is asked for at the beginning of each turn; *clock* is monotonic, *now* the time of day."""
@@ -54,6 +56,7 @@ class Accountant:
         room = Room(scene.settings.max_super_pods, (pod.metadata.namespace for pod in scene.sent()))
         verdicts = self._verdicts(scene, room)
         self._writer.start([intent for each in verdicts if (intent := self._intent(each, scene))])
+        self._say_who_waits(scene, verdicts)
         self._writer.start(self._bursts(scene, unbound, room))
         self._writer.start(self._given_up(scene, unbound))
         changed = scene.book.take_changed()
@@ -62,6 +65,13 @@ class Accountant:
         self._tidy(scene, unbound)
         waits = any(each.place in (Place.WAIT, Place.LOOK) for each in verdicts)
         return SOON if waits or self._writer.under_way() else LATER
+
+    def _say_who_waits(self, scene: Scene, verdicts: Iterable[Verdict]) -> None:
+        why = dict.fromkeys(scene.under_way, "it is decided, and the API server has not taken it yet")
+        why |= {
+            each.pod.metadata.uid: each.why for each in verdicts if each.place in (Place.WAIT, Place.LOOK)
+        }
+        self._teller.waiting(scene.book.having("gated"), why, TAKING_OVER)
 
     def _verdicts(self, scene: Scene, room: Room) -> list[Verdict]:
         gated = oldest_first(scene.idle(scene.book.having("gated")))

@@ -18,6 +18,7 @@ from controllers.elasticity.claims import Claims
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
 from controllers.elasticity.following import Copies, GlobalSwitch, followed
+from controllers.elasticity.gate_opener import keep_open
 from controllers.elasticity.nodes import SuperNodes, matters
 from controllers.elasticity.registrar import Registrar
 from controllers.elasticity.scene import Scene
@@ -50,8 +51,25 @@ def lead(
 ) -> None:
     """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
 
-    CannotFollow when decisions would rest on copies that are too old.
+    While the feature is off, gates are opened. CannotFollow when decisions would rest on copies that are too old.
     """
+    while not stop.is_set():
+        is_on = settings().enabled
+        with _while(lambda is_on=is_on: settings().enabled == is_on, stop) as ending:  # type: ignore[misc]
+            if is_on:
+                place(client, settings, recorder, ending, check)
+            else:
+                keep_open(client, recorder, ending, check)
+
+
+def place(
+    client: Client,
+    settings: Settings,
+    recorder: Recorder,
+    stop: threading.Event,
+    check: Callable[[], None],
+) -> None:
+    """As `lead`, for as long as the feature is on."""
     with followed(client, settings(), stop) as copies, _pool() as hand_out:
         if not stop.is_set():
             _work(Tools(client, settings, recorder, copies, hand_out, check, stop))
@@ -79,16 +97,19 @@ class Tools:
 
     def fence(self) -> Fence:
         limits = self.settings().max_super_pods
+        is_limited = bool(limits.total or limits.per_namespace)
         return Fence(
             self.client,
             self.book,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
-            wanted=partial(may_have_been_decided_on, is_limited=bool(limits.total or limits.per_namespace)),
+            wanted=partial(may_have_been_decided_on, is_limited=is_limited),
             check=self.check,
             pause=self.stop.wait,
+            wake=self.wake.set,
+            is_limited=is_limited,
         )
 
-    def accountant(self) -> Accountant:
+    def accountant(self, fence: Fence) -> Accountant:
         return assemble(
             self.client,
             self.book,
@@ -96,6 +117,7 @@ class Tools:
             self.recorder,
             switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
             nodes=self.copies.super_nodes,
+            may_decide=fence.may_decide,
             check=self.check,
             stopped=self.stop.is_set,
             hand_out=self.hand_out,
@@ -116,8 +138,10 @@ class Tools:
 def _work(tools: Tools) -> None:
     tools.listen()
     with _beside(tools.registrar().run, tools.stop) as raise_loss:
-        tools.fence().put_up(tools.hand_out)
-        _run(tools.accountant(), tools.wake, tools.stop, (tools.copies.check, raise_loss))
+        fence = tools.fence()
+        fence.put_up(tools.hand_out)
+        checks = (tools.copies.check, raise_loss, fence.raise_loss)
+        _run(tools.accountant(fence), tools.wake, tools.stop, checks)
 
 
 def assemble(
@@ -128,6 +152,7 @@ def assemble(
     *,
     switch: Callable[[], bool | None],
     nodes: Callable[[], SuperNodes],
+    may_decide: Callable[[str], bool],
     check: Callable[[], None],
     stopped: Callable[[], bool],
     hand_out: Callable[[Work], None],
@@ -144,8 +169,11 @@ def assemble(
         Claims(client), lambda: settings().excluded_namespaces, hand_out=hand_out, wake=wake, clock=clock
     )
 
+    def may_begin(uid: str) -> bool:
+        return may_decide(uid) and writer.may_begin(uid)
+
     def scene() -> Scene:
-        return Scene(writer.under_way(), book, nodes(), settings(), switch(), writer.may_begin)
+        return Scene(writer.under_way(), book, nodes(), settings(), switch(), may_begin)
 
     return Accountant(scene, writer, eligibility, teller, clock=clock, now=now)
 
@@ -170,6 +198,23 @@ def _run(
             left = until - time.monotonic()
             if left <= 0 or wake.wait(min(left, NOTICE)):
                 break
+
+
+@contextmanager
+def _while(holds: Callable[[], bool], stop: threading.Event) -> Iterator[threading.Event]:
+    """An event that is set when *stop* is, or when something does not hold any more."""
+    ending = threading.Event()
+
+    def watch() -> None:
+        while not ending.is_set() and holds() and not stop.wait(NOTICE):
+            pass
+        ending.set()
+
+    threading.Thread(target=watch, name="elasticity-switch", daemon=True).start()
+    try:
+        yield ending
+    finally:
+        ending.set()
 
 
 @contextmanager
