@@ -110,7 +110,7 @@ def remove_webhook(client: Client, configuration: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     logs.configure("info")
     patience = Patience(seconds(given.settle), seconds(given.leader), seconds(given.within))
     if not (left := open_all(Client.from_environment(), given.configuration, patience)):
@@ -138,7 +138,7 @@ def _left(gated: Sequence[Pod]) -> str:
     return f"pods with gate {GATE}: {', '.join(names[:NAMED])}{more}" if names else ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m controllers.elasticity.open_gates", description=__doc__)
     parser.add_argument("configuration", help="name of the MutatingWebhookConfiguration")
     parser.add_argument("--settle", default="10s", help="how long no pod must have been gated")

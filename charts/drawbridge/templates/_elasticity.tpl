@@ -2,6 +2,8 @@
 {{- define "drawbridge.elasticity" -}}
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
+openGates: {{ include "drawbridge.controllersOpenGates" $ }}
+gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
   namespace: {{ .switch.namespace | quote }}
   name: {{ .switch.name | quote }}
@@ -19,6 +21,11 @@ homeFailover:
 subnets: {{ toJson $.Values.cloud.subnets }}
 resolvConf: {{ toJson .resolvConf }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the controllers may open gates while the feature is off: with it on, for a ConfigMap that is edited by hand. */}}
+{{- define "drawbridge.controllersOpenGates" -}}
+{{- or .Values.elasticity.enabled (eq .Values.elasticity.openGates "controllers") }}
 {{- end }}
 
 {{/* As JSON. */}}
@@ -97,7 +104,6 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 !({{ include "drawbridge.celOfDaemonSet" . }})
 && !(request.namespace in {{ include "drawbridge.excludedNamespaces" . }})
 && object.spec.?nodeName.orValue("") == ""
-&& !object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 && !object.spec.?schedulingGates.orValue([]).exists(g, g.name == "drawbridge.io/placement")
 {{- if kindIs "invalid" .Values.elasticity.localReplicas }}
 && object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
@@ -105,6 +111,12 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 && (object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
 || object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)))
 {{- end }}
+{{- end }}
+
+{{/* CEL: the pod is a copy of one that was placed. */}}
+{{- define "drawbridge.celWasPlaced" -}}
+object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
+|| object.metadata.?annotations[?"drawbridge.io/burst"].hasValue()
 {{- end }}
 
 {{/* CEL: the pod, one of a DaemonSet, could run on super nodes. */}}
@@ -156,5 +168,6 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
         {{- if ne .Values.elasticity.schedulerName "tke-scheduler" }}
         || object.spec.?schedulerName.orValue("") == "tke-scheduler"
         {{- end }}
+        || {{ include "drawbridge.celWasPlaced" . | indent 8 | trim }}
         || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
 {{- end }}
