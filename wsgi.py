@@ -21,6 +21,7 @@ from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
 from webhook.cluster import Cluster
 from webhook.elasticity import gate as elasticity
+from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
@@ -70,6 +71,7 @@ app = create_app(
         ip_reservation_gate(client),
         anycast_ip.Gate(anycast_ip_settings),
         elasticity.Gate(elasticity_settings, LeaseReader(client, leader_election).absence),
+        DaemonSets(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
         ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client)),
     ],

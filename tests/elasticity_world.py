@@ -200,7 +200,7 @@ class Leader:
             recorder,
             switch=lambda: self.switch,
             nodes=lambda: self.nodes,
-            may_decide=self.fence.may_decide,
+            decidable=self.fence.decidable,
             check=self._check,
             stopped=lambda: self.stopped,
             hand_out=self.queue.append,

@@ -125,6 +125,7 @@ def test_every_value_reaches_the_program() -> None:
         "enabled": True,
         "openGates": True,
         "gateFallbackAfter": "2m",
+        "patchDaemonSets": False,
         "switch": {"namespace": "elsewhere", "name": "my-switch"},
         "localOptOut": True,
         "localReplicas": 0,
@@ -149,6 +150,15 @@ def test_our_own_namespace_is_excluded_once_however_it_is_written() -> None:
 def test_the_chart_lints_strictly_with_everything_on() -> None:
     result = helm("lint", "--strict", str(CHART), values=original())
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_daemon_sets_are_left_alone_where_they_are_to_be() -> None:
+    values = {"elasticity": {"patchDaemonSets": False}, "ipReservation": {"enabled": False}}
+    objects = render(elasticity(**values))
+    names = [each["name"] for each in objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]]
+
+    assert names == ["elasticity.drawbridge.io"]
+    assert "apps/daemonsets" not in rights(objects, ("ClusterRole", CONTROLLERS))
 
 
 # Gates, when the feature or the release goes
@@ -255,7 +265,11 @@ def test_the_registration_is_narrow_and_keeps_no_pod_out() -> None:
 def test_both_features_that_change_objects_share_one_registration() -> None:
     objects = render(merged(ANYCAST_IP, ON))
     webhooks = objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]
-    assert [each["name"] for each in webhooks] == ["anycast-ip.drawbridge.io", "elasticity.drawbridge.io"]
+    assert [each["name"] for each in webhooks] == [
+        "anycast-ip.drawbridge.io",
+        "elasticity.drawbridge.io",
+        "elasticity-daemonsets.drawbridge.io",
+    ]
     assert webhooks[0] == mutating(render(ANYCAST_IP))
     assert webhooks[1] == mutating(render(ON))
 

@@ -152,7 +152,33 @@ def test_a_takeover_that_is_told_to_stop_leaves_the_rest() -> None:
     fence.put_up(lambda work: work())
 
     assert len(calls) == AT_ONCE
-    assert not any(fence.may_decide(pod.metadata.uid) for pod in cluster.decoded())
+    may_decide = fence.decidable()
+    assert not any(may_decide(pod.metadata.uid) for pod in cluster.decoded())
+
+
+def test_what_is_fenced_while_a_turn_reads_the_pods_is_decided_in_the_next_one() -> None:
+    """Else it would be decided on as it was before, when a former leader may have placed it meanwhile."""
+    world = slow()
+    works = []
+    book = Book()
+    for pod in world.cluster.decoded():
+        book.observe(None, pod)
+    fence = Fence(
+        world.leader.client,  # type: ignore[arg-type]
+        book,
+        "somebody",
+        wanted=lambda pod: pod.gated,
+        check=lambda: None,
+        pause=lambda _: False,
+        clock=world.clock,
+    )
+    fence.put_up(works.append)
+    before = fence.decidable()
+    works.pop()()
+    after = fence.decidable()
+
+    assert not any(before(pod.metadata.uid) for pod in book.all())
+    assert all(after(pod.metadata.uid) for pod in book.all())
 
 
 def test_on_a_slow_api_server_decisions_do_not_wait_for_the_whole_takeover() -> None:

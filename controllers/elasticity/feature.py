@@ -15,6 +15,7 @@ from functools import partial
 from controllers.elasticity.accountant import Accountant
 from controllers.elasticity.book import Book
 from controllers.elasticity.claims import Claims
+from controllers.elasticity.daemon_sets import Corrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
 from controllers.elasticity.following import Copies, GlobalSwitch, followed
@@ -117,11 +118,21 @@ class Tools:
             self.recorder,
             switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
             nodes=self.copies.super_nodes,
-            may_decide=fence.may_decide,
+            decidable=fence.decidable,
             check=self.check,
             stopped=self.stop.is_set,
             hand_out=self.hand_out,
             wake=self.wake.set,
+        )
+
+    def corrector(self) -> Corrector:
+        return Corrector(
+            self.client,
+            self.book,
+            lambda: self.copies.super_nodes().names,
+            self.recorder,
+            self.settings,
+            self.check,
         )
 
     def registrar(self) -> Registrar:
@@ -137,10 +148,13 @@ class Tools:
 
 def _work(tools: Tools) -> None:
     tools.listen()
-    with _beside(tools.registrar().run, tools.stop) as raise_loss:
+    with (
+        _beside("super-nodes", tools.registrar().run, tools.stop) as raise_loss,
+        _beside("daemon-sets", tools.corrector().run, tools.stop) as raise_other_loss,
+    ):
         fence = tools.fence()
         fence.put_up(tools.hand_out)
-        checks = (tools.copies.check, raise_loss, fence.raise_loss)
+        checks = (tools.copies.check, raise_loss, raise_other_loss, fence.raise_loss)
         _run(tools.accountant(fence), tools.wake, tools.stop, checks)
 
 
@@ -152,7 +166,7 @@ def assemble(
     *,
     switch: Callable[[], bool | None],
     nodes: Callable[[], SuperNodes],
-    may_decide: Callable[[str], bool],
+    decidable: Callable[[], Callable[[str], bool]],
     check: Callable[[], None],
     stopped: Callable[[], bool],
     hand_out: Callable[[Work], None],
@@ -169,10 +183,12 @@ def assemble(
         Claims(client), lambda: settings().excluded_namespaces, hand_out=hand_out, wake=wake, clock=clock
     )
 
-    def may_begin(uid: str) -> bool:
-        return may_decide(uid) and writer.may_begin(uid)
-
     def scene() -> Scene:
+        may_decide = decidable()
+
+        def may_begin(uid: str) -> bool:
+            return may_decide(uid) and writer.may_begin(uid)
+
         return Scene(writer.under_way(), book, nodes(), settings(), switch(), may_begin)
 
     return Accountant(scene, writer, eligibility, teller, clock=clock, now=now)
@@ -227,7 +243,9 @@ def _pool() -> Iterator[Callable[[Work], None]]:
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None], stop: threading.Event) -> Iterator[Callable[[], None]]:
+def _beside(
+    name: str, work: Callable[[threading.Event], None], stop: threading.Event
+) -> Iterator[Callable[[], None]]:
     """*work* on a thread of its own; to be asked whether it has lost the leadership."""
     lost: list[LeadershipLost] = []
 
@@ -241,7 +259,7 @@ def _beside(work: Callable[[threading.Event], None], stop: threading.Event) -> I
         if lost:
             raise lost[0]
 
-    thread = threading.Thread(target=run, name="super-nodes", daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
         yield raise_loss

@@ -75,12 +75,21 @@ class Fence:
         for _ in range(min(AT_ONCE, len(pods))):
             hand_out(self._work)
 
-    def may_decide(self, uid: str) -> bool:
-        """Whether all pods that count for this one are fenced."""
-        if not self._open:
-            return True
-        pod = self._book.get(uid)
-        return not self._is_limited and (pod is None or pod.key not in self._open)
+    def decidable(self) -> Callable[[str], bool]:
+        """By uid, whether all pods that count for a pod are fenced; to be asked before the book is read.
+
+        A pod that was read before it was fenced may be another one by now.
+        """
+        with self._lock:
+            left = frozenset(self._open)
+
+        def may_decide(uid: str) -> bool:
+            if not left:
+                return True
+            pod = self._book.get(uid)
+            return not self._is_limited and (pod is None or pod.key not in left)
+
+        return may_decide
 
     def raise_loss(self) -> None:
         if self._lost:

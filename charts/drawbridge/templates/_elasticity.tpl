@@ -3,6 +3,7 @@
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
 openGates: {{ include "drawbridge.controllersOpenGates" $ }}
+patchDaemonSets: {{ .patchDaemonSets }}
 gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
   namespace: {{ .switch.namespace | quote }}
@@ -122,12 +123,17 @@ object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 {{/* CEL: the pod, one of a DaemonSet, could run on super nodes. */}}
 {{- define "drawbridge.celMayLeaveHome" -}}
 {{ include "drawbridge.celOfDaemonSet" . }}
-&& object.spec.?tolerations.orValue([]).exists(t, t.?effect.orValue("") in ["", "NoSchedule"]
+&& {{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+{{- end }}
+
+{{/* CEL: pods of the spec at this path tolerate super nodes, and are not kept off them. */}}
+{{- define "drawbridge.celReachesSuperNodes" -}}
+{{ . }}.?tolerations.orValue([]).exists(t, t.?effect.orValue("") in ["", "NoSchedule"]
 && (t.?key.orValue("") == "eks.tke.cloud.tencent.com/eklet"
 && (t.?operator.orValue("") == "Exists" || t.?operator.orValue("") in ["", "Equal"] && t.?value.orValue("") == "")
 || t.?key.orValue("") == "" && t.?operator.orValue("") == "Exists"))
-&& (!object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue()
-|| object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
+&& (!{{ . }}.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue()
+|| {{ . }}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
 .exists(t, (t.?matchExpressions.orValue([]).size() > 0 || t.?matchFields.orValue([]).size() > 0)
 && !t.?matchExpressions.orValue([]).exists(e, e.key == "node.kubernetes.io/instance-type" && e.operator == "NotIn"
 && e.?values.orValue([]) == ["eklet"])))
@@ -170,4 +176,37 @@ object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
         {{- end }}
         || {{ include "drawbridge.celWasPlaced" . | indent 8 | trim }}
         || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
+{{- if .Values.elasticity.patchDaemonSets }}
+- name: elasticity-daemonsets.drawbridge.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "drawbridge.fullname" . }}-webhook
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate/daemonsets/elasticity
+      port: 443
+    {{- include "drawbridge.trust" . | nindent 4 }}
+  rules:
+    - apiGroups: [apps]
+      apiVersions: [v1]
+      resources: [daemonsets]
+      operations: [CREATE, UPDATE]
+      scope: Namespaced
+  matchPolicy: Equivalent
+  # The leader corrects a DaemonSet that slips through.
+  failurePolicy: Ignore
+  sideEffects: None
+  timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
+  reinvocationPolicy: IfNeeded
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
+  matchConditions:
+    # Any other change of a template would replace its pods.
+    - name: template-is-new
+      expression: request.operation == "CREATE" || object.spec.template != oldObject.spec.template
+    - name: template-reaches-super-nodes
+      expression: >-
+        {{- include "drawbridge.celReachesSuperNodes" "object.spec.template.spec" | nindent 8 }}
+{{- end }}
 {{- end }}
