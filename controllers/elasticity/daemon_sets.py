@@ -181,7 +181,7 @@ class Corrector:
         if found is None or affinity is None:
             return False
         if KEPT_OFF in found.metadata.annotations:
-            self._say(owner, "DaemonSetOnSuperNodes", TAKEN_BACK, "Warning")
+            self._event(owner, "DaemonSetOnSuperNodes", TAKEN_BACK, "Warning")
             return False
         try:
             self._write(found, affinity)
@@ -190,11 +190,11 @@ class Corrector:
             return False
         except KubeError as error:
             log.warning("DaemonSet not corrected", daemon_set=_name(owner), error=str(error))
-            self._say(owner, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
+            self._event(owner, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
             return False
         self._rollout = _Rollout(owner, self.clock())
         log.info("DaemonSet kept off super nodes", daemon_set=_name(owner))
-        self._say(owner, "KeptOffSuperNodes", CORRECTED, "Normal")
+        self._event(owner, "KeptOffSuperNodes", CORRECTED, "Normal")
         return True
 
     def _read(self, owner: Owner) -> DaemonSet | None:
@@ -215,7 +215,7 @@ class Corrector:
         self.check()
         self.client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
 
-    def _say(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
+    def _event(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
         about = Regarding(
             DAEMON_SETS.api_version,
             "DaemonSet",
