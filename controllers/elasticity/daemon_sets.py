@@ -176,7 +176,7 @@ class Corrector:
     def _corrected(self, owner: Owner) -> bool:
         """Whether its pods are being replaced now. One that needs nothing, or was refused, is looked at again later."""
         found = self._read(owner)
-        affinity = found and found.affinity_to_set
+        affinity = found.affinity_to_set if found else None
         self._not_before[owner.reference.uid] = self.clock() + RETRY
         if found is None or affinity is None:
             return False
