@@ -25,6 +25,7 @@ from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
+from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.worker import stopping
 
 
@@ -73,7 +74,7 @@ app = create_app(
         elasticity.Gate(elasticity_settings, LeaseReader(client, leader_election).absence),
         DaemonSets(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
-        ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client)),
+        ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client), PodTemplates(client)),
     ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,

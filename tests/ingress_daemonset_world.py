@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset.actions import Action, Create, Delete, Writes
+from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
 from controllers.ingress_daemonset.site import Site
@@ -73,6 +74,7 @@ class World:
         self.daemonsets: dict[str, dict[str, Any]] = {}
         self._values: dict[bytes, Any] = {}
         self._sites: Sequence[Site] = ()
+        self._answers = Answers()
         self.roles: dict[str, dict[str, Any]] = {}
         self.bindings: dict[str, dict[str, Any]] = {}
 
@@ -124,6 +126,12 @@ class World:
         raise AssertionError("the plan does not come to rest")
 
     def apply(self, action: Action) -> None:
+        self._write(self._answers.expected(action))
+        name = action.body["metadata"]["name"] if isinstance(action, Create) else action.name
+        if action.kind == "Deployment" and name in self.deployments:
+            self._answers.learn(workload(self.deployments[name]))
+
+    def _write(self, action: Action) -> None:
         held = {
             "Deployment": self.deployments,
             "DaemonSet": self.daemonsets,
@@ -139,8 +147,16 @@ class World:
             del held[action.kind][action.name]
         else:
             target = self.raw if action.kind == "IngressDaemonSet" else held[action.kind][action.name]
+            before = copy.deepcopy(target)
             merge(target, copy.deepcopy(dict(action.body)))
-            target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
+            if makes_a_generation(action.kind, before, target):
+                target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
+
+    def edit(self, name: str, patch: dict[str, Any]) -> None:
+        """A Deployment, by hand."""
+        held = self.deployments[name]
+        merge(held, patch)
+        held["metadata"]["generation"] += 1
 
     def run_pods(self, *names: str) -> None:
         """All pods of these nodes are as their Deployments want them; of all that are ready without names."""
@@ -167,6 +183,14 @@ class World:
 
     def confirm(self, name: str, at: datetime) -> None:
         self.nodes[name]["metadata"]["annotations"][TIMESTAMP] = at.isoformat()
+
+
+def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether the change makes a generation."""
+    annotated = kind == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get(
+        "annotations"
+    )
+    return annotated or old.get("spec") != new.get("spec")
 
 
 def is_ready(raw: dict[str, Any]) -> bool:
