@@ -87,11 +87,17 @@ def switch(lab: Lab, values: dict[str, Any]) -> None:
 
 
 def await_on(lab: Lab) -> None:
-    """Until pods are gated, and placed."""
+    """Until pods are gated, and placed: at first a leader that still takes the feature for off may open a gate."""
     admission.await_placement(lab.client)
-    shop = Shop(lab)
-    shop.run("probe", template(keeping(1)))
-    shop.wait(lambda: PLACEMENT in shop.pod("probe").metadata.annotations, "a pod to be placed")
+    shop, numbers = Shop(lab), itertools.count()
+
+    def placed() -> bool:
+        name = f"probe-{next(numbers)}"
+        shop.run(name, template(keeping(1)))
+        shop.wait(lambda: name not in shop.gated(), f"the gate of {name} to be opened")
+        return PLACEMENT in shop.pod(name).metadata.annotations
+
+    lab.wait(placed, SECONDS, "a pod to be placed")
     lab.client.delete(NAMESPACES, shop.namespace)
 
 
