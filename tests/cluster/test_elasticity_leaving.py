@@ -9,7 +9,6 @@ import pytest
 
 from controllers.elasticity.gate_opener import WHY
 from lab.begin import running
-from lab.install import NAMESPACE
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import elasticity_leaving as leaving
@@ -39,7 +38,9 @@ def test_switched_off_while_pods_are_created_it_leaves_none_gated(lab: Lab) -> N
 def test_what_no_leader_places_is_opened_by_the_job(lab: Lab) -> None:
     leaving.switch(lab, leaving.ON)
     leaving.await_on(lab)
-    lab.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/drawbridge-controllers", "--timeout=120s")
+    lab.wait(
+        lambda: {*programs.pods(lab, "controllers")} == {programs.leader(lab)}, 120, "the new leader alone"
+    )
     shop = Shop(lab)
     programs.kill(lab, programs.leader(lab), signal.SIGSTOP)
     names = {f"waits-{number}" for number in range(5)}
