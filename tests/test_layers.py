@@ -40,6 +40,7 @@ INGRESS_DAEMONSET = [
 ]
 
 VALUES = {
+    "kube.node_matching",
     "kube.objects",
     "kube.errors",
     "calico.segment",
@@ -70,6 +71,8 @@ PURE = [
     "healthchecker/naming.py",
     "healthchecker/task.py",
     "healthchecker/verdict.py",
+    "kube/label_selectors.py",
+    "kube/node_matching.py",
     "kube/objects.py",
 ]
 PLANS = [

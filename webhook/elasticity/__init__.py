@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kube.node_matching import is_tolerated
 from kube.objects import Node, ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
@@ -51,7 +52,7 @@ def is_daemon_pod(metadata: ObjectMeta) -> bool:
 
 
 def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:
-    return any(map(_tolerates_taint, tolerations))
+    return is_tolerated(TAINT, tolerations)
 
 
 def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:
@@ -71,15 +72,3 @@ def _number(said: str) -> int:
             ' write for example "2"'
         )
     return int(said)
-
-
-def _tolerates_taint(toleration: Toleration) -> bool:
-    """As the scheduler decides it; the taint of super nodes has no value."""
-    exists = toleration.operator == "Exists"
-    equal = toleration.operator in ("", "Equal") and not toleration.value
-    of_all = exists and not toleration.key
-    return (
-        (exists or equal)
-        and (toleration.key == TAINT_KEY or of_all)
-        and toleration.effect in ("", TAINT.effect)
-    )
