@@ -1,0 +1,127 @@
+"""The fields of a pod's spec that the scheduler's filters read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kube.label_selectors import LabelSelector
+from kube.node_matching import NodeSelector
+from kube.objects import Toleration, Value, complete
+from webhook.elasticity.affinity import REQUIRED
+
+HostPort = tuple[str, str, int]
+"""Protocol, host IP and port."""
+ANY_IP = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+
+class PodAffinityTerm(Value, frozen=True):
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+
+
+class PodAffinity(Value, frozen=True):
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(default=(), name=REQUIRED)
+
+
+class NodeAffinity(Value, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+
+
+class Affinity(Value, frozen=True):
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class SpreadConstraint(Value, frozen=True):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+
+
+class Port(Value, frozen=True):
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(Value, frozen=True):
+    ports: tuple[Port, ...] = ()
+    restart_policy: str = ""
+
+
+class Scheduling(Value, frozen=True):
+    """What a pod asks of its node."""
+
+    node_selector: dict[str, str] = {}
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+    @property
+    def required(self) -> NodeSelector | None:
+        return self.affinity.node_affinity.required
+
+    @property
+    def attracts(self) -> tuple[PodAffinityTerm, ...]:
+        return self.affinity.pod_affinity.required
+
+    @property
+    def repels(self) -> tuple[PodAffinityTerm, ...]:
+        return self.affinity.pod_anti_affinity.required
+
+    @property
+    def spread(self) -> tuple[SpreadConstraint, ...]:
+        """Those that keep a pod from being scheduled."""
+        return tuple(
+            each for each in self.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"
+        )
+
+    @property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        return host_ports(self.containers, self.init_containers)
+
+
+complete(Scheduling)
+
+
+def scheduling_of(spec: Mapping[str, Any]) -> Scheduling:
+    """Of a spec, raw; raises msgspec.ValidationError."""
+    return msgspec.convert(spec, Scheduling)
+
+
+def host_ports(containers: Iterable[Container], init_containers: Iterable[Container]) -> tuple[HostPort, ...]:
+    """Of an init container only when it goes on as a sidecar."""
+    sidecars = (each for each in init_containers if each.restart_policy == "Always")
+    return tuple(port for each in (*containers, *sidecars) for port in _host_ports(each))
+
+
+def conflict(one: HostPort, other: HostPort) -> bool:
+    same_ip = one[1] == other[1] or one[1] in ANY_IP or other[1] in ANY_IP
+    return same_ip and (one[0], one[2]) == (other[0], other[2])
+
+
+@lru_cache(maxsize=1024)
+def repelled_by(affinity: bytes) -> tuple[PodAffinityTerm, ...]:
+    """The terms of required anti-affinity; one value for all pods of a template."""
+    return _AFFINITY.decode(affinity).pod_anti_affinity.required
+
+
+def _host_ports(container: Container) -> Iterator[HostPort]:
+    return ((port.protocol, port.host_ip, port.host_port) for port in container.ports if port.host_port)
+
+
+_AFFINITY = msgspec.json.Decoder(Affinity)
