@@ -15,7 +15,7 @@ from controllers.elasticity.book import Book
 from controllers.elasticity.edits import TOLERATION
 from controllers.elasticity.feature import assemble
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
-from controllers.elasticity.nodes import SuperNodes
+from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
 from controllers.elasticity.placement import Standing, standing
 from controllers.elasticity.pods import Pod, decode
 from kube.client import Resource
@@ -25,7 +25,7 @@ from settings import ElasticitySettings
 from tests.api_server import merged
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import GATE, LOCAL_REPLICAS
+from webhook.elasticity import GATE, INSTANCE_TYPE, LOCAL_REPLICAS, SUPER_NODE, TAINT
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 
 HOME, AWAY = "home-1", "eklet-subnet-1"
@@ -46,6 +46,8 @@ class Cluster:
         self.others: dict[tuple[str, str], dict[str, Any]] = {}
         self.events: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = []
         self.stuck: list[Callable[[], object]] = []
+        self.first_ordinals: dict[str, int] = {}
+        """Of StatefulSets, by uid."""
         self.writes: list[str] = []
         self.ungated: list[str] = []
         self._version = 0
@@ -181,7 +183,7 @@ class Leader:
         self.cluster, self.clock = cluster, clock
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
         self.switch: bool | None = parts.get("switch")
-        self.nodes: SuperNodes = parts.get("nodes", SuperNodes(frozenset({AWAY}), any_ready=True))
+        self.nodes: SuperNodes = parts.get("nodes", fleet())
         self.client, self.book, self.recorder = Client(cluster), Book(), FakeRecorder()
         self.queue: list[Callable[[], None]] = []
         self.may_lead, self.stopped = True, False
@@ -201,6 +203,7 @@ class Leader:
             switch=lambda: self.switch,
             nodes=lambda: self.nodes,
             decidable=self.fence.decidable,
+            first_ordinal=lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
             check=self._check,
             stopped=lambda: self.stopped,
             hand_out=self.queue.append,
@@ -331,6 +334,26 @@ def raw_pod(
         "spec": {"containers": [{"name": "app"}], **gates, **(spec or {})},
         "status": {"phase": "Pending"},
     }
+
+
+def node(name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+    """A ready node with what a kubelet labels it with; *labels* and *spec* over that."""
+    known = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
+    metadata = {"name": name, "labels": {**known, **(labels or {})}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": ready}, FollowedNode)
+
+
+def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+    """As we register it, *taints* beside its own."""
+    own = {INSTANCE_TYPE: SUPER_NODE, "topology.kubernetes.io/zone": "ap-guangzhou-3"}
+    taints = [{"key": TAINT.key, "effect": TAINT.effect}, *spec.pop("taints", ())]
+    return node(name, {**own, **(labels or {})}, taints=taints, **spec)
+
+
+def fleet(*others: FollowedNode) -> SuperNodes:
+    """One node at home, one super node, and *others*."""
+    return super_nodes([node(HOME), super_node(), *others])
 
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:

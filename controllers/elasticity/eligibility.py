@@ -10,9 +10,10 @@ import msgspec
 import structlog
 
 from controllers.elasticity.candidate import Candidate, candidate
+from controllers.elasticity.filters import Reach
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Cluster, are_settled, gather, needs
+from controllers.elasticity.volumes import Cluster, are_settled, gather, needs, reach
 from kube.errors import KubeError
 
 AGAIN = 30.0
@@ -32,6 +33,8 @@ class Found:
     reasons: tuple[str, ...] | None
     since: float
     until: float
+    reach: tuple[Reach, ...] = ()
+    """The nodes that its volumes can be used on."""
 
 
 class Eligibility:
@@ -58,6 +61,11 @@ class Eligibility:
             self._judge(pod)
         found = self._found.get(pod.metadata.uid)
         return found.reasons if found else None
+
+    def reach(self, pod: Pod) -> tuple[Reach, ...]:
+        """Of its volumes, once they were looked up."""
+        found = self._found.get(pod.metadata.uid)
+        return found.reach if found else ()
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Forget all others, and all if the rules are others."""
@@ -93,7 +101,8 @@ class Eligibility:
         now = self._clock()
         if not are_settled(wanted, claims) and now - before.since < PATIENCE:
             return before
-        return Found(violations(judged, claims, self._excluded()), before.since, now + AGAIN)
+        reasons = violations(judged, claims, self._excluded())
+        return Found(reasons, before.since, now + AGAIN, reach(judged, claims))
 
 
 def _candidate(pod: Pod) -> Candidate:

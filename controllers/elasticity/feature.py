@@ -21,6 +21,7 @@ from controllers.elasticity.fence import Fence, may_have_been_decided_on
 from controllers.elasticity.following import Copies, GlobalSwitch, followed
 from controllers.elasticity.gate_opener import keep_open
 from controllers.elasticity.nodes import SuperNodes, matters
+from controllers.elasticity.pods import Pod
 from controllers.elasticity.registrar import Registrar
 from controllers.elasticity.scene import Scene
 from controllers.elasticity.tell import Teller
@@ -119,6 +120,7 @@ class Tools:
             switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
             nodes=self.copies.super_nodes,
             decidable=fence.decidable,
+            first_ordinal=self.copies.first_ordinal,
             check=self.check,
             stopped=self.stop.is_set,
             hand_out=self.hand_out,
@@ -167,6 +169,7 @@ def assemble(
     switch: Callable[[], bool | None],
     nodes: Callable[[], SuperNodes],
     decidable: Callable[[], Callable[[str], bool]],
+    first_ordinal: Callable[[Pod], int | None],
     check: Callable[[], None],
     stopped: Callable[[], bool],
     hand_out: Callable[[Work], None],
@@ -189,7 +192,7 @@ def assemble(
         def may_begin(uid: str) -> bool:
             return may_decide(uid) and writer.may_begin(uid)
 
-        return Scene(writer.under_way(), book, nodes(), settings(), switch(), may_begin)
+        return Scene(writer.under_way(), book, nodes(), settings(), switch(), may_begin, first_ordinal)
 
     return Accountant(scene, writer, eligibility, teller, clock=clock, now=now)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from controllers.elasticity.scheduling import Container, HostPort, PodAffinityTerm, host_ports, repelled_by
 from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
+    ANY,
     BURST,
     COST,
     GATE,
@@ -39,6 +41,9 @@ class Head(Value, frozen=True):
     node_name: str = ""
     scheduling_gates: tuple[Gate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    affinity: msgspec.Raw = msgspec.Raw(b"{}")
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
 
 
 class Status(Value, frozen=True):
@@ -72,6 +77,8 @@ class Pod(Value, frozen=True):
     node_name: str = ""
     finished: bool = False
     unbound: Unbound | None = None
+    repels: tuple[PodAffinityTerm, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -97,7 +104,7 @@ class Pod(Value, frozen=True):
         """Whether it has no node yet, and may get a super node by our doing."""
         if not self.active or self.unbound is None or self.unbound.gated:
             return False
-        return self.placed == SUPER or BURST in self.metadata.annotations
+        return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
     @property
     def key(self) -> str:
@@ -118,9 +125,12 @@ def decode(raw: msgspec.Raw) -> Pod:
     sent = _SENT.decode(raw)
     head = _HEAD.decode(sent.spec)
     finished = sent.status.phase in ("Succeeded", "Failed")
+    repels = repelled_by(bytes(head.affinity))
+    ports = host_ports(head.containers, head.init_containers)
     if head.node_name or finished:
-        return Pod(_slim(sent.metadata), sys.intern(head.node_name), finished)
-    return Pod(sent.metadata, unbound=_unbound(sent, head))
+        node = sys.intern(head.node_name)
+        return Pod(_slim(sent.metadata), node, finished, repels=repels, host_ports=ports)
+    return Pod(sent.metadata, unbound=_unbound(sent, head), repels=repels, host_ports=ports)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -141,6 +151,10 @@ def facets(pod: Pod) -> Iterable[str]:
     yield f"key {pod.key}"
     if pod.node_name:
         yield f"node {pod.node_name}"
+        yield "bound"
+        yield f"in {pod.metadata.namespace}"
+        if pod.repels:
+            yield "repels"
     else:
         yield "gated" if pod.gated else "unbound"
     if pod.placed:
@@ -172,7 +186,7 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
         namespace=sys.intern(metadata.namespace),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        labels=_only(metadata.labels, REVISIONS),
+        labels=_shared(tuple(metadata.labels.items())),
         annotations=_only(metadata.annotations, KEPT),
         owner_references=_owners(owner.kind, owner.name, owner.uid) if owner else (),
         deletion_timestamp=metadata.deletion_timestamp,
@@ -183,6 +197,12 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
 def _owners(kind: str, name: str, uid: str) -> tuple[OwnerReference, ...]:
     """One for all pods of an owner."""
     return (OwnerReference(kind=kind, name=name, uid=uid, controller=True),)
+
+
+@lru_cache(maxsize=4096)
+def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """One for all pods of a template: by their labels, other pods choose their nodes."""
+    return {sys.intern(name): sys.intern(value) for name, value in labels}
 
 
 def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from webhook.elasticity.affinity import REQUIRED
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
-ANY_IP = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+ANY_IP = ("", "0.0.0.0", "::")
 
 
 class PodAffinityTerm(Value, frozen=True):

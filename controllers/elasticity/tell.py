@@ -38,7 +38,7 @@ OLDEST_GATE = Gauge(
 
 LONG = 15.0
 """Seconds after which a gated pod says by an Event what it waits for."""
-PLACEMENTS = {Do.KEEP: "local", Do.SEND: "super"}
+PLACEMENTS = {Do.KEEP: "local", Do.SEND: "super", Do.LET: "any"}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -55,7 +55,8 @@ class Teller:
         if reason in told:
             return
         told.add(reason)
-        REFUSED.labels(reason).inc()
+        if type == "Warning":
+            REFUSED.labels(reason).inc()
         self._event(pod, reason, message, type)
 
     def waiting(self, gated: Collection[Pod], why: Mapping[str, str], otherwise: str) -> None:
