@@ -62,7 +62,7 @@ def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:
 
 
 def ignores_rules(metadata: ObjectMeta) -> bool:
-    return metadata.annotations.get(IGNORE_RULES, "").strip().lower() == "true"
+    return metadata.annotations.get(IGNORE_RULES) == "true"
 
 
 def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from webhook.elasticity import (
     PATH,
     REASON,
     TKE_SCHEDULER,
+    ignores_rules,
     is_daemon_pod,
     local_replicas,
     tolerates_super_nodes,
@@ -66,13 +68,16 @@ class Gate:
         if request.object is None or request.operation != "CREATE":
             return allow(audit={"skipped": "no new pod"})
         pod = decoded(request.object, NewPod, "object")
-        number, warnings = held(pod, request.namespace, settings)
-        wait = Wait() if number is None else waiting(self._absence(deadline), settings.gate_fallback_after)
+        raw = decoded(request.object, dict[str, Any], "object")
+        reaches = reaches_super_nodes(pod, raw.get("spec", {}))
+        why, warnings = held(pod, request.namespace, settings, reaches=reaches)
+        wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
         if not wait.is_worth_it:
             NOT_GATED.inc()
             log.warning("pod not gated, no leader", namespace=request.namespace, why=wait.warnings[0])
-        raw = decoded(request.object, dict[str, Any], "object")
-        edits = edits_for(pod, number if wait.is_worth_it else None, settings)
+        edits = edits_for(pod, why if wait.is_worth_it else "", settings)
+        if reaches and is_to_be_kept_off(pod, request.namespace, settings):
+            edits = chain(edits, kept_off(pod, request.namespace))
         return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
 
 
@@ -97,30 +102,46 @@ def waiting(absence: float, fallback_after: float) -> Wait:
     return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
 
-def held(pod: NewPod, namespace: str, settings: ElasticitySettings) -> tuple[int | None, tuple[str, ...]]:
-    """How many replicas stay at home, when *pod* has to wait for its placement; and what to warn of."""
+def held(
+    pod: NewPod, namespace: str, settings: ElasticitySettings, *, reaches: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Why *pod*, which *reaches* super nodes by itself or not, waits for its placement; and what to warn of."""
     # What may not leave home has no placement to wait for.
-    if is_daemon_pod(pod.metadata) or namespace in settings.excluded_namespaces:
-        return None, ()
-    if pod.spec.node_name:
-        return None, ()
+    if is_daemon_pod(pod.metadata) or namespace in settings.excluded_namespaces or pod.spec.node_name:
+        return "", ()
+    to_be_judged = "it tolerates super nodes" if reaches and not ignores_rules(pod.metadata) else ""
     try:
-        return local_replicas(pod.metadata, settings), ()
+        number = local_replicas(pod.metadata, settings)
     except ValueError as error:
-        return None, (str(error),)
+        return to_be_judged, (str(error),)
+    return to_be_judged if number is None else f"{LOCAL_REPLICAS}={number}", ()
 
 
-def edits_for(
-    pod: NewPod, number: int | None, settings: ElasticitySettings
-) -> Iterator[tuple[str, str, Edit]]:
-    """What is to be done to *pod*, each under a name and with a word of why."""
-    if number is not None:
-        yield "gated", f"{LOCAL_REPLICAS}={number}", gated
+def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
+    """Whether *pod*, of that *spec*, tolerates super nodes, and no affinity of its own keeps it off them."""
+    return tolerates_super_nodes(pod.spec.tolerations) and kept_off_super_nodes(spec) != spec
+
+
+def is_to_be_kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> bool:
+    """Whether *pod* is one that never goes there, which needs no leader to decide."""
+    if is_daemon_pod(pod.metadata):
+        return True
+    is_excluded = namespace in settings.excluded_namespaces and not pod.spec.node_name
+    return is_excluded and not ignores_rules(pod.metadata)
+
+
+def edits_for(pod: NewPod, why: str, settings: ElasticitySettings) -> Iterator[tuple[str, str, Edit]]:
+    """What is to be done to *pod*, each under a name and with a word of why; *why* it waits, if it does."""
+    if why:
+        yield "gated", why, gated
     if pod.spec.scheduler_name == TKE_SCHEDULER:
         name = settings.scheduler_name
         yield "scheduler", f"{TKE_SCHEDULER} is now {name}", partial(scheduled_by, name)
-    if is_daemon_pod(pod.metadata) and tolerates_super_nodes(pod.spec.tolerations):
-        yield "kept-off-super-nodes", "a DaemonSet's pod that tolerates them", kept_off_super_nodes
+
+
+def kept_off(pod: NewPod, namespace: str) -> Iterator[tuple[str, str, Edit]]:
+    whose = "a DaemonSet's pod" if is_daemon_pod(pod.metadata) else f"a pod of {namespace}"
+    yield "kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes
 
 
 def gated(spec: Spec) -> Spec:

@@ -10,6 +10,7 @@ switch:
   name: {{ .switch.name | quote }}
 localOptOut: {{ .localOptOut }}
 localReplicas: {{ kindIs "invalid" .localReplicas | ternary "null" (int .localReplicas | toString) }}
+placement: {{ .placement }}
 schedulerName: {{ .schedulerName | quote }}
 excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
 maxSuperPods:
@@ -20,6 +21,7 @@ homeFailover:
   enabled: {{ .homeFailover.enabled }}
   homeAfter: {{ .homeFailover.homeAfter | quote }}
 subnets: {{ toJson $.Values.cloud.subnets }}
+region: {{ get (include "drawbridge.twoNames" $ | fromJson) "cloud.region" | quote }}
 resolvConf: {{ toJson .resolvConf }}
 {{- end }}
 {{- end }}
@@ -106,12 +108,12 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 && !(request.namespace in {{ include "drawbridge.excludedNamespaces" . }})
 && object.spec.?nodeName.orValue("") == ""
 && !object.spec.?schedulingGates.orValue([]).exists(g, g.name == "drawbridge.io/placement")
-{{- if kindIs "invalid" .Values.elasticity.localReplicas }}
-&& object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
-{{- else }}
-&& (object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
-|| object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)))
-{{- end }}
+&& ({{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+&& !({{ include "drawbridge.celIgnoresRules" . }})
+|| object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
+{{- if not (kindIs "invalid" .Values.elasticity.localReplicas) }}
+|| object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
+{{- end }})
 {{- end }}
 
 {{/* CEL: the pod is a copy of one that was placed. */}}
@@ -120,10 +122,9 @@ object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 || object.metadata.?annotations[?"drawbridge.io/burst"].hasValue()
 {{- end }}
 
-{{/* CEL: the pod, one of a DaemonSet, could run on super nodes. */}}
-{{- define "drawbridge.celMayLeaveHome" -}}
-{{ include "drawbridge.celOfDaemonSet" . }}
-&& {{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+{{/* CEL: the pod asks not to be held to rules and caps. */}}
+{{- define "drawbridge.celIgnoresRules" -}}
+object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true"
 {{- end }}
 
 {{/* CEL: pods of the spec at this path tolerate super nodes, and are not kept off them. */}}
@@ -137,6 +138,15 @@ object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 .exists(t, (t.?matchExpressions.orValue([]).size() > 0 || t.?matchFields.orValue([]).size() > 0)
 && !t.?matchExpressions.orValue([]).exists(e, e.key == "node.kubernetes.io/instance-type" && e.operator == "NotIn"
 && e.?values.orValue([]) == ["eklet"])))
+{{- end }}
+
+{{/* CEL: the pod could run on super nodes, and never may. */}}
+{{- define "drawbridge.celMayLeaveHome" -}}
+{{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+&& ({{ include "drawbridge.celOfDaemonSet" . }}
+|| request.namespace in {{ include "drawbridge.excludedNamespaces" . }}
+&& object.spec.?nodeName.orValue("") == ""
+&& !({{ include "drawbridge.celIgnoresRules" . }}))
 {{- end }}
 
 {{- define "drawbridge.elasticityWebhook" -}}
