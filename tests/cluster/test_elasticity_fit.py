@@ -128,13 +128,9 @@ def bind_to_node(shop: Shop, name: str, node: str) -> None:
         "resources": {"requests": {"storage": "1Gi"}},
         "volumeName": f"{shop.namespace}-{name}",
     }
-    metadata = {"name": name, "namespace": shop.namespace}
-    made = shop.client.create(
-        CLAIMS,
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": body},
-        shop.namespace,
-    )
-    shop.client.create(VOLUMES, field_charts.local_volume(body["volumeName"], node, made))
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": body}
+    made = shop.client.create(CLAIMS, claim, shop.namespace)
+    shop.client.create(VOLUMES, field_charts.local_volume(f"{shop.namespace}-{name}", node, made))
 
 
 @contextmanager

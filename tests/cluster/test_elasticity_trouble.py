@@ -146,10 +146,13 @@ def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) 
 def test_pods_that_super_nodes_do_not_take_come_home(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
-        # No super node has this label, which a workload may ask for all the same.
-        shop.deploy("web", 2, template(keeping(0), nodeSelector={"type": "kwok"}))
+        # What the scheduler alone knows: the super node has a thousand CPUs, and they are taken.
+        shop.run("first", template(keeping(0), **asking({"cpu": "990"})))
+        shop.await_away("first")
+        shop.deploy("web", 2, template(keeping(0), **asking({"cpu": "15"})))
         shop.settle("web", 2)
 
-        assert len(shop.home()) == 2
-        for name in shop.home():
+        assert len(shop.home("web")) == 2
+        for name in shop.home("web"):
             shop.await_event(name, "AllowedHomeAgain")
+        shop.client.delete(PODS, "first", shop.namespace)
