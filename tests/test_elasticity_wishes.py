@@ -9,7 +9,7 @@ import pytest
 from controllers.elasticity.nodes import SuperNodes, super_nodes
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import HOME, World, fleet, super_node
+from tests.elasticity_world import HOME, World, fleet, node, super_node
 from webhook.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
@@ -17,6 +17,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EKLET = {"node.kubernetes.io/instance-type": "eklet"}
 PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}]}]}
 LINUX = {"nodeSelector": {"kubernetes.io/os": "linux"}}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 REASON = "drawbridge.io/placement-reason"
 
 
@@ -59,6 +60,26 @@ def test_without_super_nodes_all_stay_local() -> None:
     world.leader.settle()
 
     assert world.placements() == {"local": 3}
+
+
+def test_a_super_node_that_is_not_ready_for_a_moment_is_waited_for() -> None:
+    world = World(nodes=super_nodes([node(HOME), super_node(taints=[NOT_READY])]))
+    world.create(3)
+    world.leader.settle(2)
+    assert world.placements() == {"": 1, "local": 2}
+    world.leader.nodes = fleet()
+    world.leader.settle(2)
+
+    assert world.placements() == {"local": 2, "super": 1}
+
+
+def test_a_super_node_that_stays_not_ready_is_not_waited_for_for_good() -> None:
+    world = World(nodes=super_nodes([node(HOME), super_node(taints=[NOT_READY])]))
+    *_, last = world.create(3)
+    world.leader.settle()
+
+    assert world.placements() == {"local": 3}
+    assert "no super node is without taint node.kubernetes.io/not-ready" in world.annotations(last)[REASON]
 
 
 def test_as_many_go_as_anti_affinity_leaves_nodes_for() -> None:

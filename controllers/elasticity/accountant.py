@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
@@ -111,6 +112,7 @@ class Accountant:
             ordinal,
             unknown,
             destination.is_asked_for(pod),
+            self._age(pod),
         )
 
     def _ordinal(self, scene: Scene, pod: Pod) -> tuple[int | None, str]:
@@ -125,7 +127,7 @@ class Accountant:
 
     def _age(self, pod: Pod) -> float:
         created = pod.metadata.creation_timestamp
-        return (self._now() - created).total_seconds() if created else PATIENCE
+        return (self._now() - created).total_seconds() if created else math.inf
 
     def _barred(self, scene: Scene, pod: Pod) -> str:
         if not scene.settings.home_failover.enabled:

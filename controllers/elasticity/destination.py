@@ -54,7 +54,9 @@ class SuperNodeDestination:
         rules = self._violations(pod)
         if rules is None or rules:
             return None if rules is None else Objections(rules)
-        return Objections(misfit=self._fleet.why_not(self._request(pod, bound=bound)))
+        request = self._request(pod, bound=bound)
+        misfit = self._fleet.why_not(request)
+        return Objections(misfit=misfit, passing=bool(misfit) and self._fleet.is_passing(request))
 
     def take(self, pod: Pod, *, bound: bool) -> str:
         if full := self._room.take(pod):

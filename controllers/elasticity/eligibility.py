@@ -74,7 +74,7 @@ class Eligibility:
             self._found.pop(uid, None)
 
     def _judge(self, pod: Pod) -> None:
-        judged, uid, now = _candidate(pod), pod.metadata.uid, self._clock()
+        judged, uid, now = candidate_of(pod), pod.metadata.uid, self._clock()
         if not needs(judged):
             self._found[uid] = Found(violations(judged, {}, self._excluded()), now, math.inf)
             return
@@ -105,5 +105,5 @@ class Eligibility:
         return Found(reasons, before.since, now + AGAIN, reach(judged, claims))
 
 
-def _candidate(pod: Pod) -> Candidate:
+def candidate_of(pod: Pod) -> Candidate:
     return candidate(pod.metadata, msgspec.Raw(pod.unbound.spec if pod.unbound else b"{}"))

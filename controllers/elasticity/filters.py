@@ -8,12 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import Scheduling
 from kube.node_matching import REPELLING, NodeSelector, describe, is_tolerated, selects
 from kube.objects import Taint
 
+CONDITIONS = tuple(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "not-ready",
+        "unreachable",
+        "network-unavailable",
+        "memory-pressure",
+        "disk-pressure",
+        "pid-pressure",
+    )
+)
+"""Taints of a state that passes, as Kubernetes sets them."""
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -71,6 +85,13 @@ FILTERS: tuple[Filter, ...] = (node_selector, node_affinity, unschedulable, tain
 def misses(request: Request, node: FollowedNode, filters: Iterable[Filter] = FILTERS) -> list[str]:
     """All that *node* would have to do to take the pod."""
     return [miss for each in filters for miss in each(request, node)]
+
+
+def is_passing(request: Request, node: FollowedNode) -> bool:
+    """Whether *node* would take the pod as soon as its state is better."""
+    lasting = tuple(taint for taint in node.spec.taints if taint.key not in CONDITIONS)
+    better = replace(node, spec=replace(node.spec, taints=lasting))
+    return lasting != node.spec.taints and not misses(request, better)
 
 
 def is_asked_for(request: Request, node: FollowedNode) -> bool:

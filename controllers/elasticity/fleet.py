@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from controllers.elasticity.filters import Request, is_asked_for, misses
+from controllers.elasticity.filters import Request, is_asked_for, is_passing, misses
 from controllers.elasticity.nodes import FollowedNode, SuperNodes
 from controllers.elasticity.topology import Lookup, Topology
 
@@ -33,6 +33,10 @@ class Fleet:
             return NONE_THERE
         found, missed = self._fitting(request)
         return "" if found else _sentence(missed)
+
+    def is_passing(self, request: Request) -> bool:
+        """Whether nothing but the state of a super node keeps the pod off it."""
+        return any(is_passing(request, node) for node in self._nodes.super)
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,6 +10,9 @@ from typing import Protocol
 
 from controllers.elasticity.pods import Pod
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
+
+PATIENCE = 60.0
+"""Seconds from its creation for which a pod waits when super nodes would take it, were they ready."""
 
 
 class Standing(StrEnum):
@@ -58,6 +62,8 @@ class Case:
     """What has to be looked up first."""
     asks: bool = False
     """Whether it asks for super nodes itself, and no other node suits it."""
+    age: float = math.inf
+    """Seconds since it was created."""
 
     @property
     def tolerates(self) -> bool:
@@ -83,6 +89,8 @@ class Objections:
 
     rules: tuple[str, ...] = ()
     misfit: str = ""
+    passing: bool = False
+    """Whether the misfit is only the state of a super node, which may be better in a moment."""
 
 
 class Destination(Protocol):
@@ -164,6 +172,8 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
         return Verdict(case, Place.HOME, f"{said}, {case.barred}: stays home", "AllowedHomeAgain")
     found = destination.objections(case.pod, bound=True)
     if found is not None and not found.rules and found.misfit:
+        if found.passing and case.age < PATIENCE:
+            return Verdict(case, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
         return Verdict(case, Place.HOME, f"{said}: stays home, {found.misfit}", "NoMatchingSuperNode")
     return _sent(case, said, found, destination)
 

@@ -6,8 +6,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import msgspec
 import pytest
 
+from controllers.elasticity.book import Book
+from controllers.elasticity.claims import Claims
+from controllers.elasticity.edits import TOLERATION
+from controllers.elasticity.eligibility import candidate_of
+from controllers.elasticity.filters import Request
+from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.following import NODES
+from controllers.elasticity.nodes import FollowedNode, super_nodes
+from controllers.elasticity.pods import decode
+from controllers.elasticity.scheduling import scheduling_of
+from controllers.elasticity.volumes import gather, needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
 from kube.objects import Pod
@@ -23,8 +35,9 @@ from tests.cluster.elasticity import (
     keeping,
     template,
 )
-from tests.cluster.workloads import STATEFULSETS
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from tests.cluster.workloads import PODS, STATEFULSETS
+from webhook.elasticity import IGNORE_RULES, INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity.affinity import bound_to_super_nodes
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
@@ -118,6 +131,78 @@ def test_a_pod_that_tolerates_super_nodes_is_held_to_the_rules(elastic_lab: Lab)
     assert "containerPort is 61000" in shop.await_event("ruled", "NotEligibleForSuperNode")
     assert shop.pod("free").metadata.annotations["drawbridge.io/placement"] == "any"
     assert shop.pod("ruled").metadata.annotations["drawbridge.io/placement"] == "local"
+
+
+APP = {"app": "judged"}
+LIKE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
+NONE = {**LIKE, "labelSelector": {"matchLabels": {"app": "none"}}}
+SPREAD = {"maxSkew": 1, "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
+JUDGED: dict[str, Raw] = {
+    "nothing": {},
+    "usual-selector": {"nodeSelector": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+    "other-selector": {"nodeSelector": {"type": "kwok"}},
+    "zone": {"nodeSelector": {"topology.kubernetes.io/zone": "ap-guangzhou-3"}},
+    "hostname": {"nodeSelector": {HOSTNAME: "eklet-subnet-lab00001"}},
+    "port": {
+        "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 80, "hostPort": 8099}]}]
+    },
+    "port-again": {
+        "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 80, "hostPort": 8099}]}]
+    },
+    "with-its-like": {"affinity": {"podAffinity": {REQUIRED: [LIKE]}}},
+    "without-its-like": {"affinity": {"podAntiAffinity": {REQUIRED: [LIKE]}}},
+    "with-none": {
+        "affinity": {"podAffinity": {REQUIRED: [{**LIKE, "labelSelector": {"matchLabels": {"app": "none"}}}]}}
+    },
+    "spread": {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
+    "spread-over-two": {
+        "topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}]
+    },
+    "spread-over-all": {
+        "topologySpreadConstraints": [
+            {**SPREAD, "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": "Ignore"}
+        ]
+    },
+    "volume": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+}
+"""Pods that are bound to super nodes by themselves, one after the other, all of them labelled alike."""
+
+
+def test_what_fits_is_what_the_scheduler_takes(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    bind_to_node(shop, "data", "kwok-0")
+    ours: dict[str, bool] = {}
+    real: dict[str, bool] = {}
+    for name, spec in JUDGED.items():
+        made = template({IGNORE_RULES: "true"}, **spec)
+        made["metadata"]["labels"] = APP
+        made["spec"] = {**bound_to_super_nodes(made["spec"]), "tolerations": [TOLERATION]}
+        ours[name] = not _why_not(shop, name, made)
+        shop.run(name, made)
+        real[name] = shop.wait(lambda: _verdict(shop.pod(name)), f"the scheduler to judge {name}") == "taken"  # noqa: B023
+
+    assert ours == real
+    assert set(real.values()) == {True, False}
+
+
+def _why_not(shop: Shop, name: str, made: Raw) -> str:
+    """What we say of a pod that is not there yet, and of all that is."""
+    book = Book()
+    for raw in shop.client.list(PODS, type=msgspec.Raw).items:
+        book.observe(None, decode(raw))
+    nodes = super_nodes(shop.client.list(NODES, type=FollowedNode).items)
+    metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
+    pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
+    claims = gather(needs(candidate_of(pod)), shop.namespace, Claims(shop.client))
+    request = Request(pod, scheduling_of(made["spec"]), reach(candidate_of(pod), claims))
+    return Fleet(nodes, book.having, ()).why_not(request)
+
+
+def _verdict(pod: Pod) -> str:
+    if pod.spec.node_name:
+        return "taken"
+    stuck = any(each.reason == "Unschedulable" for each in pod.status.conditions)
+    return "refused" if stuck else ""
 
 
 def bind_to_node(shop: Shop, name: str, node: str) -> None:
