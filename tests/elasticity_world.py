@@ -340,8 +340,9 @@ def node(name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> Fol
     """A ready node with what a kubelet labels it with; *labels* and *spec* over that."""
     known = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
     metadata = {"name": name, "labels": {**known, **(labels or {})}}
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": ready}, FollowedNode)
+    allocatable = spec.pop("allocatable", {})
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, FollowedNode)
 
 
 def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:

@@ -63,6 +63,15 @@ def ports(*given: dict[str, Any], **container: Any) -> dict[str, Any]:
     return {"containers": [{"name": "app", "ports": list(given), **container}]}
 
 
+def asking(resource: str, *amounts: str) -> dict[str, Any]:
+    """One container for each of *amounts*."""
+    requests = [{"resources": {"requests": {resource: each}}} for each in amounts]
+    return {"containers": [{"name": f"app-{index}", **each} for index, each in enumerate(requests)]}
+
+
+LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
+
+
 def book_of(pods: Sequence[Pod]) -> Book:
     book = Book()
     for each in pods:
@@ -173,6 +182,23 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
         pytest.param(
             {}, (super_node(taints=[{"key": "x", "effect": "PreferNoSchedule"}]),), "", id="a preference"
         ),
+        pytest.param(
+            asking("nvidia.com/gpu", "1"), (LARGE,), "no super node has 1 nvidia.com/gpu", id="a device"
+        ),
+        pytest.param(asking("cpu", "999500m"), (LARGE,), "", id="as much as there is"),
+        pytest.param(
+            asking("cpu", "1001", "500m"), (LARGE,), "no super node has 1001.5 cpu", id="more than that"
+        ),
+        pytest.param(
+            asking("memory", "1.5Ti"), (LARGE,), "no super node has 1649267441664 memory", id="memory"
+        ),
+        pytest.param(
+            {"initContainers": asking("cpu", "2k")["containers"], **asking("cpu", "1")},
+            (LARGE,),
+            "no super node has 2000 cpu",
+            id="an init container",
+        ),
+        pytest.param(asking("nvidia.com/gpu", "1"), ONE, "", id="a node that has not said what it has"),
     ],
 )
 def test_a_node_is_judged_as_the_scheduler_does(

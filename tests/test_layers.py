@@ -74,6 +74,7 @@ PURE = [
     "kube/label_selectors.py",
     "kube/node_matching.py",
     "kube/objects.py",
+    "kube/quantities.py",
 ]
 PLANS = [
     "controllers/anycast_ip/case.py",

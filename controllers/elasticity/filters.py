@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import Scheduling
 from kube.node_matching import REPELLING, NodeSelector, describe, is_tolerated, selects
 from kube.objects import Taint
+from kube.quantities import amount
 
 CONDITIONS = tuple(
     f"node.kubernetes.io/{name}"
@@ -47,6 +50,10 @@ class Request:
     scheduling: Scheduling
     volumes: tuple[Reach, ...] = ()
 
+    @cached_property
+    def resources(self) -> dict[str, Decimal]:
+        return self.scheduling.requests
+
 
 def node_selector(request: Request, node: FollowedNode) -> Iterator[str]:
     labels = node.metadata.labels
@@ -78,8 +85,16 @@ def volumes(request: Request, node: FollowedNode) -> Iterator[str]:
             yield f"reaches {each.name} ({describe(each.nodes)})"
 
 
+def resources(request: Request, node: FollowedNode) -> Iterator[str]:
+    """What the whole of *node* does not have; how much of it is free, is the scheduler's to say."""
+    held = node.status.allocatable
+    for name, wanted in request.resources.items() if held else ():
+        if wanted > amount(held.get(name, "0")):
+            yield f"has {wanted.normalize():f} {name}"
+
+
 Filter = Callable[[Request, FollowedNode], Iterator[str]]
-FILTERS: tuple[Filter, ...] = (node_selector, node_affinity, unschedulable, taints, volumes)
+FILTERS: tuple[Filter, ...] = (node_selector, node_affinity, unschedulable, taints, volumes, resources)
 
 
 def misses(request: Request, node: FollowedNode, filters: Iterable[Filter] = FILTERS) -> list[str]:

@@ -11,6 +11,7 @@ from webhook.elasticity import is_super
 
 class NodeStatus(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
+    allocatable: dict[str, str] = {}
 
 
 class FollowedNode(Node, frozen=True):
@@ -50,4 +51,10 @@ def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
 def _what_counts(node: FollowedNode | None) -> object:
     if node is None or not is_super(node):
         return None
-    return node.ready, node.metadata.labels, node.spec.taints, node.spec.unschedulable
+    return (
+        node.ready,
+        node.metadata.labels,
+        node.spec.taints,
+        node.spec.unschedulable,
+        node.status.allocatable,
+    )

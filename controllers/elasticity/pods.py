@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controllers.elasticity.scheduling import Container, HostPort, PodAffinityTerm, host_ports, repelled_by
+from controllers.elasticity.scheduling import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
 from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
     ANY,
@@ -42,8 +42,8 @@ class Head(Value, frozen=True):
     scheduling_gates: tuple[Gate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: msgspec.Raw = msgspec.Raw(b"{}")
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Ports, ...] = ()
+    init_containers: tuple[Ports, ...] = ()
 
 
 class Status(Value, frozen=True):

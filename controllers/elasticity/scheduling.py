@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +12,12 @@ import msgspec
 from kube.label_selectors import LabelSelector
 from kube.node_matching import NodeSelector
 from kube.objects import Toleration, Value, complete
+from kube.quantities import amount
 from webhook.elasticity.affinity import REQUIRED
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
+NONE = Decimal(0)
 ANY_IP = ("", "0.0.0.0", "::")
 
 
@@ -56,9 +59,19 @@ class Port(Value, frozen=True):
     protocol: str = "TCP"
 
 
-class Container(Value, frozen=True):
+class Ports(Value, frozen=True):
+    """A container, as far as it matters to other pods."""
+
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
+
+
+class Resources(Value, frozen=True):
+    requests: dict[str, str] = {}
+
+
+class Container(Ports, frozen=True):
+    resources: Resources = Resources()
 
 
 class Scheduling(Value, frozen=True):
@@ -91,6 +104,15 @@ class Scheduling(Value, frozen=True):
         )
 
     @property
+    def requests(self) -> dict[str, Decimal]:
+        """At least: of all containers and sidecars together, or of one init container alone."""
+        found = _sum((*self.containers, *filter(_is_sidecar, self.init_containers)))
+        for each in self.init_containers:
+            for name, quantity in each.resources.requests.items():
+                found[name] = max(found.get(name, NONE), amount(quantity))
+        return found
+
+    @property
     def host_ports(self) -> tuple[HostPort, ...]:
         return host_ports(self.containers, self.init_containers)
 
@@ -103,10 +125,11 @@ def scheduling_of(spec: Mapping[str, Any]) -> Scheduling:
     return msgspec.convert(spec, Scheduling)
 
 
-def host_ports(containers: Iterable[Container], init_containers: Iterable[Container]) -> tuple[HostPort, ...]:
+def host_ports(containers: Iterable[Ports], init_containers: Iterable[Ports]) -> tuple[HostPort, ...]:
     """Of an init container only when it goes on as a sidecar."""
-    sidecars = (each for each in init_containers if each.restart_policy == "Always")
-    return tuple(port for each in (*containers, *sidecars) for port in _host_ports(each))
+    return tuple(
+        port for each in (*containers, *filter(_is_sidecar, init_containers)) for port in _host_ports(each)
+    )
 
 
 def conflict(one: HostPort, other: HostPort) -> bool:
@@ -120,7 +143,19 @@ def repelled_by(affinity: bytes) -> tuple[PodAffinityTerm, ...]:
     return _AFFINITY.decode(affinity).pod_anti_affinity.required
 
 
-def _host_ports(container: Container) -> Iterator[HostPort]:
+def _is_sidecar(container: Ports) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _sum(containers: Iterable[Container]) -> dict[str, Decimal]:
+    found: dict[str, Decimal] = {}
+    for each in containers:
+        for name, quantity in each.resources.requests.items():
+            found[name] = found.get(name, NONE) + amount(quantity)
+    return found
+
+
+def _host_ports(container: Ports) -> Iterator[HostPort]:
     return ((port.protocol, port.host_ip, port.host_port) for port in container.ports if port.host_port)
 
 
