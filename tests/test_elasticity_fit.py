@@ -14,7 +14,7 @@ from controllers.elasticity.destination import Requests, under_way
 from controllers.elasticity.edits import as_burst, as_sent
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.nodes import FollowedNode, super_nodes
+from controllers.elasticity.nodes import FollowedNode, matters, super_nodes
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.scheduling import scheduling_of
 from kube.node_matching import Expression, NodeSelector, Term
@@ -467,6 +467,22 @@ def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, 
     wanted = pod(spec=spec)
 
     assert fleet_of(ONE).is_asked_for(Request(wanted, scheduling_of(spec))) is asks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "news"),
+    [
+        pytest.param(None, super_node(), True, id="a super node comes"),
+        pytest.param(super_node(), super_node(labels={"gpu": "yes"}), True, id="a label"),
+        pytest.param(super_node(), super_node(taints=[NOT_READY]), True, id="a taint"),
+        pytest.param(super_node(), super_node(unschedulable=True), True, id="it is closed"),
+        pytest.param(super_node(), LARGE, True, id="it says what it has"),
+        pytest.param(super_node(), super_node(providerID="x"), False, id="anything else"),
+        pytest.param(node(HOME), node(HOME, {"gpu": "yes"}), False, id="another node"),
+    ],
+)
+def test_what_decides_about_a_fit_is_news(old: FollowedNode | None, new: FollowedNode, news: bool) -> None:
+    assert matters(old, new) is news
 
 
 # The planner with all of it
