@@ -11,6 +11,7 @@ from settings import (
     ElasticitySettings,
     IngressDaemonSetSettings,
     IPReservationSettings,
+    LeaderElection,
     Settings,
     SettingsFile,
     config_path,
@@ -20,6 +21,8 @@ from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
 from webhook.cluster import Cluster
 from webhook.elasticity import gate as elasticity
+from webhook.elasticity.daemon_sets import DaemonSets
+from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
 from webhook.ingress_daemonset.openapi import PodTemplates
@@ -45,6 +48,10 @@ def elasticity_settings() -> ElasticitySettings:
     return settings.current.elasticity
 
 
+def leader_election() -> LeaderElection:
+    return settings.current.leader_election
+
+
 def ingress_daemonset_settings() -> IngressDaemonSetSettings:
     return settings.current.ingress_daemonset
 
@@ -64,7 +71,8 @@ app = create_app(
     [
         ip_reservation_gate(client),
         anycast_ip.Gate(anycast_ip_settings),
-        elasticity.Gate(elasticity_settings),
+        elasticity.Gate(elasticity_settings, LeaseReader(client, leader_election).absence),
+        DaemonSets(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
         ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client), PodTemplates(client)),
     ],

@@ -105,7 +105,7 @@ def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> l
                 recorder,
             )
         )
-    if now.elasticity.enabled:
+    if now.elasticity.enabled or now.elasticity.open_gates:
         features.append(partial(elasticity.lead, client, lambda: settings.current.elasticity, recorder))
     if now.ingress_daemonset.enabled:
         features.append(

@@ -36,6 +36,23 @@ def observe(before: Observed | None, spec: LeaseSpec, now: float) -> Observed:
     return before if before is not None and before.spec == spec else Observed(spec, now)
 
 
+def first_seen(spec: LeaseSpec, now: float, wall: datetime) -> Observed:
+    """For readers who have seen no change yet: as old as its renewTime says, by the clock of the day.
+
+    The clocks of two machines may differ: that is set right by the first change, which counts from when it is seen.
+    """
+    try:
+        age = (wall - datetime.fromisoformat(spec.renew_time or "")).total_seconds()
+    except (ValueError, TypeError):
+        age = 0.0
+    return Observed(spec, now - max(0.0, age))
+
+
+def expired_for(observed: Observed, now: float) -> float:
+    """Seconds since the lease has run out; 0 when it has not."""
+    return max(0.0, now - observed.at - (observed.spec.lease_duration_seconds or 0))
+
+
 def may_take(observed: Observed, identity: str, now: float) -> bool:
     """Whether the lease is free, our own, or has run out."""
     holder = observed.spec.holder_identity

@@ -109,6 +109,7 @@ class Toleration(Value, frozen=True):
 class NodeSpec(Value, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
 
 
 class Node(Value, frozen=True):
@@ -139,9 +140,20 @@ class PersistentVolume(Value, frozen=True):
     spec: dict[str, Any] = {}
 
 
+class TopologyRequirement(Value, frozen=True):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Value, frozen=True):
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
 class StorageClass(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 def complete(*types: type[msgspec.Struct]) -> None:

@@ -1,7 +1,7 @@
 """The settings of elasticity."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -24,6 +24,12 @@ def _subnet(value: str) -> str:
 def _zone(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", value, re.ASCII):
         raise ValueError(f"{value!r} is not a zone; write its long name, for example ap-guangzhou-3")
+    return value
+
+
+def _region(value: str) -> str:
+    if value and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", value, re.ASCII):
+        raise ValueError(f"{value!r} is not a region; write its long name, for example ap-guangzhou")
     return value
 
 
@@ -65,15 +71,20 @@ class Subnet(Model):
 
 class ElasticitySettings(Model):
     enabled: bool = False
+    open_gates: bool = False
+    gate_fallback_after: Period = 60.0
+    patch_daemon_sets: bool = True
     switch: Switch = Switch()
     local_opt_out: bool = False
     local_replicas: Annotated[int, Field(ge=0)] | None = None
+    placement: Literal["prefer", "pin"] = "prefer"
     scheduler_name: Name = "default-scheduler"
     excluded_namespaces: tuple[Name, ...] = ("kube-system", "tke-eni-ip-webhook")
     max_super_pods: MaxSuperPods = MaxSuperPods()
     scale_in_order: bool = True
     home_failover: HomeFailover = HomeFailover()
     subnets: tuple[Subnet, ...] = ()
+    region: Annotated[str, AfterValidator(_region)] = ""
     resolv_conf: Annotated[str, AfterValidator(_resolv_conf)] = ""
 
     @model_validator(mode="after")

@@ -90,7 +90,8 @@ def annotations(objects: Objects, name: str) -> dict[str, str]:
 
 
 def mutating(objects: Objects) -> dict[str, Any]:
-    (webhook,) = objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]
+    """The first webhook, where one feature is on."""
+    webhook: dict[str, Any] = objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"][0]
     return webhook
 
 

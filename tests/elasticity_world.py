@@ -15,7 +15,7 @@ from controllers.elasticity.book import Book
 from controllers.elasticity.edits import TOLERATION
 from controllers.elasticity.feature import assemble
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
-from controllers.elasticity.nodes import SuperNodes
+from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
 from controllers.elasticity.placement import Standing, standing
 from controllers.elasticity.pods import Pod, decode
 from kube.client import Resource
@@ -25,7 +25,7 @@ from settings import ElasticitySettings
 from tests.api_server import merged
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import GATE, LOCAL_REPLICAS
+from webhook.elasticity import GATE, INSTANCE_TYPE, LOCAL_REPLICAS, SUPER_NODE, TAINT
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 
 HOME, AWAY = "home-1", "eklet-subnet-1"
@@ -46,6 +46,8 @@ class Cluster:
         self.others: dict[tuple[str, str], dict[str, Any]] = {}
         self.events: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = []
         self.stuck: list[Callable[[], object]] = []
+        self.first_ordinals: dict[str, int] = {}
+        """Of StatefulSets, by uid."""
         self.writes: list[str] = []
         self.ungated: list[str] = []
         self._version = 0
@@ -181,7 +183,7 @@ class Leader:
         self.cluster, self.clock = cluster, clock
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
         self.switch: bool | None = parts.get("switch")
-        self.nodes: SuperNodes = parts.get("nodes", SuperNodes(frozenset({AWAY}), any_ready=True))
+        self.nodes: SuperNodes = parts.get("nodes", fleet())
         self.client, self.book, self.recorder = Client(cluster), Book(), FakeRecorder()
         self.queue: list[Callable[[], None]] = []
         self.may_lead, self.stopped = True, False
@@ -189,7 +191,7 @@ class Leader:
         for pod in cluster.decoded():
             self.book.observe(None, pod)
         self.client.before = parts.get("before", lambda: None)
-        self._fence()
+        self.fence = self._fenced(parts.get("check", self._check))
         self.client.before = lambda: None
         client: Any = self.client
         recorder: Any = self.recorder
@@ -200,6 +202,8 @@ class Leader:
             recorder,
             switch=lambda: self.switch,
             nodes=lambda: self.nodes,
+            decidable=self.fence.decidable,
+            first_ordinal=lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
             check=self._check,
             stopped=lambda: self.stopped,
             hand_out=self.queue.append,
@@ -208,23 +212,26 @@ class Leader:
             now=lambda: NOW + timedelta(seconds=clock()),
         )
 
-    def _fence(self) -> None:
+    def _fenced(self, check: Callable[[], None]) -> Fence:
         limits = self.settings.max_super_pods
+        is_limited = bool(limits.total or limits.per_namespace)
         client: Any = self.client
 
         def wanted(pod: Pod) -> bool:
-            return may_have_been_decided_on(pod, is_limited=bool(limits.total or limits.per_namespace))
+            return may_have_been_decided_on(pod, is_limited=is_limited)
 
         fence = Fence(
             client,
             self.book,
             "somebody",
             wanted=wanted,
-            check=self._check,
-            pause=lambda _: False,
+            check=check,
+            pause=lambda _: self.stopped,
+            is_limited=is_limited,
             clock=self.clock,
         )
         fence.put_up(lambda work: work())
+        return fence
 
     def _check(self) -> None:
         if not self.may_lead:
@@ -327,6 +334,27 @@ def raw_pod(
         "spec": {"containers": [{"name": "app"}], **gates, **(spec or {})},
         "status": {"phase": "Pending"},
     }
+
+
+def node(name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+    """A ready node with what a kubelet labels it with; *labels* and *spec* over that."""
+    known = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
+    metadata = {"name": name, "labels": {**known, **(labels or {})}}
+    allocatable = spec.pop("allocatable", {})
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, FollowedNode)
+
+
+def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+    """As we register it, *taints* beside its own."""
+    own = {INSTANCE_TYPE: SUPER_NODE, "topology.kubernetes.io/zone": "ap-guangzhou-3"}
+    taints = [{"key": TAINT.key, "effect": TAINT.effect}, *spec.pop("taints", ())]
+    return node(name, {**own, **(labels or {})}, taints=taints, **spec)
+
+
+def fleet(*others: FollowedNode) -> SuperNodes:
+    """One node at home, one super node, and *others*."""
+    return super_nodes([node(HOME), super_node(), *others])
 
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:

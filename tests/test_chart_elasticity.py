@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.elasticity import open_gates
 from lab.install import merged
 from settings import Settings, parse
+from settings.values import seconds
 from tests.charts import (
     ANYCAST_IP,
     CHART,
@@ -25,6 +27,7 @@ from tests.charts import (
     settings_in,
 )
 from webhook.elasticity import (
+    BURST,
     GATE,
     INSTANCE_TYPE,
     LOCAL_REPLICAS,
@@ -120,6 +123,9 @@ def test_a_feature_that_is_off_leaves_no_trace() -> None:
 def test_every_value_reaches_the_program() -> None:
     feature = {
         "enabled": True,
+        "openGates": True,
+        "gateFallbackAfter": "2m",
+        "patchDaemonSets": False,
         "switch": {"namespace": "elsewhere", "name": "my-switch"},
         "localOptOut": True,
         "localReplicas": 0,
@@ -130,7 +136,8 @@ def test_every_value_reaches_the_program() -> None:
         "homeFailover": {"enabled": True, "homeAfter": "1m"},
         "resolvConf": "nameserver 4.4.4.4\nnameserver 8.8.8.8\n",
     }
-    settings = settings_in(render({"elasticity": feature, "cloud": {"subnets": SUBNETS}}))
+    given = feature | {"openGates": "auto"}
+    settings = settings_in(render({"elasticity": given, "cloud": {"subnets": SUBNETS}}))
     ours = {"excludedNamespaces": ["kube-system", "quiet", "gate-system"], "subnets": SUBNETS}
     assert settings.elasticity == Settings.model_validate({"elasticity": feature | ours}).elasticity
 
@@ -143,6 +150,82 @@ def test_our_own_namespace_is_excluded_once_however_it_is_written() -> None:
 def test_the_chart_lints_strictly_with_everything_on() -> None:
     result = helm("lint", "--strict", str(CHART), values=original())
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_daemon_sets_are_left_alone_where_they_are_to_be() -> None:
+    values = {"elasticity": {"patchDaemonSets": False}, "ipReservation": {"enabled": False}}
+    objects = render(elasticity(**values))
+    names = [each["name"] for each in objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]]
+
+    assert names == ["elasticity.drawbridge.io"]
+    assert "apps/daemonsets" not in rights(objects, ("ClusterRole", CONTROLLERS))
+
+
+# Gates, when the feature or the release goes
+
+
+def gates(**values: Any) -> tuple[str, Objects]:
+    """When the Job that opens gates runs, and all that belongs to it."""
+    objects = render({"elasticity": values})
+    found = {key: each for key, each in objects.items() if key[1] == "drawbridge-gates"}
+    hooks = {each["metadata"]["annotations"]["helm.sh/hook"] for each in found.values()}
+    assert len(hooks) <= 1
+    return "".join(hooks), found
+
+
+@pytest.mark.parametrize(
+    ("enabled", "mode", "expected"),
+    [
+        pytest.param(True, "always", "pre-delete", id="before it is uninstalled"),
+        pytest.param(False, "always", "pre-upgrade,pre-rollback", id="before the feature goes"),
+        # Rendered without a cluster, they may be applied by something that knows of no hooks.
+        pytest.param(True, "auto", "", id="not where there is no cluster to look into"),
+        pytest.param(False, "auto", "", id="not where the feature is not there"),
+        pytest.param(True, "controllers", "", id="not beside the controllers"),
+        pytest.param(False, "never", "", id="never"),
+    ],
+)
+def test_gates_are_opened_by_a_hook(enabled: bool, mode: str, expected: str) -> None:
+    hook, found = gates(enabled=enabled, openGates=mode)
+
+    assert hook == expected
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"} if expected else set()
+    assert {kind for kind, _ in found} == kinds
+
+
+def test_the_job_says_how_long_it_waits_and_ends_before_helm_gives_up() -> None:
+    _, found = gates(enabled=True, openGates="always", timeoutSeconds=3)
+    job = found["Job", "drawbridge-gates"]["spec"]
+    (program,) = job["template"]["spec"]["containers"]
+
+    given = open_gates.parser().parse_args(program["args"])
+    assert program["command"] == ["python", "-m", open_gates.__name__]
+    assert (given.configuration, given.settle) == ("drawbridge", "8s")
+    assert seconds(given.within) * 2 < job["activeDeadlineSeconds"] < 300
+
+
+@pytest.mark.parametrize(("mode", "opens"), [("auto", False), ("controllers", True), ("never", False)])
+def test_the_controllers_open_gates_while_the_feature_is_off_only_if_they_are_to(
+    mode: str, opens: bool
+) -> None:
+    objects = render({"elasticity": {"openGates": mode}})
+
+    assert settings_in(objects).elasticity.open_gates is opens
+    assert ("patch" in rights(objects, ("ClusterRole", CONTROLLERS)).get("/pods", set())) is opens
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("auto", "a Job of Helm's opens their gates"),
+        ("controllers", "the controllers open their gates"),
+        ("never", "leaves them gated"),
+    ],
+)
+def test_the_notes_say_what_becomes_of_gated_pods(mode: str, words: str) -> None:
+    text = notes(elasticity(elasticity={"openGates": mode}))
+    assert words in text
+    assert "grep -c SchedulingGated" in text
 
 
 # The registration; that its condition means what it says, a real API server shows
@@ -182,7 +265,11 @@ def test_the_registration_is_narrow_and_keeps_no_pod_out() -> None:
 def test_both_features_that_change_objects_share_one_registration() -> None:
     objects = render(merged(ANYCAST_IP, ON))
     webhooks = objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]
-    assert [each["name"] for each in webhooks] == ["anycast-ip.drawbridge.io", "elasticity.drawbridge.io"]
+    assert [each["name"] for each in webhooks] == [
+        "anycast-ip.drawbridge.io",
+        "elasticity.drawbridge.io",
+        "elasticity-daemonsets.drawbridge.io",
+    ]
     assert webhooks[0] == mutating(render(ANYCAST_IP))
     assert webhooks[1] == mutating(render(ON))
 
@@ -190,7 +277,8 @@ def test_both_features_that_change_objects_share_one_registration() -> None:
 def test_the_condition_speaks_of_what_the_program_speaks_of() -> None:
     text = expression(ON)
     assert f'annotations[?"{LOCAL_REPLICAS}"].hasValue()' in text
-    assert f'!object.metadata.?annotations[?"{PLACEMENT}"].hasValue()' in text
+    assert f'|| object.metadata.?annotations[?"{PLACEMENT}"].hasValue()' in text
+    assert f'|| object.metadata.?annotations[?"{BURST}"].hasValue()' in text
     assert f'g.name == "{GATE}"' in text
     assert f'schedulerName.orValue("") == "{TKE_SCHEDULER}"' in text
     assert f'"{TAINT.key}"' in text

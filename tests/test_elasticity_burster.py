@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from controllers.elasticity.nodes import SuperNodes
-from controllers.elasticity.pods import BURST
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, World
-from webhook.elasticity import SWITCH
+from tests.elasticity_world import AWAY, HOME, World, fleet
+from webhook.elasticity import BURST, SWITCH
 
 PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]}
 
@@ -115,7 +114,7 @@ def test_where_there_is_no_super_node_nothing_is_written() -> None:
     name = stuck(world)
     world.leader.settle()
     assert not is_let(world, name)
-    world.leader.nodes = SuperNodes(frozenset({AWAY}), any_ready=True)
+    world.leader.nodes = fleet()
     world.leader.settle()
 
     assert is_let(world, name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from controllers.elasticity.nodes import SuperNodes
+from dataclasses import replace
+
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
-from tests.elasticity_world import AWAY, World
+from tests.elasticity_world import AWAY, World, fleet
 
 ON = ElasticitySettings(home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"}))
 
@@ -73,7 +74,7 @@ def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
 
 
 def test_while_no_super_node_is_ready_none_is_sent_there() -> None:
-    world = World(settings=ON, nodes=SuperNodes(frozenset({AWAY}), any_ready=False))
+    world = World(settings=ON, nodes=replace(fleet(), any_ready=False))
     world.create(3)
     world.leader.settle()
 

@@ -20,6 +20,7 @@ from tests.fakes import FakeRecorder
 from tests.misbehaving_server import Answer, Asked, refuses, serving, until
 from webhook.elasticity import INSTANCE_TYPE, PLACEMENT, SUPER_NODE, SWITCH
 
+STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
 SUPER = {
     "metadata": {"name": AWAY, "uid": "n1", "labels": {INSTANCE_TYPE: SUPER_NODE}},
@@ -129,6 +130,18 @@ def test_the_switch_is_followed() -> None:
         until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)
 
         assert lab.recorder.reasons.count("BadSwitch") == 1
+
+
+def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
+    with world() as lab:
+        metadata = {"name": "db", "namespace": "shop", "uid": "owner-db"}
+        lab.api.put(STATEFUL_SETS, {"metadata": metadata, "spec": {"ordinals": {"start": 5}}})
+        lab.create("db-5", "db-6", "db-7", key="db", kind="StatefulSet")
+        lab.thread.start()
+        until(lambda: "" not in lab.placements(), 60)
+
+        found = {each["metadata"]["name"]: each["metadata"]["annotations"][PLACEMENT] for each in lab.pods()}
+        assert found == {"db-5": "local", "db-6": "local", "db-7": "super"}
 
 
 def test_super_nodes_are_registered_beside() -> None:

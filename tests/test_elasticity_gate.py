@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
+from webhook.elasticity import REASON
 from webhook.elasticity.affinity import REQUIRED, bound_to_super_nodes, kept_off_super_nodes
-from webhook.elasticity.gate import Gate
+from webhook.elasticity.gate import WAITS, Gate
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
 OWNER = {
@@ -70,10 +71,24 @@ def test_golden(path: Path) -> None:
     decision = feature.review(question, deadline=0)
 
     admitted, warnings = outcome(pod, question, decision)
-    assert admitted == pod | {"spec": pod["spec"] | expect.get("spec", {})}
+    metadata = _without_annotations(pod["metadata"]) | expect.get(
+        "metadata", _explained(pod, expect["audit"])
+    )
+    assert admitted == pod | {"spec": pod["spec"] | expect.get("spec", {}), "metadata": metadata}
     assert decision.audit == expect["audit"]
     assert warnings == expect.get("warnings", [])
     assert feature.review(request(admitted), deadline=0).patch == ()
+
+
+def _without_annotations(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != "annotations"}
+
+
+def _explained(pod: dict[str, Any], audit: dict[str, str]) -> dict[str, Any]:
+    """A pod that is gated says what it waits for; no other annotation changes."""
+    waits = {REASON: WAITS} if "gated" in audit else {}
+    found = pod["metadata"].get("annotations", {}) | waits
+    return {"annotations": found} if found else {}
 
 
 NAMES = st.sampled_from(["a", "node.kubernetes.io/instance-type"])

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.elasticity.caps import Room
 from controllers.elasticity.edits import TOLERATION, burst, to_home, to_super_node
-from controllers.elasticity.placement import Case, Place, Standing, plan, standing
+from controllers.elasticity.placement import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
@@ -17,6 +17,7 @@ from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
 UNLIMITED = MaxSuperPods()
 SUPER_ONLY = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["eklet"]}
 NOT_SUPER = {**SUPER_ONLY, "operator": "NotIn"}
+NONE = Objections()
 LET = [{"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists"}]
 
 
@@ -28,14 +29,22 @@ def case(number: int = 1, replicas: int | None = 2, allowed: bool = True, barred
     return Case(pod(f"web-{number}"), replicas, allowed, "global=true local=unset", barred)
 
 
-def places(
-    *cases: Case,
-    local: int = 0,
-    reasons: tuple[str, ...] | None = (),
-    room: Room | None = None,
-) -> list[Place]:
-    at_home = {each.pod.key: local for each in cases}
-    return [each.place for each in plan(cases, at_home, lambda _: reasons, room or Room(UNLIMITED, ()))]
+class Sky:
+    """Super nodes that answer each pod the same, as far as there is *room*."""
+
+    def __init__(self, found: Objections | None = NONE, room: Room | None = None) -> None:
+        self._found, self._room = found, room or Room(UNLIMITED, ())
+
+    def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
+        return self._found
+
+    def take(self, pod: Pod, *, bound: bool) -> str:
+        return self._room.take(pod)
+
+
+def places(*cases: Case, local: int = 0, sky: Sky | None = None) -> list[Place]:
+    at_home = {each.pod.key: Siblings(local) for each in cases}
+    return [each.place for each in plan(cases, at_home, sky or Sky())]
 
 
 def test_the_first_n_stay_and_the_others_go() -> None:
@@ -45,25 +54,32 @@ def test_the_first_n_stay_and_the_others_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beyond", "reasons", "place", "why"),
+    ("beyond", "found", "place", "why"),
     [
         pytest.param(
             case(allowed=False),
-            (),
+            NONE,
             Place.HOME,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay home",
             id="the switches keep it",
         ),
         pytest.param(
             case(),
-            ("one", "two"),
+            Objections(("one", "two")),
             Place.HOME,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays home, it cannot run on super nodes: one; two",
             id="the rules keep it",
         ),
         pytest.param(
+            case(),
+            Objections(misfit="no super node has gpu=true"),
+            Place.HOME,
+            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays home, no super node has gpu=true",
+            id="no super node takes it",
+        ),
+        pytest.param(
             case(barred="no super node is ready"),
-            (),
+            NONE,
             Place.HOME,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays home",
             id="super nodes would not take it",
@@ -77,24 +93,22 @@ def test_the_first_n_stay_and_the_others_go() -> None:
         ),
         pytest.param(
             case(),
-            (),
+            NONE,
             Place.SUPER,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: to super node",
             id="nothing keeps it",
         ),
         pytest.param(
             case(replicas=None),
-            (),
+            NONE,
             Place.HOME,
             "global=true local=unset LOCAL_REPLICAS=unset: stays home",
             id="it has no number",
         ),
     ],
 )
-def test_a_pod_beyond_n_is_told_why(
-    beyond: Case, reasons: tuple[str, ...] | None, place: Place, why: str
-) -> None:
-    (verdict,) = plan([beyond], {beyond.pod.key: 2}, lambda _: reasons, Room(UNLIMITED, ()))
+def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
+    (verdict,) = plan([beyond], {beyond.pod.key: Siblings(2)}, Sky(found))
 
     assert (verdict.place, verdict.why) == (place, why)
 
@@ -121,7 +135,7 @@ def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[st
 def test_what_goes_takes_its_room_and_the_rest_waits() -> None:
     room = Room(MaxSuperPods(total=1), ())
 
-    assert places(case(1, 0), case(2, 0), room=room) == [Place.SUPER, Place.WAIT]
+    assert places(case(1, 0), case(2, 0), sky=Sky(room=room)) == [Place.SUPER, Place.WAIT]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +252,7 @@ def test_no_cost_is_given_where_none_is_wanted(annotations: dict[str, str], with
 
 
 def test_a_burst_is_a_toleration_and_no_more() -> None:
-    patch = burst(pod(gated=False, spec={"tolerations": [{"key": "mine"}]}), "why")
+    patch = burst(pod(gated=False, spec={"tolerations": [{"key": "mine"}]}), "why", with_cost=False)
 
     assert patch["spec"] == {"tolerations": [{"key": "mine"}, TOLERATION]}
 

@@ -14,7 +14,12 @@ import pytest
 
 from controllers.elasticity.registrar import NODES, PODS, Registrar
 from controllers.elasticity.super_nodes import (
+    ARCH,
+    CBS_ZONE,
+    HOSTNAME,
     MANAGED_BY,
+    OS,
+    REGION,
     RESOLV_CONF,
     RETIRED_AT,
     SETTLE,
@@ -61,7 +66,17 @@ def node(subnet: str = "subnet-1", **change: Any) -> Node:
 
 
 def labels(**values: str | None) -> dict[str, Any]:
-    names = {"manager": MANAGED_BY, "zone": ZONE, "zone_name": ZONE_NAME, "version": VERSION}
+    names = {
+        "manager": MANAGED_BY,
+        "zone": ZONE,
+        "zone_name": ZONE_NAME,
+        "cbs_zone": CBS_ZONE,
+        "version": VERSION,
+        "region": REGION,
+        "os": OS,
+        "arch": ARCH,
+        "hostname": HOSTNAME,
+    }
     return {"metadata": {"labels": {names[key]: value for key, value in values.items()}}}
 
 
@@ -95,6 +110,10 @@ def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
                 "topology.kubernetes.io/zone": "ap-guangzhou-3",
                 "eks.tke.cloud.tencent.com/version": "v2",
                 "app.kubernetes.io/managed-by": "drawbridge",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": "eklet-subnet-1",
+                "topology.com.tencent.cloud.csi.cbs/zone": "ap-guangzhou-3",
             },
             "annotations": {
                 "eks.tke.cloud.tencent.com/subnet-id": "subnet-1",
@@ -116,7 +135,8 @@ def test_a_super_node_needs_no_finalizer_to_be_taken_off() -> None:
         pytest.param(node(**annotated("kwok.x-k8s.io/node", "fake")), id="with somebody's annotation"),
         pytest.param(node(**annotated(RESOLV_CONF, "nameserver 8.8.8.8")), id="with the user's resolv.conf"),
         pytest.param(
-            node(**labels(zone="100003", version="v3")), id="with labels that its runner knows better"
+            node(**labels(zone="100003", version="v3", arch="arm64")),
+            id="with labels that its runner knows better",
         ),
         pytest.param(node(spec={"taints": [OTHER, OURS]}), id="with a taint beside ours"),
         pytest.param(node(spec={"unschedulable": True}), id="closed by hand"),
@@ -142,9 +162,21 @@ def test_a_super_node_is_left_as_it_is_when_it_is(found: Node) -> None:
             node(**labels(zone=None)), ONE, labels(zone="ap-guangzhou-3"), id="a label that is missing"
         ),
         pytest.param(
-            node(**labels(zone="100003")),
+            node(**labels(os=None, arch=None, hostname=None)),
+            ONE,
+            labels(os="linux", arch="amd64", hostname=NAME),
+            id="one of an earlier release, without the well-known labels",
+        ),
+        pytest.param(
+            node(),
+            ONE.model_copy(update={"region": "ap-guangzhou"}),
+            labels(region="ap-guangzhou"),
+            id="a region configured later",
+        ),
+        pytest.param(
+            node(**labels(zone="100003", arch="arm64")),
             settings("subnet-1", zone="ap-guangzhou-4"),
-            labels(zone_name="ap-guangzhou-4", zone="ap-guangzhou-4"),
+            labels(zone_name="ap-guangzhou-4", zone="ap-guangzhou-4", cbs_zone="ap-guangzhou-4"),
             id="another zone configured",
         ),
         pytest.param(

@@ -7,8 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.volumes import Claim, gather, needs
-from kube.objects import ObjectMeta, PersistentVolume, PersistentVolumeClaim, StorageClass
+from controllers.elasticity.filters import Reach
+from controllers.elasticity.volumes import Claim, gather, needs, reach
+from kube.node_matching import Expression, NodeSelector, Term
+from kube.objects import (
+    ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyRequirement,
+    TopologyTerm,
+)
 from tests.test_elasticity_rules import CLAIMING, pod, refused
 
 MOUNTED = "super nodes mount nfs, cephfs, hostPath and CBS disks only"
@@ -135,7 +144,7 @@ def test_a_claim_of_another_volume_is_a_reason(claims: dict[str, Claim], said: s
 
 @pytest.mark.parametrize("provisioner", ["com.tencent.cloud.csi.cbs", "cloud.tencent.com/qcloud-cbs"])
 def test_a_claim_that_will_become_a_cbs_disk_is_no_reason(provisioner: str) -> None:
-    claims = {"data-web-0": Claim(storage_class="cbs", provisioner=provisioner)}
+    claims = {"data-web-0": Claim(storage_class="cbs", provisioner=provisioner, waits_for_consumer=True)}
 
     assert refused(pod(spec=CLAIMING), claims) == ()
 
@@ -144,7 +153,70 @@ def test_a_claim_that_is_made_for_the_pod_counts_as_any_other() -> None:
     bound = Claim(bound_to="pv-1", volume=volume(iscsi={"lun": 0}))
 
     assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound})) == 1
-    assert refused(pod(spec=EPHEMERAL), {"web-0-data": Claim(provisioner="com.tencent.cloud.csi.cbs")}) == ()
+    later = Claim(provisioner="com.tencent.cloud.csi.cbs", waits_for_consumer=True)
+    assert refused(pod(spec=EPHEMERAL), {"web-0-data": later}) == ()
+
+
+def test_a_claim_whose_disk_may_be_made_anywhere_keeps_its_pod_until_it_is_bound() -> None:
+    claims = {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")}
+
+    (why,) = refused(pod(spec=CLAIMING), claims)
+
+    assert "not bound yet" in why
+    assert "WaitForFirstConsumer" in why
+
+
+# Where a volume can be used
+
+HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),)),))
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "nodes"),
+    [
+        pytest.param(
+            Claim(bound_to="pv-1", volume=volume(nfs={}, nodeAffinity={"required": HERE})),
+            "volume pv-1 of claim data-web-0",
+            IN_A,
+            id="by the node affinity of its volume",
+        ),
+        pytest.param(
+            Claim(
+                bound_to="pv-1",
+                volume=PersistentVolume(
+                    ObjectMeta(name="pv-1", labels={"topology.kubernetes.io/zone": "a__b", "other": "x"}),
+                    {"nfs": {}},
+                ),
+            ),
+            "volume pv-1 of claim data-web-0",
+            NodeSelector((Term((Expression("topology.kubernetes.io/zone", "In", ("a", "b")),)),)),
+            id="by the zones that its volume is labelled with",
+        ),
+        pytest.param(
+            Claim(storage_class="cbs", topologies=(TopologyTerm((TopologyRequirement("zone", ("a",)),)),)),
+            "storage class cbs of claim data-web-0",
+            IN_A,
+            id="by the topologies of the storage class",
+        ),
+    ],
+)
+def test_a_volume_says_on_which_nodes_it_can_be_used(found: Claim, name: str, nodes: NodeSelector) -> None:
+    assert reach(pod(spec=CLAIMING), {"data-web-0": found}) == (Reach(name, nodes),)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param({}, id="no claim"),
+        pytest.param({"data-web-0": Claim(storage_class="cbs")}, id="a class for all nodes"),
+        pytest.param(
+            {"data-web-0": Claim("pv-1", PersistentVolume(spec={"nfs": {}}))}, id="a volume for all nodes"
+        ),
+    ],
+)
+def test_a_volume_that_says_nothing_can_be_used_on_all_nodes(claims: dict[str, Claim]) -> None:
+    assert reach(pod(spec=CLAIMING), claims) == ()
 
 
 class Storage:

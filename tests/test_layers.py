@@ -40,6 +40,7 @@ INGRESS_DAEMONSET = [
 ]
 
 VALUES = {
+    "kube.node_matching",
     "kube.objects",
     "kube.errors",
     "calico.segment",
@@ -70,7 +71,10 @@ PURE = [
     "healthchecker/naming.py",
     "healthchecker/task.py",
     "healthchecker/verdict.py",
+    "kube/label_selectors.py",
+    "kube/node_matching.py",
     "kube/objects.py",
+    "kube/quantities.py",
 ]
 PLANS = [
     "controllers/anycast_ip/case.py",
@@ -84,10 +88,15 @@ PLANS = [
     "controllers/elasticity/costs.py",
     "controllers/elasticity/edits.py",
     "controllers/elasticity/failover.py",
+    "controllers/elasticity/filters.py",
+    "controllers/elasticity/fleet.py",
+    "controllers/elasticity/ordinals.py",
     "controllers/elasticity/placement.py",
     "controllers/elasticity/pods.py",
     "controllers/elasticity/rules.py",
+    "controllers/elasticity/scheduling.py",
     "controllers/elasticity/switches.py",
+    "controllers/elasticity/topology.py",
     "controllers/elasticity/volumes.py",
     "controllers/elasticity/words.py",
     "controllers/ingress_daemonset/actions.py",

@@ -33,6 +33,8 @@ WITH: dict[str, dict[str, Any]] = {
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
+    "openGates": {"elasticity": {"openGates": "always"}},
+    "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
     "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
     "eklet": EKLET,
@@ -40,9 +42,10 @@ WITH: dict[str, dict[str, Any]] = {
 """The values that bring the rights of each feature."""
 SETS = [
     pytest.param((), id="no feature"),
-    *(pytest.param((each,), id=each) for each in WITH if each != "homeFailover"),
+    *(pytest.param((each,), id=each) for each in WITH if each not in ("homeFailover", "openGates")),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
-    pytest.param(tuple(WITH), id="all features"),
+    pytest.param(("elasticity", "openGates"), id="openGates"),
+    pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
 ]
 
 
@@ -117,7 +120,7 @@ def test_nobody_may_become_somebody_else_or_reach_into_pods() -> None:
 
 @helm_needed
 def test_only_what_asks_the_api_server_has_a_token() -> None:
-    objects = installed(*WITH)
+    objects = installed(*(each for each in WITH if each != "openGates: controllers"))
     test = objects["Pod", "drawbridge-test"]["spec"]
     assert test["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in test
@@ -131,6 +134,7 @@ def test_only_what_asks_the_api_server_has_a_token() -> None:
 HEADINGS = {
     "webhook": "Webhook servers",
     "controllers": "Controllers",
+    "gates": "Gates",
     "health checkers": "Health checkers",
     "eklet": "eklet",
 }

@@ -16,6 +16,7 @@ from tests.server import BEGIN, CA, END, Server, serving
 from webhook import anycast_ip, ip_reservation, probe
 from webhook.admission import Feature, parse
 from webhook.elasticity import gate as elasticity
+from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.ingress_daemonset import gate as ingress_daemonset
 
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
@@ -91,6 +92,7 @@ GATES: list[Feature] = [
     ip_reservation.Gate(None, None, IPReservationSettings),  # type: ignore[arg-type]  # neither may be asked
     anycast_ip.Gate(lambda: AnycastIPSettings(enabled=True, clusterID="cls-1")),
     elasticity.Gate(lambda: ElasticitySettings(enabled=True)),
+    DaemonSets(lambda: ElasticitySettings(enabled=True)),
     ingress_daemonset.Defaults(lambda: IngressDaemonSetSettings(enabled=True)),
     ingress_daemonset.Rules(lambda: IngressDaemonSetSettings(enabled=True), None),  # type: ignore[arg-type]  # as above
 ]

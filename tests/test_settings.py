@@ -98,9 +98,10 @@ ipReservation:
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1}}
-elasticity: {enabled: true, switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, schedulerName: c,
+elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
+  switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
-  homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}],
+  homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
   resolvConf: nameserver 10.0.0.2}
 ingressDaemonSet: {enabled: true, healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}},
   detachmentReminder: 1m, resyncPeriod: 1m}

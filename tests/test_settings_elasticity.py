@@ -19,6 +19,8 @@ def elasticity(given: str) -> ElasticitySettings:
         pytest.param("{localReplicas: -1}", "localReplicas: -1", id="fewer than none"),
         pytest.param("{localReplicas: two}", "localReplicas: 'two'", id="a word for a number"),
         pytest.param("{switch: {name: EKS Config}}", "switch.name: 'EKS Config'", id="no name of an object"),
+        pytest.param("{placement: never}", "placement: 'never'", id="no such placement"),
+        pytest.param("{region: Guangzhou}", "'Guangzhou' is not a region", id="a region by its title"),
         pytest.param("{schedulerName: ''}", "schedulerName: ''", id="no scheduler"),
         pytest.param("{excludedNamespaces: [Kube_System]}", "'Kube_System'", id="no namespace"),
         pytest.param("{maxSuperPods: {total: -1}}", "maxSuperPods.total: -1", id="a cap below none"),

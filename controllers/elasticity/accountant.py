@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
@@ -9,10 +10,20 @@ from controllers.elasticity import burster, failover
 from controllers.elasticity.burster import Let, Refused, Stuck
 from controllers.elasticity.caps import Room
 from controllers.elasticity.costs import cost_to_change
-from controllers.elasticity.edits import burst, cost_change, to_home, to_super_node
+from controllers.elasticity.destination import Requests, SuperNodeDestination, under_way
+from controllers.elasticity.edits import (
+    burst,
+    cost_change,
+    is_kept_off,
+    to_any_node,
+    to_home,
+    to_super_node,
+)
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.failover import Refusals
+from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.intents import Do, Intent
+from controllers.elasticity.ordinals import ordinal_of, stateful_set_of
 from controllers.elasticity.placement import Case, Place, Verdict, plan
 from controllers.elasticity.pods import Pod, oldest_first
 from controllers.elasticity.scene import Scene
@@ -23,6 +34,10 @@ from webhook.elasticity import LOCAL_REPLICAS, SWITCH
 
 SOON, LATER = 1.0, 5.0
 """Seconds to the next turn when something is waited for that nobody will tell us, and otherwise."""
+PATIENCE = 10.0
+"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
+
+TAKING_OVER = "the leader is new, and makes sure that nothing the former one decided still arrives"
 
 
 class Accountant:
@@ -41,6 +56,7 @@ class Accountant:
         self._scene, self._writer, self._eligibility, self._teller = scene, writer, eligibility, teller
         self._now = now
         self._refusals = Refusals(clock)
+        self._requests = Requests()
         self._costs_by: tuple[frozenset[str], bool] = (frozenset(), False)
         self._costs_due: set[str] = set()
 
@@ -51,10 +67,11 @@ class Accountant:
         self._writer.repeat()
         scene = self._scene()
         unbound = scene.book.having("unbound")
-        room = Room(scene.settings.max_super_pods, (pod.metadata.namespace for pod in scene.sent()))
-        verdicts = self._verdicts(scene, room)
+        destination = self._destination(scene)
+        verdicts = self._verdicts(scene, destination)
         self._writer.start([intent for each in verdicts if (intent := self._intent(each, scene))])
-        self._writer.start(self._bursts(scene, unbound, room))
+        self._say_who_waits(scene, verdicts)
+        self._writer.start(self._bursts(scene, unbound, destination))
         self._writer.start(self._given_up(scene, unbound))
         changed = scene.book.take_changed()
         self._tell_problems(scene, changed)
@@ -63,14 +80,54 @@ class Accountant:
         waits = any(each.place in (Place.WAIT, Place.LOOK) for each in verdicts)
         return SOON if waits or self._writer.under_way() else LATER
 
-    def _verdicts(self, scene: Scene, room: Room) -> list[Verdict]:
-        gated = oldest_first(scene.idle(scene.book.having("gated")))
-        local = {key: scene.local(key) for key in {pod.key for pod in gated}}
-        return plan([self._case(scene, pod) for pod in gated], local, self._eligibility.violations, room)
+    def _say_who_waits(self, scene: Scene, verdicts: Iterable[Verdict]) -> None:
+        why = dict.fromkeys(scene.under_way, "it is decided, and the API server has not taken it yet")
+        why |= {
+            each.pod.metadata.uid: each.why for each in verdicts if each.place in (Place.WAIT, Place.LOOK)
+        }
+        self._teller.waiting(scene.book.having("gated"), why, TAKING_OVER)
 
-    def _case(self, scene: Scene, pod: Pod) -> Case:
+    def _destination(self, scene: Scene) -> SuperNodeDestination:
+        sent = scene.sent()
+        room = Room(scene.settings.max_super_pods, (pod.metadata.namespace for pod in sent))
+        fleet = Fleet(scene.nodes, scene.book.having, under_way(sent, self._requests))
+        return SuperNodeDestination(
+            self._eligibility.violations, self._eligibility.reach, self._requests, fleet, room
+        )
+
+    def _verdicts(self, scene: Scene, destination: SuperNodeDestination) -> list[Verdict]:
+        gated = oldest_first(scene.idle(scene.book.having("gated")))
+        siblings = {key: scene.siblings(key) for key in {pod.key for pod in gated}}
+        return plan([self._case(scene, pod, destination) for pod in gated], siblings, destination)
+
+    def _case(self, scene: Scene, pod: Pod, destination: SuperNodeDestination) -> Case:
         wish = self._wish(scene, pod)
-        return Case(pod, wish.replicas, wish.allowed, wish.inputs, self._barred(scene, pod))
+        ordinal, unknown = self._ordinal(scene, pod)
+        return Case(
+            pod,
+            wish.replicas,
+            wish.allowed,
+            wish.inputs,
+            self._barred(scene, pod),
+            ordinal,
+            unknown,
+            destination.is_asked_for(pod),
+            self._age(pod),
+        )
+
+    def _ordinal(self, scene: Scene, pod: Pod) -> tuple[int | None, str]:
+        """Of a StatefulSet's pod, counted from the first; and what is still looked up."""
+        number = ordinal_of(pod) if stateful_set_of(pod) else None
+        if number is None:
+            return None, ""
+        first = scene.first_ordinal(pod)
+        if first is None and self._age(pod) < PATIENCE:
+            return None, "its StatefulSet is looked up"
+        return number - (first or 0), ""
+
+    def _age(self, pod: Pod) -> float:
+        created = pod.metadata.creation_timestamp
+        return (self._now() - created).total_seconds() if created else math.inf
 
     def _barred(self, scene: Scene, pod: Pod) -> str:
         if not scene.settings.home_failover.enabled:
@@ -82,22 +139,30 @@ class Accountant:
     def _intent(self, verdict: Verdict, scene: Scene) -> Intent | None:
         pod, why = verdict.pod, verdict.why
         if verdict.exception:
-            self._teller.once(pod, verdict.exception, why)
-        if verdict.place in (Place.WAIT, Place.LOOK):
-            return None
-        if verdict.place is Place.SUPER:
-            with_cost = scene.settings.scale_in_order and pod.metadata.controller is not None
-            return Intent(Do.SEND, pod, why, to_super_node(pod, why, with_cost=with_cost))
-        return Intent(Do.KEEP, pod, why, to_home(pod, why))
+            usual = verdict.exception == "LocalReplicasRestored"
+            self._teller.once(pod, verdict.exception, why, "Normal" if usual else "Warning")
+        match verdict.place:
+            case Place.WAIT | Place.LOOK:
+                return None
+            case Place.SUPER:
+                patch = to_super_node(pod, why, with_cost=_has_cost(pod, scene))
+                return Intent(Do.SEND, pod, why, patch)
+            case Place.ANY:
+                return Intent(Do.LET, pod, why, to_any_node(pod, why))
+            case place:
+                pin = place is Place.LOCAL and scene.wish(pod).pin
+                return Intent(Do.KEEP, pod, why, to_home(pod, why, pin=pin))
 
-    def _bursts(self, scene: Scene, unbound: Iterable[Pod], room: Room) -> Iterator[Intent]:
+    def _bursts(
+        self, scene: Scene, unbound: Iterable[Pod], destination: SuperNodeDestination
+    ) -> Iterator[Intent]:
         stuck = oldest_first(scene.idle(pod for pod in unbound if burster.is_stuck(pod)))
         wishes = [(pod, self._wish(scene, pod)) for pod in stuck if scene.nodes.names]
-        cases = [Stuck(pod, wish.allowed, wish.inputs) for pod, wish in wishes]
-        for each in burster.plan(cases, self._eligibility.violations, room):
+        cases = [Stuck(pod, wish.allowed, wish.inputs, is_kept_off(pod)) for pod, wish in wishes]
+        for each in burster.plan(cases, destination):
             match each:
                 case Let(pod, why):
-                    yield Intent(Do.BURST, pod, why, burst(pod, why))
+                    yield Intent(Do.BURST, pod, why, burst(pod, why, with_cost=_has_cost(pod, scene)))
                 case Refused(pod, reason, why):
                     self._teller.once(pod, reason, why)
 
@@ -148,6 +213,7 @@ class Accountant:
         gated = scene.book.having("gated")
         waiting = {pod.metadata.uid for pod in (*gated, *unbound)}
         self._eligibility.keep_only(waiting)
+        self._requests.keep_only(waiting)
         self._teller.forget(lambda uid: scene.book.get(uid) is None)
         self._writer.forget(lambda uid: scene.book.get(uid) is None)
         self._teller.count(
@@ -156,3 +222,7 @@ class Accountant:
             local=len(scene.book.having("placed local")),
             super=len(scene.sent()),
         )
+
+
+def _has_cost(pod: Pod, scene: Scene) -> bool:
+    return scene.settings.scale_in_order and pod.metadata.controller is not None

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controllers.elasticity.pods import BURST, Pod, spec_of
-from webhook.elasticity import COST, GATE, LOCAL, OUR_COST, PLACEMENT, SUPER, SUPER_COST, TAINT
+from controllers.elasticity.pods import Pod, spec_of
+from webhook.elasticity import (
+    ACCOUNTANT,
+    ANY,
+    BURST,
+    COST,
+    GATE,
+    LOCAL,
+    OUR_COST,
+    PLACEMENT,
+    REASON,
+    SUPER,
+    SUPER_COST,
+    TAINT,
+)
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 
-REASON = "drawbridge.io/placement-reason"
-"""The annotation that explains a placement; it costs no write of its own, as an Event would."""
-ACCOUNTANT = "drawbridge.io/accountant"
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 
 Patch = Mapping[str, Any]
 
 
-def to_home(pod: Pod, why: str) -> Patch:
-    """Only a pod that tolerates super nodes is kept off them: any other may be let there when home is full."""
+def to_home(pod: Pod, why: str, *, pin: bool = False) -> Patch:
+    """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
     spec = _ungated(spec_of(pod))
-    if pod.unbound and pod.unbound.tolerates:
+    if pin or (pod.unbound and pod.unbound.tolerates):
         spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
     return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
 
@@ -32,8 +42,38 @@ def to_super_node(pod: Pod, why: str, *, with_cost: bool) -> Patch:
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, spec)
 
 
-def burst(pod: Pod, why: str) -> Patch:
-    return _patch(pod, {BURST: "allowed", REASON: why}, _tolerant(spec_of(pod), pod))
+def to_any_node(pod: Pod, why: str) -> Patch:
+    """Take the gate away and nothing else."""
+    return _patch(pod, {PLACEMENT: ANY, REASON: why}, _ungated(spec_of(pod)))
+
+
+def burst(pod: Pod, why: str, *, with_cost: bool) -> Patch:
+    """The cost comes with the toleration: a ReplicaSet may shrink as soon as the pod runs."""
+    cost = cost_given(pod.metadata.annotations) if with_cost else {}
+    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _tolerant(spec_of(pod), pod))
+
+
+def as_sent(pod: Pod) -> dict[str, Any]:
+    """Its spec, raw, as it would be on super nodes only."""
+    spec = spec_of(pod)
+    return bound_to_super_nodes(spec) | _tolerant(spec, pod)
+
+
+def as_burst(pod: Pod) -> dict[str, Any]:
+    """Its spec, raw, as it would be with leave to go to super nodes."""
+    spec = spec_of(pod)
+    return spec | _tolerant(spec, pod)
+
+
+def is_kept_off(pod: Pod) -> bool:
+    """Whether its affinity keeps it off super nodes, by our doing or its own."""
+    spec = spec_of(pod)
+    return kept_off_super_nodes(spec) == spec
+
+
+def opened(pod: Pod, why: str) -> Patch:
+    """No placement: the scheduler does with the pod as with any other."""
+    return _patch(pod, {REASON: why}, _ungated(spec_of(pod)))
 
 
 def fenced(pod: Pod, accountant: str) -> Patch:

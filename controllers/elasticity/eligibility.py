@@ -10,9 +10,10 @@ import msgspec
 import structlog
 
 from controllers.elasticity.candidate import Candidate, candidate
+from controllers.elasticity.filters import Reach
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Cluster, are_settled, gather, needs
+from controllers.elasticity.volumes import Cluster, are_settled, gather, needs, reach
 from kube.errors import KubeError
 
 AGAIN = 30.0
@@ -32,6 +33,8 @@ class Found:
     reasons: tuple[str, ...] | None
     since: float
     until: float
+    reach: tuple[Reach, ...] = ()
+    """The nodes that its volumes can be used on."""
 
 
 class Eligibility:
@@ -59,6 +62,11 @@ class Eligibility:
         found = self._found.get(pod.metadata.uid)
         return found.reasons if found else None
 
+    def reach(self, pod: Pod) -> tuple[Reach, ...]:
+        """Of its volumes, once they were looked up."""
+        found = self._found.get(pod.metadata.uid)
+        return found.reach if found else ()
+
     def keep_only(self, uids: Collection[str]) -> None:
         """Forget all others, and all if the rules are others."""
         same, self._judged_by = self._judged_by == self._excluded(), self._excluded()
@@ -66,7 +74,7 @@ class Eligibility:
             self._found.pop(uid, None)
 
     def _judge(self, pod: Pod) -> None:
-        judged, uid, now = _candidate(pod), pod.metadata.uid, self._clock()
+        judged, uid, now = candidate_of(pod), pod.metadata.uid, self._clock()
         if not needs(judged):
             self._found[uid] = Found(violations(judged, {}, self._excluded()), now, math.inf)
             return
@@ -93,8 +101,9 @@ class Eligibility:
         now = self._clock()
         if not are_settled(wanted, claims) and now - before.since < PATIENCE:
             return before
-        return Found(violations(judged, claims, self._excluded()), before.since, now + AGAIN)
+        reasons = violations(judged, claims, self._excluded())
+        return Found(reasons, before.since, now + AGAIN, reach(judged, claims))
 
 
-def _candidate(pod: Pod) -> Candidate:
+def candidate_of(pod: Pod) -> Candidate:
     return candidate(pod.metadata, msgspec.Raw(pod.unbound.spec if pod.unbound else b"{}"))

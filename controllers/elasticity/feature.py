@@ -15,10 +15,13 @@ from functools import partial
 from controllers.elasticity.accountant import Accountant
 from controllers.elasticity.book import Book
 from controllers.elasticity.claims import Claims
+from controllers.elasticity.daemon_sets import Corrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
 from controllers.elasticity.following import Copies, GlobalSwitch, followed
+from controllers.elasticity.gate_opener import keep_open
 from controllers.elasticity.nodes import SuperNodes, matters
+from controllers.elasticity.pods import Pod
 from controllers.elasticity.registrar import Registrar
 from controllers.elasticity.scene import Scene
 from controllers.elasticity.tell import Teller
@@ -50,8 +53,25 @@ def lead(
 ) -> None:
     """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
 
-    CannotFollow when decisions would rest on copies that are too old.
+    While the feature is off, gates are opened. CannotFollow when decisions would rest on copies that are too old.
     """
+    while not stop.is_set():
+        is_on = settings().enabled
+        with _while(lambda is_on=is_on: settings().enabled == is_on, stop) as ending:  # type: ignore[misc]
+            if is_on:
+                place(client, settings, recorder, ending, check)
+            else:
+                keep_open(client, recorder, ending, check)
+
+
+def place(
+    client: Client,
+    settings: Settings,
+    recorder: Recorder,
+    stop: threading.Event,
+    check: Callable[[], None],
+) -> None:
+    """As `lead`, for as long as the feature is on."""
     with followed(client, settings(), stop) as copies, _pool() as hand_out:
         if not stop.is_set():
             _work(Tools(client, settings, recorder, copies, hand_out, check, stop))
@@ -79,16 +99,19 @@ class Tools:
 
     def fence(self) -> Fence:
         limits = self.settings().max_super_pods
+        is_limited = bool(limits.total or limits.per_namespace)
         return Fence(
             self.client,
             self.book,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
-            wanted=partial(may_have_been_decided_on, is_limited=bool(limits.total or limits.per_namespace)),
+            wanted=partial(may_have_been_decided_on, is_limited=is_limited),
             check=self.check,
             pause=self.stop.wait,
+            wake=self.wake.set,
+            is_limited=is_limited,
         )
 
-    def accountant(self) -> Accountant:
+    def accountant(self, fence: Fence) -> Accountant:
         return assemble(
             self.client,
             self.book,
@@ -96,10 +119,22 @@ class Tools:
             self.recorder,
             switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
             nodes=self.copies.super_nodes,
+            decidable=fence.decidable,
+            first_ordinal=self.copies.first_ordinal,
             check=self.check,
             stopped=self.stop.is_set,
             hand_out=self.hand_out,
             wake=self.wake.set,
+        )
+
+    def corrector(self) -> Corrector:
+        return Corrector(
+            self.client,
+            self.book,
+            lambda: self.copies.super_nodes().names,
+            self.recorder,
+            self.settings,
+            self.check,
         )
 
     def registrar(self) -> Registrar:
@@ -115,9 +150,14 @@ class Tools:
 
 def _work(tools: Tools) -> None:
     tools.listen()
-    with _beside(tools.registrar().run, tools.stop) as raise_loss:
-        tools.fence().put_up(tools.hand_out)
-        _run(tools.accountant(), tools.wake, tools.stop, (tools.copies.check, raise_loss))
+    with (
+        _beside("super-nodes", tools.registrar().run, tools.stop) as raise_loss,
+        _beside("daemon-sets", tools.corrector().run, tools.stop) as raise_other_loss,
+    ):
+        fence = tools.fence()
+        fence.put_up(tools.hand_out)
+        checks = (tools.copies.check, raise_loss, raise_other_loss, fence.raise_loss)
+        _run(tools.accountant(fence), tools.wake, tools.stop, checks)
 
 
 def assemble(
@@ -128,6 +168,8 @@ def assemble(
     *,
     switch: Callable[[], bool | None],
     nodes: Callable[[], SuperNodes],
+    decidable: Callable[[], Callable[[str], bool]],
+    first_ordinal: Callable[[Pod], int | None],
     check: Callable[[], None],
     stopped: Callable[[], bool],
     hand_out: Callable[[Work], None],
@@ -145,7 +187,12 @@ def assemble(
     )
 
     def scene() -> Scene:
-        return Scene(writer.under_way(), book, nodes(), settings(), switch(), writer.may_begin)
+        may_decide = decidable()
+
+        def may_begin(uid: str) -> bool:
+            return may_decide(uid) and writer.may_begin(uid)
+
+        return Scene(writer.under_way(), book, nodes(), settings(), switch(), may_begin, first_ordinal)
 
     return Accountant(scene, writer, eligibility, teller, clock=clock, now=now)
 
@@ -173,6 +220,23 @@ def _run(
 
 
 @contextmanager
+def _while(holds: Callable[[], bool], stop: threading.Event) -> Iterator[threading.Event]:
+    """An event that is set when *stop* is, or when something does not hold any more."""
+    ending = threading.Event()
+
+    def watch() -> None:
+        while not ending.is_set() and holds() and not stop.wait(NOTICE):
+            pass
+        ending.set()
+
+    threading.Thread(target=watch, name="elasticity-switch", daemon=True).start()
+    try:
+        yield ending
+    finally:
+        ending.set()
+
+
+@contextmanager
 def _pool() -> Iterator[Callable[[Work], None]]:
     pool = Pool("elasticity", THREADS)
     try:
@@ -182,7 +246,9 @@ def _pool() -> Iterator[Callable[[Work], None]]:
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None], stop: threading.Event) -> Iterator[Callable[[], None]]:
+def _beside(
+    name: str, work: Callable[[threading.Event], None], stop: threading.Event
+) -> Iterator[Callable[[], None]]:
     """*work* on a thread of its own; to be asked whether it has lost the leadership."""
     lost: list[LeadershipLost] = []
 
@@ -196,7 +262,7 @@ def _beside(work: Callable[[threading.Event], None], stop: threading.Event) -> I
         if lost:
             raise lost[0]
 
-    thread = threading.Thread(target=run, name="super-nodes", daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
         yield raise_loss

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
+from controllers.elasticity.ordinals import StatefulSet, slim
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.switches import parse
 from controllers.elasticity.writer import PODS
@@ -22,6 +23,7 @@ from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 LONGEST_SILENCE = 300.0
 """Seconds without a LIST or a watch that succeeded; a quiet watch is opened anew after little more than a minute."""
@@ -34,23 +36,33 @@ class Copies:
     pods: Reflector[Pod]
     nodes: Reflector[FollowedNode]
     switches: Reflector[ConfigMap]
+    stateful_sets: Reflector[StatefulSet]
 
     def check(self) -> None:
         """Raise CannotFollow when one of them has been silent too long."""
         silence, kind = max(
-            (self.pods.silence, "pods"), (self.nodes.silence, "nodes"), (self.switches.silence, "configmaps")
+            (self.pods.silence, "pods"),
+            (self.nodes.silence, "nodes"),
+            (self.switches.silence, "configmaps"),
+            (self.stateful_sets.silence, "statefulsets"),
         )
         if silence > LONGEST_SILENCE:
             raise CannotFollow(f"nothing was heard of {kind} for {silence:.0f} s")
 
     def wait_synced(self, stop: threading.Event) -> None:
         """Return when all are complete, or when *stop* is set."""
-        for each in (self.pods, self.nodes, self.switches):
+        for each in (self.pods, self.nodes, self.switches, self.stateful_sets):
             while not each.wait_synced(0.1) and not stop.is_set():
                 self.check()
 
     def super_nodes(self) -> SuperNodes:
         return super_nodes(self.nodes.list())
+
+    def first_ordinal(self, pod: Pod) -> int | None:
+        """The least ordinal of its StatefulSet; None while that is not known."""
+        owner = pod.metadata.controller
+        found = owner and self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
+        return found.spec.ordinals.start if owner and found and found.metadata.uid == owner.uid else None
 
     def switch(self) -> tuple[bool | None, str]:
         """What the global switch says, and what is wrong with it."""
@@ -72,9 +84,10 @@ def followed(client: Client, settings: ElasticitySettings, stop: threading.Event
             namespace=switch.namespace,
             field_selector=f"metadata.name={switch.name}",
         ),
+        Reflector(client, STATEFUL_SETS, StatefulSet, decode=slim),
     )
     with ExitStack() as following:
-        for each in (copies.pods, copies.nodes, copies.switches):
+        for each in (copies.pods, copies.nodes, copies.switches, copies.stateful_sets):
             following.callback(each.stop)
             each.start()
         copies.wait_synced(stop)

@@ -14,6 +14,7 @@ from controllers.elasticity.pods import Pod
 class Do(StrEnum):
     KEEP = "keep"
     SEND = "send"
+    LET = "let through"
     BURST = "burst"
     COST = "cost"
     GIVE_UP = "give up"

@@ -11,6 +11,7 @@ from webhook.elasticity import is_super
 
 class NodeStatus(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
+    allocatable: dict[str, str] = {}
 
 
 class FollowedNode(Node, frozen=True):
@@ -26,14 +27,20 @@ complete(FollowedNode)
 
 @dataclass(frozen=True)
 class SuperNodes:
+    """*names* are those of *super*; *local* are all other nodes."""
+
     names: frozenset[str] = frozenset()
     any_ready: bool = False
+    super: tuple[FollowedNode, ...] = ()
+    local: tuple[FollowedNode, ...] = ()
 
 
 def super_nodes(nodes: Iterable[FollowedNode]) -> SuperNodes:
-    those = [node for node in nodes if is_super(node)]
+    nodes = sorted(nodes, key=lambda node: node.metadata.name)
+    those = tuple(node for node in nodes if is_super(node))
     names = frozenset(node.metadata.name for node in those)
-    return SuperNodes(names, any(node.ready for node in those))
+    local = tuple(node for node in nodes if not is_super(node))
+    return SuperNodes(names, any(node.ready for node in those), those, local)
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
@@ -41,5 +48,13 @@ def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
     return _what_counts(old) != _what_counts(new)
 
 
-def _what_counts(node: FollowedNode | None) -> tuple[bool, bool]:
-    return (False, False) if node is None else (is_super(node), is_super(node) and node.ready)
+def _what_counts(node: FollowedNode | None) -> object:
+    if node is None or not is_super(node):
+        return None
+    return (
+        node.ready,
+        node.metadata.labels,
+        node.spec.taints,
+        node.spec.unschedulable,
+        node.status.allocatable,
+    )

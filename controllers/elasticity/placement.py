@@ -1,14 +1,18 @@
-"""Of the pods of one owner and revision, the first N stay at home; the others go to super nodes if they may."""
+"""Of the pods of one owner and revision, the first N are local; the others go to super nodes if one takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
-from controllers.elasticity.caps import Room
 from controllers.elasticity.pods import Pod
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
+
+PATIENCE = 60.0
+"""Seconds from its creation for which a pod waits when super nodes would take it, were they ready."""
 
 
 class Standing(StrEnum):
@@ -25,11 +29,21 @@ class Place(StrEnum):
     """It is one of the first N."""
     SUPER = "super"
     HOME = "home"
-    """It is beyond them, but must not leave."""
+    """It is none of them, but must not or cannot leave."""
+    ANY = "any"
+    """It tolerates super nodes by itself, and the scheduler decides."""
     WAIT = "wait"
-    """It is beyond them, and super nodes have taken as many as they may."""
+    """It goes to a super node when these have taken less than they may."""
     LOOK = "look"
-    """It is beyond them, and must be looked at more closely."""
+    """It must be looked at more closely."""
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """How many pods of a key are where."""
+
+    local: int = 0
+    super: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,18 @@ class Case:
     inputs: str
     barred: str = ""
     """Why super nodes are known not to take it."""
+    ordinal: int | None = None
+    """Of a pod of a StatefulSet, counted from its first."""
+    unknown: str = ""
+    """What has to be looked up first."""
+    asks: bool = False
+    """Whether it asks for super nodes itself, and no other node suits it."""
+    age: float = math.inf
+    """Seconds since it was created."""
+
+    @property
+    def tolerates(self) -> bool:
+        return self.pod.unbound is not None and self.pod.unbound.tolerates
 
 
 @dataclass(frozen=True)
@@ -50,15 +76,46 @@ class Verdict:
     place: Place
     why: str
     exception: str = ""
-    """The reason of an Event, when it is one that the user should hear of."""
+    """The reason of an Event, when it is one that the user should see."""
 
     @property
     def pod(self) -> Pod:
         return self.case.pod
 
 
-Violations = Callable[[Pod], tuple[str, ...] | None]
-"""All that keeps a pod off super nodes; None while that is not known."""
+@dataclass(frozen=True)
+class Objections:
+    """All that keeps a pod off super nodes: limits that it breaks, and that none of them takes it now."""
+
+    rules: tuple[str, ...] = ()
+    misfit: str = ""
+    passing: bool = False
+    """Whether the misfit is only the state of a super node, which may be better in a moment."""
+
+
+class Destination(Protocol):
+    """Super nodes as pods are sent there; *bound* to them is a pod that may run nowhere else."""
+
+    def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
+        """None while that is not known."""
+
+    def take(self, pod: Pod, *, bound: bool) -> str:
+        """Nothing when there was room under the cap, and it is *pod*'s now; else which limit is reached."""
+
+
+@dataclass
+class _Tally:
+    """Siblings, as the decisions of one turn change them."""
+
+    siblings: dict[str, Siblings] = field(default_factory=dict)
+
+    def of(self, pod: Pod) -> Siblings:
+        return self.siblings.get(pod.key, Siblings())
+
+    def count(self, verdict: Verdict) -> None:
+        before, place = self.of(verdict.pod), verdict.place
+        local = before.local + (place in (Place.LOCAL, Place.HOME))
+        self.siblings[verdict.pod.key] = Siblings(local, before.super + (place is Place.SUPER))
 
 
 def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
@@ -75,37 +132,81 @@ def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
     return Standing.SUPER if pod.placed == SUPER else Standing.LOCAL
 
 
-def plan(
-    cases: Iterable[Case], local: Mapping[str, int], violations: Violations, room: Room
-) -> list[Verdict]:
-    """*cases* are the oldest first; *local* says how many of each key are at home. What goes takes its *room*."""
-    at_home = dict(local)
+def plan(cases: Iterable[Case], siblings: Mapping[str, Siblings], destination: Destination) -> list[Verdict]:
+    """*cases* are the oldest first. What goes to super nodes takes its place there."""
+    tally = _Tally(dict(siblings))
     verdicts = []
     for case in cases:
-        key = case.pod.key
-        verdict = _verdict(case, at_home.get(key, 0), violations, room)
+        verdict = _verdict(case, tally.of(case.pod), destination)
         verdicts.append(verdict)
-        if verdict.place in (Place.LOCAL, Place.HOME):
-            at_home[key] = at_home.get(key, 0) + 1
+        tally.count(verdict)
     return verdicts
 
 
-def _verdict(case: Case, local: int, violations: Violations, room: Room) -> Verdict:
+def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdict:
+    if case.unknown:
+        return Verdict(case, Place.LOOK, f"{case.inputs}: {case.unknown}")
+    if case.asks:
+        return _of_its_own_wish(case, destination)
     if case.replicas is None:
+        if case.tolerates:
+            return _by_its_own_toleration(case, destination)
         return Verdict(case, Place.HOME, f"{case.inputs} {LOCAL_REPLICAS}=unset: stays home")
-    said = f"{case.inputs} {LOCAL_REPLICAS}={case.replicas}, {local} local"
-    if local < case.replicas:
+    return _by_number(case, case.replicas, siblings, destination)
+
+
+def _by_number(case: Case, number: int, siblings: Siblings, destination: Destination) -> Verdict:
+    ordered = case.ordinal is not None
+    before = case.ordinal if case.ordinal is not None else siblings.local
+    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, {f'ordinal {before}' if ordered else f'{before} local'}"
+    if before < number:
+        if siblings.super and not ordered:
+            why = (
+                f"{said}, {siblings.super} on super nodes: stays home, to make up for the missing local ones"
+            )
+            return Verdict(case, Place.LOCAL, why, "LocalReplicasRestored")
         return Verdict(case, Place.LOCAL, f"{said}: stays home")
     if not case.allowed:
         return Verdict(case, Place.HOME, f"{said}: must stay home")
     if case.barred:
         return Verdict(case, Place.HOME, f"{said}, {case.barred}: stays home", "AllowedHomeAgain")
-    found = violations(case.pod)
+    found = destination.objections(case.pod, bound=True)
+    if found is not None and not found.rules and found.misfit:
+        if found.passing and case.age < PATIENCE:
+            return Verdict(case, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
+        return Verdict(case, Place.HOME, f"{said}: stays home, {found.misfit}", "NoMatchingSuperNode")
+    return _sent(case, said, found, destination)
+
+
+def _of_its_own_wish(case: Case, destination: Destination) -> Verdict:
+    """A pod for which no other node would do is none of the first N: it could run nowhere."""
+    number = "unset" if case.replicas is None else case.replicas
+    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
+    if not (case.allowed or case.tolerates):
+        return Verdict(case, Place.HOME, f"{said}: must stay home")
+    found = destination.objections(case.pod, bound=True)
+    if found is None or found.rules or not found.misfit:
+        return _sent(case, said, found, destination)
+    place = Place.ANY if case.tolerates else Place.HOME
+    return Verdict(case, place, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
+
+
+def _by_its_own_toleration(case: Case, destination: Destination) -> Verdict:
+    said = "it tolerates super nodes itself"
+    found = destination.objections(case.pod, bound=False)
+    if found is None or found.rules:
+        return _sent(case, said, found, destination)
+    if full := destination.take(case.pod, bound=False):
+        return Verdict(case, Place.HOME, f"{said}: stays home, {full}", "SuperNodeCapReached")
+    return Verdict(case, Place.ANY, f"{said}: left to the scheduler")
+
+
+def _sent(case: Case, said: str, found: Objections | None, destination: Destination) -> Verdict:
     if found is None:
         return Verdict(case, Place.LOOK, f"{said}: its volumes are looked at")
-    if found:
-        why = f"{said}: stays home, it cannot run on super nodes: {'; '.join(found)}"
+    if found.rules:
+        why = f"{said}: stays home, it cannot run on super nodes: {'; '.join(found.rules)}"
         return Verdict(case, Place.HOME, why, "NotEligibleForSuperNode")
-    if full := room.take(case.pod):
+    if full := destination.take(case.pod, bound=True):
         return Verdict(case, Place.WAIT, f"{said}: waits, {full}", "SuperNodeCapReached")
     return Verdict(case, Place.SUPER, f"{said}: to super node")

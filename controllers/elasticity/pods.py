@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
+from controllers.elasticity.scheduling import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
 from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
+    ANY,
+    BURST,
     COST,
     GATE,
     LOCAL_REPLICAS,
@@ -22,8 +25,6 @@ from webhook.elasticity import (
     tolerates_super_nodes,
 )
 
-BURST = "drawbridge.io/burst"
-"""The annotation of a pod that was let to super nodes because there was no room for it at home."""
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
 """Labels by which Deployments, and StatefulSets and others, tell their revisions apart."""
 KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))
@@ -40,6 +41,9 @@ class Head(Value, frozen=True):
     node_name: str = ""
     scheduling_gates: tuple[Gate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    affinity: msgspec.Raw = msgspec.Raw(b"{}")
+    containers: tuple[Ports, ...] = ()
+    init_containers: tuple[Ports, ...] = ()
 
 
 class Status(Value, frozen=True):
@@ -73,6 +77,8 @@ class Pod(Value, frozen=True):
     node_name: str = ""
     finished: bool = False
     unbound: Unbound | None = None
+    repels: tuple[PodAffinityTerm, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -98,7 +104,7 @@ class Pod(Value, frozen=True):
         """Whether it has no node yet, and may get a super node by our doing."""
         if not self.active or self.unbound is None or self.unbound.gated:
             return False
-        return self.placed == SUPER or BURST in self.metadata.annotations
+        return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
     @property
     def key(self) -> str:
@@ -119,9 +125,12 @@ def decode(raw: msgspec.Raw) -> Pod:
     sent = _SENT.decode(raw)
     head = _HEAD.decode(sent.spec)
     finished = sent.status.phase in ("Succeeded", "Failed")
+    repels = repelled_by(bytes(head.affinity))
+    ports = host_ports(head.containers, head.init_containers)
     if head.node_name or finished:
-        return Pod(_slim(sent.metadata), sys.intern(head.node_name), finished)
-    return Pod(sent.metadata, unbound=_unbound(sent, head))
+        node = sys.intern(head.node_name)
+        return Pod(_slim(sent.metadata), node, finished, repels=repels, host_ports=ports)
+    return Pod(sent.metadata, unbound=_unbound(sent, head), repels=repels, host_ports=ports)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -142,6 +151,10 @@ def facets(pod: Pod) -> Iterable[str]:
     yield f"key {pod.key}"
     if pod.node_name:
         yield f"node {pod.node_name}"
+        yield "bound"
+        yield f"in {pod.metadata.namespace}"
+        if pod.repels:
+            yield "repels"
     else:
         yield "gated" if pod.gated else "unbound"
     if pod.placed:
@@ -173,7 +186,7 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
         namespace=sys.intern(metadata.namespace),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        labels=_only(metadata.labels, REVISIONS),
+        labels=_shared(tuple(metadata.labels.items())),
         annotations=_only(metadata.annotations, KEPT),
         owner_references=_owners(owner.kind, owner.name, owner.uid) if owner else (),
         deletion_timestamp=metadata.deletion_timestamp,
@@ -184,6 +197,12 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
 def _owners(kind: str, name: str, uid: str) -> tuple[OwnerReference, ...]:
     """One for all pods of an owner."""
     return (OwnerReference(kind=kind, name=name, uid=uid, controller=True),)
+
+
+@lru_cache(maxsize=4096)
+def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """One for all pods of a template: by their labels, other pods choose their nodes."""
+    return {sys.intern(name): sys.intern(value) for name, value in labels}
 
 
 def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controllers.elasticity.book import Book
 from controllers.elasticity.intents import Do, Intent
 from controllers.elasticity.nodes import SuperNodes
-from controllers.elasticity.placement import Standing, standing
+from controllers.elasticity.placement import Siblings, Standing, standing
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.words import Wish, wish_of
 from settings import ElasticitySettings
@@ -25,6 +25,8 @@ class Scene:
     settings: ElasticitySettings
     switch: bool | None
     may_begin: Callable[[str], bool]
+    first_ordinal: Callable[[Pod], int | None]
+    """The least ordinal of a pod's StatefulSet; None while that is not known."""
 
     def is_idle(self, uid: str) -> bool:
         return uid not in self.under_way and self.may_begin(uid)
@@ -35,16 +37,21 @@ class Scene:
     def wish(self, pod: Pod) -> Wish:
         return wish_of(pod, self.switch, self.settings)
 
-    def local(self, key: str) -> int:
-        """How many of the key are at home, or will be."""
-        return sum(self._is_local(pod) for pod in self.book.having(f"key {key}"))
+    def siblings(self, key: str) -> Siblings:
+        """How many of the key are local, or will be, and how many are on super nodes, or on their way there."""
+        pods = self.book.having(f"key {key}")
+        return Siblings(sum(map(self._is_local, pods)), sum(map(self._is_sent, pods)))
 
     def sent(self) -> list[Pod]:
         """All that are on super nodes, or may come to be there.
 
         A pod that takes its next step while this is read is found twice rather than not at all.
         """
-        found = [pod for pod in self.book.having("gated") if self._is_intended(pod, Do.SEND)]
+        found = [
+            pod
+            for pod in self.book.having("gated")
+            if self._is_intended(pod, Do.SEND) or self._is_intended(pod, Do.LET)
+        ]
         found += (
             pod for pod in self.book.having("unbound") if pod.may_be_sent or self._is_intended(pod, Do.BURST)
         )
@@ -59,6 +66,10 @@ class Scene:
     def _is_local(self, pod: Pod) -> bool:
         what = standing(pod, self.nodes.names)
         return what is Standing.LOCAL or (what is Standing.GATED and self._is_intended(pod, Do.KEEP))
+
+    def _is_sent(self, pod: Pod) -> bool:
+        what = standing(pod, self.nodes.names)
+        return what is Standing.SUPER or (what is Standing.GATED and self._is_intended(pod, Do.SEND))
 
     def _is_intended(self, pod: Pod, do: Do) -> bool:
         intent = self.under_way.get(pod.metadata.uid)

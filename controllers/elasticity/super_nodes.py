@@ -22,11 +22,17 @@ RESOLV_CONF = "eks.tke.cloud.tencent.com/resolv-conf"
 ZONE_NAME = "eks.tke.cloud.tencent.com/zone-name"
 VERSION = "eks.tke.cloud.tencent.com/version"
 ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+CBS_ZONE = "topology.com.tencent.cloud.csi.cbs/zone"
+"""By this label, volumes of the CBS driver name the zone of their disk."""
+OS, ARCH, HOSTNAME = "kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname"
 RETIRED_AT = "drawbridge.io/retired-at"
 """When a super node stopped taking pods because its subnet is not configured any more."""
 
-GIVEN = (ZONE, VERSION)
-"""Labels that are written once: whoever runs pods on the node may know better, and is not fought with."""
+GIVEN = (ZONE, VERSION, REGION, CBS_ZONE)
+"""Labels that are written once, and again for another zone: eklet and users may know better."""
+OF_MACHINE = (OS, ARCH, HOSTNAME)
+"""Labels that are written once."""
 SETTLE = timedelta(seconds=30)
 """Longer than a scheduler needs to carry out what it decided before it saw the node closed."""
 
@@ -93,14 +99,14 @@ def plan(
 
 
 def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
-    """As the original's chart registers it, but for the finalizer, the zone's common label and our own."""
+    """As the original's chart registers it, without its finalizer, with the well-known labels and our own."""
     resolv_conf = {RESOLV_CONF: settings.resolv_conf} if settings.resolv_conf else {}
     labels = {
         INSTANCE_TYPE: SUPER_NODE,
         ZONE_NAME: subnet.zone,
-        ZONE: subnet.zone,
         VERSION: "v2",
         MANAGED_BY: MANAGER,
+        **_well_known(subnet, settings),
     }
     metadata = {
         "name": name_of(subnet),
@@ -109,6 +115,19 @@ def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
     }
     spec = {"taints": [msgspec.to_builtins(TAINT)]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def _well_known(subnet: Subnet, settings: ElasticitySettings) -> dict[str, str]:
+    """What a kubelet and a cloud provider give a node: selectors and volumes of usual charts ask for these."""
+    region = {REGION: settings.region} if settings.region else {}
+    return {
+        ZONE: subnet.zone,
+        CBS_ZONE: subnet.zone,
+        OS: "linux",
+        ARCH: "amd64",
+        HOSTNAME: name_of(subnet),
+        **region,
+    }
 
 
 def _kept(node: Node | None, wanted: Mapping[str, Any]) -> Step | None:
@@ -144,10 +163,9 @@ def _difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _labels(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Those that were only given once follow when the zone is configured anew."""
     other = _other(held, wanted)
-    moved = ZONE_NAME in other
-    return {key: value for key, value in other.items() if moved or key not in GIVEN or key not in held}
+    kept = OF_MACHINE if ZONE_NAME in other else (*OF_MACHINE, *GIVEN)
+    return {key: value for key, value in other.items() if key not in kept or key not in held}
 
 
 def _other(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:

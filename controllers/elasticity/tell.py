@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 import structlog
@@ -32,7 +32,13 @@ GATE_SECONDS = Histogram(
     buckets=(0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300),
 )
 
-PLACEMENTS = {Do.KEEP: "local", Do.SEND: "super"}
+OLDEST_GATE = Gauge(
+    "drawbridge_elasticity_oldest_gate_seconds", "Age of the oldest pod that is gated; 0 when none is."
+)
+
+LONG = 15.0
+"""Seconds after which a gated pod says by an Event what it waits for."""
+PLACEMENTS = {Do.KEEP: "local", Do.SEND: "super", Do.LET: "any"}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,6 +47,7 @@ class Teller:
     def __init__(self, recorder: Recorder, now: Callable[[], datetime]) -> None:
         self._recorder, self._now = recorder, now
         self._told: dict[str, set[str]] = {}
+        self._gated_since: dict[str, datetime] = {}
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
         """On the pod, unless this was told of it before, with other words maybe."""
@@ -48,8 +55,23 @@ class Teller:
         if reason in told:
             return
         told.add(reason)
-        REFUSED.labels(reason).inc()
+        if type == "Warning":
+            REFUSED.labels(reason).inc()
         self._event(pod, reason, message, type)
+
+    def waiting(self, gated: Collection[Pod], why: Mapping[str, str], otherwise: str) -> None:
+        """Those *gated* for long say for what, unless they have been told something before; *why* is by uid."""
+        now = self._now()
+        count_gated(gated, now)
+        uids = {pod.metadata.uid for pod in gated}
+        self._gated_since = {uid: self._gated_since.get(uid, now) for uid in uids}
+        for pod in gated:
+            uid = pod.metadata.uid
+            is_long = (now - self._gated_since[uid]).total_seconds() >= LONG
+            if is_long and not self._told.get(uid):
+                self._told[uid] = {"WaitsForPlacement"}
+                message = f"It is gated, and waits for its placement: {why.get(uid, otherwise)}"
+                self._event(pod, "WaitsForPlacement", message, "Warning")
 
     def forget(self, gone: Callable[[str], bool]) -> None:
         """What was told of pods that are no more."""
@@ -83,6 +105,12 @@ class Teller:
     def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
         at = pod.metadata
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
+
+
+def count_gated(gated: Collection[Pod], now: datetime) -> None:
+    born = [at for pod in gated if (at := pod.metadata.creation_timestamp)]
+    OLDEST_GATE.set(max(0.0, (now - min(born)).total_seconds()) if born else 0.0)
+    PODS_BY_STATE.labels("gated").set(len(gated))
 
 
 def _name(pod: Pod) -> str:

@@ -6,8 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from controllers.elasticity.candidate import Candidate
-from kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from controllers.elasticity.filters import Reach
+from kube.node_matching import Expression, NodeSelector, Term
+from kube.objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyRequirement,
+    TopologyTerm,
+)
 
 KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
 """The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
@@ -15,6 +25,14 @@ CBS_DRIVER = "com.tencent.cloud.csi.cbs"
 PROVISIONERS = (CBS_DRIVER, "cloud.tencent.com/qcloud-cbs")
 """Who makes CBS disks, as CSI driver and as the provisioner before it."""
 LIMIT = "super nodes mount nfs, cephfs, hostPath and CBS disks only"
+
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""Labels of a volume that say where it is; several zones are joined by two underscores."""
 
 EPHEMERAL = ("configMap", "downwardAPI", "emptyDir", "gitRepo", "projected", "secret")
 """What needs no persistent volume."""
@@ -51,6 +69,10 @@ class Claim:
     volume: PersistentVolume | None = None
     storage_class: str = ""
     provisioner: str = ""
+    waits_for_consumer: bool = False
+    """Whether the volume is made for the node of the pod."""
+    topologies: tuple[TopologyTerm, ...] = ()
+    """Where the storage class makes volumes, when it says so."""
 
 
 class Cluster(Protocol):
@@ -75,7 +97,13 @@ def gather(wanted: Iterable[Need], namespace: str, cluster: Cluster) -> dict[str
 def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
     """Whether no claim is about to be made, or to be bound to who knows what."""
     found = [claims.get(need.claim) for need in wanted]
-    return all(claim and (claim.bound_to or claim.provisioner in PROVISIONERS) for claim in found)
+    return all(claim and (claim.bound_to or _is_made_there(claim)) for claim in found)
+
+
+def reach(pod: Candidate, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
+    """The nodes that each volume of *pod* can be used on, as far as they are limited."""
+    found = [(need.claim, claims.get(need.claim)) for need in needs(pod)]
+    return tuple(each for name, claim in found if claim for each in _reach(name, claim))
 
 
 def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
@@ -106,7 +134,14 @@ def _look_up(need: Need, namespace: str, cluster: Cluster) -> Claim | None:
     if claim is None and not storage_class:
         return None
     found = cluster.storage_class(storage_class) if storage_class else None
-    return Claim(storage_class=storage_class or "", provisioner=found.provisioner if found else "")
+    if found is None:
+        return Claim(storage_class=storage_class or "")
+    return Claim(
+        storage_class=storage_class or "",
+        provisioner=found.provisioner,
+        waits_for_consumer=found.volume_binding_mode == "WaitForFirstConsumer",
+        topologies=found.allowed_topologies,
+    )
 
 
 def _claim_refused(name: str, claim: Claim | None) -> str:
@@ -117,10 +152,42 @@ def _claim_refused(name: str, claim: Claim | None) -> str:
         return why and f"is of claim {name}, bound to {claim.bound_to}, which {why}"
     if claim.bound_to:
         return f"is of claim {name}, bound to {claim.bound_to}, which does not exist"
-    if claim.provisioner in PROVISIONERS:
+    if _is_made_there(claim):
         return ""
+    if claim.provisioner in PROVISIONERS:
+        return (
+            f"is of claim {name}, which is not bound yet: storage class {claim.storage_class} makes the disk"
+            " wherever it likes; let it wait (volumeBindingMode: WaitForFirstConsumer)"
+        )
     by = f"{claim.provisioner or 'nobody known'} (storage class {claim.storage_class or 'none'})"
     return f"is of claim {name}, to be made by {by}: {LIMIT}; bind it first if it becomes one of these"
+
+
+def _is_made_there(claim: Claim) -> bool:
+    """Whether a disk will be made where the pod is."""
+    return claim.provisioner in PROVISIONERS and claim.waits_for_consumer
+
+
+def _reach(name: str, claim: Claim) -> Iterator[Reach]:
+    if claim.volume:
+        volume = f"volume {claim.bound_to} of claim {name}"
+        required = claim.volume.spec.get("nodeAffinity", {}).get("required")
+        if required is not None:
+            yield Reach(volume, msgspec.convert(required, NodeSelector))
+        zones = {key: value for key, value in claim.volume.metadata.labels.items() if key in ZONES}
+        for key, value in zones.items():
+            yield Reach(volume, _any_of([[Expression(key, "In", tuple(value.split("__")))]]))
+    elif claim.topologies:
+        terms = [[_expression(each) for each in term.match_label_expressions] for term in claim.topologies]
+        yield Reach(f"storage class {claim.storage_class} of claim {name}", _any_of(terms))
+
+
+def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
+    return NodeSelector(tuple(Term(match_expressions=tuple(each)) for each in terms))
+
+
+def _expression(requirement: TopologyRequirement) -> Expression:
+    return Expression(requirement.key, "In", requirement.values)
 
 
 def _refused(volume: Mapping[str, Any]) -> str:

@@ -9,14 +9,16 @@ from tests.cluster.elasticity import (
     DAEMONSETS,
     Shop,
     calls,
+    configured,
     is_home,
     keeping,
     switched,
     template,
     workload,
 )
+from tests.cluster.test_elasticity_trouble import without
 from tests.cluster.workloads import STATEFULSETS
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity import IGNORE_RULES, INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
 
 AT_HOME = 3
 HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
@@ -38,7 +40,8 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
     shop.create(STATEFULSETS, workload("StatefulSet", "db", template(), replicas=2, serviceName="db"))
     shop.create(DAEMONSETS, daemon_set("agent"))
     shop.run("bare", template())
-    shop.run("tolerant", template(tolerations=[{"key": TAINT_KEY, "operator": "Exists"}]))
+    tolerant = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
+    shop.run("ignoring", template({IGNORE_RULES: "true"}, **tolerant))
     for name, replicas in {"web": 5, "switched": 2}.items():
         shop.settle(name, replicas)
     shop.settle("db", 2, STATEFULSETS)
@@ -46,17 +49,41 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
     assert calls(elastic_lab) == before
 
     shop.run("keeping", template(keeping(1)))
-    assert calls(elastic_lab) == before + 1
+    shop.run("tolerant", template(**tolerant))
+    assert calls(elastic_lab) == before + 2
 
 
-def test_a_daemon_set_that_tolerates_everything_is_kept_off_super_nodes(elastic_lab: Lab) -> None:
-    shop, before = Shop(elastic_lab), calls(elastic_lab)
+def test_a_daemon_set_that_tolerates_everything_has_no_pod_for_super_nodes(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
     shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
 
     shop.wait(lambda: len(shop.home()) == AT_HOME, "its pods to run on all nodes at home")
-    shop.wait(lambda: pending(shop), "the scheduler to find no node for the others")
-    assert shop.away() == set()
-    assert calls(elastic_lab) - before >= AT_HOME + 1
+    status = shop.client.get(DAEMONSETS, "agent", shop.namespace)["status"]
+    assert status["desiredNumberScheduled"] == AT_HOME
+    assert len(shop.pods()) == AT_HOME
+
+
+def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with without(elastic_lab, "webhook"):
+        shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+        shop.wait(lambda: len(shop.home()) == AT_HOME and shop.away(), "its pods to run on all nodes")
+
+        shop.wait(lambda: not shop.away() and len(shop.home()) == AT_HOME, "it to be kept off super nodes")
+    assert len(shop.pods()) == AT_HOME
+    shop.await_event("agent", "KeptOffSuperNodes")
+
+
+def test_a_pod_for_a_super_node_is_kept_off_where_the_template_is_not(elastic_lab: Lab) -> None:
+    """As admission does for DaemonSets that are older than the feature, until the leader corrects them."""
+    shop, before = Shop(elastic_lab), calls(elastic_lab)
+    with configured(elastic_lab, patchDaemonSets=False):
+        shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+        shop.wait(lambda: len(shop.home()) == AT_HOME, "its pods to run on all nodes at home")
+        shop.wait(lambda: pending(shop), "the scheduler to find no node for the others")
+        assert shop.away() == set()
+        assert calls(elastic_lab) - before >= AT_HOME + 1
+    shop.wait(lambda: len(shop.pods()) == AT_HOME, "the template to be corrected")
 
 
 def pending(shop: Shop) -> bool:

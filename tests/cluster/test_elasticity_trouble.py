@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +11,7 @@ from lab import admission
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DEPLOYMENTS,
+    REASON,
     SECONDS,
     TOO_LARGE,
     VALUES,
@@ -19,6 +22,7 @@ from tests.cluster.elasticity import (
     template,
 )
 from tests.cluster.workloads import PODS
+from webhook.elasticity.gate import NO_LEADER, WAITS
 
 DRAWBRIDGE = "drawbridge"
 REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}
@@ -85,6 +89,43 @@ def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_l
     assert (len(shop.home("web")), len(shop.away("web"))) == (1, 3)
 
 
+def test_without_a_leader_for_long_pods_are_not_gated_and_say_why(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with configured(elastic_lab, gateFallbackAfter="3s"), without(elastic_lab, "controllers"):
+
+        def not_gated() -> str:
+            name = f"probe-{secrets.token_hex(4)}"
+            said = elastic_lab.kubectl("apply", "-f", "-", "-n", shop.namespace, stdin=bare(name)).stderr
+            return said if name not in shop.gated() else ""
+
+        warning = shop.wait(not_gated, "a pod that is not gated")
+        assert "have had no leader for" in warning
+        shop.deploy("web", 4, template(keeping(1)))
+        shop.settle("web", 4)
+        assert (len(shop.home("web")), shop.gated("web")) == (4, set())
+        reasons = {pod.metadata.annotations[REASON] for pod in shop.pods("web")}
+        assert reasons == {NO_LEADER}
+
+    shop.wait(lambda: shop.gated() == set(), "what was gated before to be placed")
+    shop.scale("web", 6)
+    shop.settle("web", 6)
+    assert (len(shop.home("web")), len(shop.away("web"))) == (4, 2)
+
+
+def bare(name: str) -> str:
+    metadata = {"name": name, "annotations": keeping(1)}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", **template(), "metadata": metadata})
+
+
+def test_a_gated_pod_says_what_it_waits_for(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    with without(elastic_lab, "controllers"):
+        shop.run("waits", template(keeping(1)))
+        assert shop.pod("waits").metadata.annotations[REASON] == WAITS
+    shop.await_home("waits")
+    assert "stays home" in shop.pod("waits").metadata.annotations[REASON]
+
+
 def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with configured(elastic_lab, maxSuperPods={"perNamespace": 1}):
@@ -105,10 +146,13 @@ def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) 
 def test_pods_that_super_nodes_do_not_take_come_home(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
-        # No super node has this label, which a workload may ask for all the same.
-        shop.deploy("web", 2, template(keeping(0), nodeSelector={"type": "kwok"}))
+        # What the scheduler alone knows: the super node has a thousand CPUs, and they are taken.
+        shop.run("first", template(keeping(0), **asking({"cpu": "990"})))
+        shop.await_away("first")
+        shop.deploy("web", 2, template(keeping(0), **asking({"cpu": "15"})))
         shop.settle("web", 2)
 
-        assert len(shop.home()) == 2
-        for name in shop.home():
+        assert len(shop.home("web")) == 2
+        for name in shop.home("web"):
             shop.await_event(name, "AllowedHomeAgain")
+        shop.client.delete(PODS, "first", shop.namespace)

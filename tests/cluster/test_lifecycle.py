@@ -116,6 +116,8 @@ def test_what_is_left_is_what_the_docs_tell_of_and_blocks_nothing(lab: Lab, worl
 def test_what_was_held_before_goes_when_nobody_is_there(lab: Lab, world: World) -> None:
     lab.client.delete(PODS, "redis", world.redis)
     lab.client.delete(NAMESPACES, world.redis)
+    # Helm has opened the gates of both before.
+    world.shop.await_home("waiting", "given-up")
     world.shop.client.delete(PODS, "given-up", world.shop.namespace)
     world.shop.run("late", template(keeping(0)))
     world.shop.await_home("late")
@@ -138,8 +140,10 @@ def test_another_installation_goes_on_where_the_first_one_ended(
     fleet.patch("waiting", metadata={"labels": {INSTANCE_LABEL: fleet.instance_of("waiting")}})
     fleet.await_open("waiting", "late")
     assert fleet.node("open").metadata.annotations[ADDRESS_ID] == address
+    shop.run("later", template(keeping(0)))
+    shop.await_event("later", "SuperNodeCapReached")
     shop.scale("web", 2)
-    shop.await_away("waiting")
+    shop.await_away("later")
     with confirming(edge):
         edge.settle("a", "b", image="proxy:2")
     lifecycle.an_address_is_reserved_before_its_pod_goes(lab, record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kube.node_matching import is_tolerated
 from kube.objects import Node, ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
@@ -14,7 +15,21 @@ PATH = "/mutate/pods/elasticity"
 GATE = "drawbridge.io/placement"
 PLACEMENT = "drawbridge.io/placement"
 """The annotation that says where a pod was placed; it is written in the change that removes the gate."""
-LOCAL, SUPER = "local", "super"
+LOCAL, SUPER, ANY = "local", "super", "any"
+"""ANY is for a pod that tolerates super nodes by itself and may run there: the scheduler decides."""
+REASON = "drawbridge.io/placement-reason"
+"""The annotation that explains a placement, or what a pod waits for: unlike an Event it costs no write of its own."""
+BURST = "drawbridge.io/burst"
+"""The annotation of a pod that was let to super nodes because there was no room for it at home."""
+ACCOUNTANT = "drawbridge.io/accountant"
+"""The annotation by which a new leader gives a pod another version."""
+OF_THE_LEADER = (PLACEMENT, REASON, BURST, ACCOUNTANT)
+"""The annotations that only the leader writes: a new pod that has one is a copy, and it is not believed."""
+MODE = "drawbridge.io/placement-mode"
+"""The annotation by which a pod says what LOCAL_REPLICAS means: PREFER or PIN."""
+PREFER, PIN = "prefer", "pin"
+IGNORE_RULES = "drawbridge.io/ignore-rules"
+"""The annotation by which a pod that tolerates super nodes asks not to be held to rules and caps."""
 
 LOCAL_REPLICAS, SWITCH = "LOCAL_REPLICAS", "AUTO_SCALE_EKS"
 """As the original, TKE Resilience, calls these annotations of a pod; SWITCH is a key of its ConfigMap, too."""
@@ -43,7 +58,11 @@ def is_daemon_pod(metadata: ObjectMeta) -> bool:
 
 
 def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:
-    return any(map(_tolerates_taint, tolerations))
+    return is_tolerated(TAINT, tolerations)
+
+
+def ignores_rules(metadata: ObjectMeta) -> bool:
+    return metadata.annotations.get(IGNORE_RULES) == "true"
 
 
 def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:
@@ -63,15 +82,3 @@ def _number(said: str) -> int:
             ' write for example "2"'
         )
     return int(said)
-
-
-def _tolerates_taint(toleration: Toleration) -> bool:
-    """As the scheduler decides it; the taint of super nodes has no value."""
-    exists = toleration.operator == "Exists"
-    equal = toleration.operator in ("", "Equal") and not toleration.value
-    of_all = exists and not toleration.key
-    return (
-        (exists or equal)
-        and (toleration.key == TAINT_KEY or of_all)
-        and toleration.effect in ("", TAINT.effect)
-    )

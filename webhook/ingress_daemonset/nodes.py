@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kube.node_matching import NodeSelector, is_tolerated, selects
 from kube.objects import Condition, Node, Taint, Toleration, Value, complete
 from webhook.elasticity import is_super
 from webhook.ingress_daemonset.model import IngressDaemonSet
-from webhook.ingress_daemonset.template import Expression, NodeSelector, PodSpec, Term, template_of
+from webhook.ingress_daemonset.template import PodSpec, template_of
 
 OF_DAEMONS = (
     Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
@@ -63,7 +64,7 @@ def matches(where: Where, node: FollowedNode, *, runs: bool) -> bool:
         return False
     if any(labels.get(key) != value for key, value in where.labels.items()) or not _attracts(where, node):
         return False
-    return all(_tolerated(taint, where.tolerations) for taint in node.spec.taints if _repels(taint, runs))
+    return all(is_tolerated(taint, where.tolerations) for taint in node.spec.taints if _repels(taint, runs))
 
 
 def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
@@ -76,52 +77,8 @@ def _repels(taint: Taint, runs: bool) -> bool:
     return taint.effect == "NoExecute" or (taint.effect == "NoSchedule" and not runs)
 
 
-def _tolerated(taint: Taint, given: Iterable[Toleration]) -> bool:
-    return any(_tolerates(each, taint) for each in given)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    exists = toleration.operator == "Exists"
-    same_key = toleration.key == taint.key or (exists and not toleration.key)
-    same_value = exists or toleration.value == taint.value
-    return same_key and same_value and toleration.effect in ("", taint.effect)
-
-
 def _attracts(where: Where, node: FollowedNode) -> bool:
-    # One term that matches is enough, and none at all matches nothing.
-    return where.affinity is None or any(_term(each, node) for each in where.affinity.node_selector_terms)
-
-
-def _term(term: Term, node: FollowedNode) -> bool:
-    fields = {"metadata.name": node.metadata.name}
-    met = [_met(each, node.metadata.labels) for each in term.match_expressions]
-    met += [_met(each, fields) for each in term.match_fields]
-    return bool(met) and all(met)
-
-
-def _met(expression: Expression, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression.key), expression.values
-    match expression.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            return _compared(value, operator, values)
-        case _:
-            return False
-
-
-def _compared(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
-    try:
-        mine, bound = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return mine > bound if operator == "Gt" else mine < bound
+    return where.affinity is None or selects(where.affinity, node.name, node.metadata.labels)
 
 
 complete(NodeStatus, FollowedNode)

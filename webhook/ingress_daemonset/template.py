@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kube.node_matching import NodeSelector
 from kube.objects import ObjectMeta, Toleration, Value, complete
 from webhook.elasticity.affinity import REQUIRED
 from webhook.ingress_daemonset import NODE_LABEL
@@ -27,21 +28,6 @@ class Container(Value, frozen=True):
     name: str = ""
     image: str = ""
     ports: tuple[Port, ...] = ()
-
-
-class Expression(Value, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class Term(Value, frozen=True):
-    match_expressions: tuple[Expression, ...] = ()
-    match_fields: tuple[Expression, ...] = ()
-
-
-class NodeSelector(Value, frozen=True):
-    node_selector_terms: tuple[Term, ...] = ()
 
 
 class NodeAffinity(Value, frozen=True):

@@ -2,11 +2,15 @@
 {{- define "drawbridge.elasticity" -}}
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
+openGates: {{ include "drawbridge.controllersOpenGates" $ }}
+patchDaemonSets: {{ .patchDaemonSets }}
+gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
   namespace: {{ .switch.namespace | quote }}
   name: {{ .switch.name | quote }}
 localOptOut: {{ .localOptOut }}
 localReplicas: {{ kindIs "invalid" .localReplicas | ternary "null" (int .localReplicas | toString) }}
+placement: {{ .placement }}
 schedulerName: {{ .schedulerName | quote }}
 excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
 maxSuperPods:
@@ -17,8 +21,14 @@ homeFailover:
   enabled: {{ .homeFailover.enabled }}
   homeAfter: {{ .homeFailover.homeAfter | quote }}
 subnets: {{ toJson $.Values.cloud.subnets }}
+region: {{ get (include "drawbridge.twoNames" $ | fromJson) "cloud.region" | quote }}
 resolvConf: {{ toJson .resolvConf }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the controllers may open gates while the feature is off: with it on, for a ConfigMap that is edited by hand. */}}
+{{- define "drawbridge.controllersOpenGates" -}}
+{{- or .Values.elasticity.enabled (eq .Values.elasticity.openGates "controllers") }}
 {{- end }}
 
 {{/* As JSON. */}}
@@ -97,28 +107,46 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 !({{ include "drawbridge.celOfDaemonSet" . }})
 && !(request.namespace in {{ include "drawbridge.excludedNamespaces" . }})
 && object.spec.?nodeName.orValue("") == ""
-&& !object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 && !object.spec.?schedulingGates.orValue([]).exists(g, g.name == "drawbridge.io/placement")
-{{- if kindIs "invalid" .Values.elasticity.localReplicas }}
-&& object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
-{{- else }}
-&& (object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
-|| object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)))
-{{- end }}
+&& ({{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+&& !({{ include "drawbridge.celIgnoresRules" . }})
+|| object.metadata.?annotations[?"LOCAL_REPLICAS"].hasValue()
+{{- if not (kindIs "invalid" .Values.elasticity.localReplicas) }}
+|| object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
+{{- end }})
 {{- end }}
 
-{{/* CEL: the pod, one of a DaemonSet, could run on super nodes. */}}
-{{- define "drawbridge.celMayLeaveHome" -}}
-{{ include "drawbridge.celOfDaemonSet" . }}
-&& object.spec.?tolerations.orValue([]).exists(t, t.?effect.orValue("") in ["", "NoSchedule"]
+{{/* CEL: the pod is a copy of one that was placed. */}}
+{{- define "drawbridge.celWasPlaced" -}}
+object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
+|| object.metadata.?annotations[?"drawbridge.io/burst"].hasValue()
+{{- end }}
+
+{{/* CEL: the pod asks not to be held to rules and caps. */}}
+{{- define "drawbridge.celIgnoresRules" -}}
+object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true"
+{{- end }}
+
+{{/* CEL: pods of the spec at this path tolerate super nodes, and are not kept off them. */}}
+{{- define "drawbridge.celReachesSuperNodes" -}}
+{{ . }}.?tolerations.orValue([]).exists(t, t.?effect.orValue("") in ["", "NoSchedule"]
 && (t.?key.orValue("") == "eks.tke.cloud.tencent.com/eklet"
 && (t.?operator.orValue("") == "Exists" || t.?operator.orValue("") in ["", "Equal"] && t.?value.orValue("") == "")
 || t.?key.orValue("") == "" && t.?operator.orValue("") == "Exists"))
-&& (!object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue()
-|| object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
+&& (!{{ . }}.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue()
+|| {{ . }}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])
 .exists(t, (t.?matchExpressions.orValue([]).size() > 0 || t.?matchFields.orValue([]).size() > 0)
 && !t.?matchExpressions.orValue([]).exists(e, e.key == "node.kubernetes.io/instance-type" && e.operator == "NotIn"
 && e.?values.orValue([]) == ["eklet"])))
+{{- end }}
+
+{{/* CEL: the pod could run on super nodes, and never may. */}}
+{{- define "drawbridge.celMayLeaveHome" -}}
+{{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
+&& ({{ include "drawbridge.celOfDaemonSet" . }}
+|| request.namespace in {{ include "drawbridge.excludedNamespaces" . }}
+&& object.spec.?nodeName.orValue("") == ""
+&& !({{ include "drawbridge.celIgnoresRules" . }}))
 {{- end }}
 
 {{- define "drawbridge.elasticityWebhook" -}}
@@ -156,5 +184,39 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
         {{- if ne .Values.elasticity.schedulerName "tke-scheduler" }}
         || object.spec.?schedulerName.orValue("") == "tke-scheduler"
         {{- end }}
+        || {{ include "drawbridge.celWasPlaced" . | indent 8 | trim }}
         || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
+{{- if .Values.elasticity.patchDaemonSets }}
+- name: elasticity-daemonsets.drawbridge.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "drawbridge.fullname" . }}-webhook
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate/daemonsets/elasticity
+      port: 443
+    {{- include "drawbridge.trust" . | nindent 4 }}
+  rules:
+    - apiGroups: [apps]
+      apiVersions: [v1]
+      resources: [daemonsets]
+      operations: [CREATE, UPDATE]
+      scope: Namespaced
+  matchPolicy: Equivalent
+  # The leader corrects a DaemonSet that slips through.
+  failurePolicy: Ignore
+  sideEffects: None
+  timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
+  reinvocationPolicy: IfNeeded
+  namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
+  matchConditions:
+    # Any other change of a template would replace its pods.
+    - name: template-is-new
+      expression: request.operation == "CREATE" || object.spec.template != oldObject.spec.template
+    - name: template-reaches-super-nodes
+      expression: >-
+        {{- include "drawbridge.celReachesSuperNodes" "object.spec.template.spec" | nindent 8 }}
+{{- end }}
 {{- end }}

@@ -5,7 +5,7 @@ leader: {{ .Values.config.leaderElectionEnable }}
 ip-reservation: {{ .Values.ipReservation.enabled }}
 anycast-ip: {{ .Values.anycastIP.enabled }}
 cloud: {{ .Values.anycastIP.enabled }}
-elasticity: {{ .Values.elasticity.enabled }}
+elasticity: {{ include "drawbridge.controllersOpenGates" . }}
 ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
 {{- end }}
 

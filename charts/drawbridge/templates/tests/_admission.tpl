@@ -10,6 +10,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if .Values.ipReservation.enabled }}{{ $paths = append $paths "/validate/pods/ip-reservation" }}{{ end }}
 {{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
 {{- if .Values.elasticity.enabled }}{{ $paths = append $paths "/mutate/pods/elasticity" }}{{ end }}
+{{- if and .Values.elasticity.enabled .Values.elasticity.patchDaemonSets }}{{ $paths = append $paths "/mutate/daemonsets/elasticity" }}{{ end }}
 {{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets") }}{{ end }}
 {{- toJson $paths }}
 {{- end }}

@@ -1,0 +1,241 @@
+"""DaemonSets whose pods came to super nodes while no webhook server was there are corrected at their templates.
+
+That replaces their pods, by their own update strategy, so one is corrected after the other. One whose owner takes the
+correction back is left alone, with an Event.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from controllers.elasticity.book import Book
+from controllers.elasticity.pods import Pod, spec_of
+from kube.client import Client, Resource
+from kube.errors import Conflict, KubeError, NotFound
+from kube.events import Recorder, Regarding
+from kube.lease import LeadershipLost
+from kube.objects import ObjectMeta, OwnerReference, Toleration, Value, complete
+from settings import ElasticitySettings
+from webhook.elasticity import is_daemon_pod
+from webhook.elasticity.daemon_sets import affinity_to_set
+
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
+KEPT_OFF = "drawbridge.io/kept-off-super-nodes"
+"""The annotation of a DaemonSet whose template the leader has corrected once."""
+PERIOD = 5.0
+CALL_TIMEOUT = 4.0
+LONGEST_ROLLOUT = 600.0
+"""Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
+RETRY = 60.0
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class _TemplateSpec(Value, frozen=True):
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: dict[str, Any] | None = None
+
+
+class _Template(Value, frozen=True):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _Spec(Value, frozen=True):
+    template: _Template = _Template()
+
+
+class _Status(Value, frozen=True):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_unavailable: int = 0
+
+
+class _Metadata(ObjectMeta, frozen=True):
+    generation: int = 0
+
+
+class DaemonSet(Value, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def is_rolled_out(self) -> bool:
+        status = self.status
+        seen = status.observed_generation >= self.metadata.generation
+        updated = status.updated_number_scheduled >= status.desired_number_scheduled
+        return seen and updated and not status.number_unavailable
+
+    @property
+    def affinity_to_set(self) -> dict[str, Any] | None:
+        spec = self.spec.template.spec
+        return affinity_to_set({} if spec.affinity is None else {"affinity": spec.affinity}, spec.tolerations)
+
+
+complete(DaemonSet)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Of a pod."""
+
+    namespace: str
+    reference: OwnerReference
+
+
+def owners_on(pods: Iterable[Pod], super_nodes: frozenset[str]) -> dict[str, Owner]:
+    """By uid, the DaemonSets that have pods on *super_nodes*, or pending for one of them."""
+    return {
+        owner.uid: Owner(pod.metadata.namespace, owner)
+        for pod in pods
+        if pod.active and is_daemon_pod(pod.metadata) and (owner := pod.metadata.controller)
+        if not super_nodes.isdisjoint((pod.node_name, *_meant_for(pod)))
+    }
+
+
+def _meant_for(pod: Pod) -> Iterator[str]:
+    """The nodes that a pending pod of a DaemonSet names in its affinity."""
+    if pod.unbound is None:
+        return
+    of_node = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
+    for term in (of_node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ():
+        for each in term.get("matchFields") or ():
+            if each.get("key") == "metadata.name":
+                yield from each.get("values") or ()
+
+
+@dataclass
+class _Rollout:
+    owner: Owner
+    since: float
+
+
+@dataclass
+class Corrector:
+    """*check* runs before each write, and raises when another one may lead; *clock* is monotonic."""
+
+    client: Client
+    book: Book
+    super_nodes: Callable[[], frozenset[str]]
+    recorder: Recorder
+    settings: Callable[[], ElasticitySettings]
+    check: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    _rollout: _Rollout | None = None
+    _not_before: dict[str, float] = field(default_factory=dict)
+
+    def run(self, stop: threading.Event) -> None:
+        """A turn every few seconds until *stop*; LeadershipLost."""
+        while not stop.is_set():
+            try:
+                self.turn()
+            except LeadershipLost:
+                raise
+            except Exception:
+                log.exception("DaemonSets were not looked at")
+            stop.wait(PERIOD)
+
+    def turn(self) -> None:
+        """Correct one DaemonSet at most, when the last one has been rolled out."""
+        if not self.settings().patch_daemon_sets or self._is_rolling_out():
+            return
+        due = owners_on(self._daemon_pods(), self.super_nodes())
+        now = self.clock()
+        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in due and at > now}
+        for uid, owner in sorted(due.items()):
+            if uid not in self._not_before and self._corrected(owner):
+                return
+
+    def _daemon_pods(self) -> Iterator[Pod]:
+        names = self.super_nodes()
+        if not names:
+            return
+        yield from self.book.having("unbound")
+        for name in names:
+            yield from self.book.having(f"node {name}")
+
+    def _is_rolling_out(self) -> bool:
+        if self._rollout is None:
+            return False
+        if self.clock() - self._rollout.since < LONGEST_ROLLOUT:
+            found = self._read(self._rollout.owner)
+            if found is not None and not found.is_rolled_out:
+                return True
+        self._rollout = None
+        return False
+
+    def _corrected(self, owner: Owner) -> bool:
+        """Whether its pods are being replaced now. One that needs nothing, or was refused, is looked at again later."""
+        found = self._read(owner)
+        affinity = found.affinity_to_set if found else None
+        self._not_before[owner.reference.uid] = self.clock() + RETRY
+        if found is None or affinity is None:
+            return False
+        if KEPT_OFF in found.metadata.annotations:
+            self._event(owner, "DaemonSetOnSuperNodes", TAKEN_BACK, "Warning")
+            return False
+        try:
+            self._write(found, affinity)
+        except (Conflict, NotFound):
+            del self._not_before[owner.reference.uid]
+            return False
+        except KubeError as error:
+            log.warning("DaemonSet not corrected", daemon_set=_name(owner), error=str(error))
+            self._event(owner, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
+            return False
+        self._rollout = _Rollout(owner, self.clock())
+        log.info("DaemonSet kept off super nodes", daemon_set=_name(owner))
+        self._event(owner, "KeptOffSuperNodes", CORRECTED, "Normal")
+        return True
+
+    def _read(self, owner: Owner) -> DaemonSet | None:
+        """None when it is gone, is none of apps/v1, or cannot be read now."""
+        try:
+            found = self.client.get(
+                DAEMON_SETS, owner.reference.name, owner.namespace, type=DaemonSet, timeout=CALL_TIMEOUT
+            )
+        except (KubeError, msgspec.MsgspecError) as error:
+            log.warning("DaemonSet not read", daemon_set=_name(owner), error=str(error))
+            return None
+        return found if found.metadata.uid == owner.reference.uid else None
+
+    def _write(self, found: DaemonSet, affinity: Mapping[str, Any]) -> None:
+        at = found.metadata
+        metadata = {"uid": at.uid, "resourceVersion": at.resource_version, "annotations": {KEPT_OFF: "true"}}
+        patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
+        self.check()
+        self.client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+
+    def _event(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
+        about = Regarding(
+            DAEMON_SETS.api_version,
+            "DaemonSet",
+            owner.reference.name,
+            owner.namespace,
+            owner.reference.uid,
+        )
+        self.recorder.event(about, reason, message, type=type)
+
+
+CORRECTED = (
+    "It had pods on super nodes, which are not for DaemonSets: its template now has node affinity that keeps it off"
+    " them, and its pods are replaced"
+)
+TAKEN_BACK = (
+    "It has pods for super nodes, which are not for DaemonSets. Its template was corrected once, and the correction"
+    " was taken back: add the node affinity where it is written"
+)
+REFUSED = "It has pods for super nodes, which are not for DaemonSets, and its template could not be corrected"
+
+
+def _name(owner: Owner) -> str:
+    return f"{owner.namespace}/{owner.reference.name}"

@@ -1,0 +1,152 @@
+"""While the feature is off, a pod that is gated all the same is given to the scheduler, without a placement.
+
+Gates outlive the feature: a replica of the webhook may gate for a moment after it was switched off, and a request
+that is under way comes to its end. So the opener keeps watching.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from controllers.elasticity.edits import opened
+from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.tell import count_gated
+from controllers.elasticity.writer import CALL_TIMEOUT, PODS
+from controllers.runtime import CannotFollow
+from kube.client import Client
+from kube.errors import ApiError, Conflict, KubeError, NotFound
+from kube.event_series import Regarding
+from kube.events import Recorder
+from kube.reflector import Reflector
+
+UNBOUND = "spec.nodeName=,status.phase=Pending"
+"""Each gated pod is one of these, which the API server finds without sending all others."""
+WHY = "elasticity is switched off: the gate was opened, and no placement decided"
+THREADS = 16
+RETRY = 5.0
+NOTICE = 0.5
+"""Seconds within which a stop, or a loss, is noticed."""
+LONGEST_SILENCE = 300.0
+
+OPENED = Counter(
+    "drawbridge_elasticity_gates_opened", "Pods whose gate was opened because the feature is off."
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+Refused = Callable[[Pod, ApiError], None]
+
+
+def gated_pods(client: Client) -> list[Pod]:
+    """As the API server has them now; one that cannot be read is left out."""
+    found = client.list(PODS, type=msgspec.Raw, field_selector=UNBOUND).items
+    return [pod for raw in found if (pod := _read(raw)) and pod.gated]
+
+
+def open_gates(
+    client: Client, pods: Iterable[Pod], *, check: Callable[[], None], refused: Refused = lambda *_: None
+) -> bool:
+    """Open all of them; whether nothing is left to be tried again. *check* runs before each write."""
+
+    def one(pod: Pod) -> bool:
+        check()
+        return _open(client, pod, refused)
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
+        return all(list(pool.map(one, pods)))
+
+
+def keep_open(client: Client, recorder: Recorder, stop: threading.Event, check: Callable[[], None]) -> None:
+    """Open what is gated, until *stop*; LeadershipLost, and CannotFollow when nothing is heard of pods."""
+    pods = Reflector(client, PODS, Pod, decode=decode, field_selector=UNBOUND)
+    wake = threading.Event()
+    pods.on_change(lambda _, new: wake.set() if new is not None and new.gated else None)
+    pods.start()
+    try:
+        while not pods.wait_synced(0.1) and not stop.is_set():
+            _check_heard(pods)
+        _run(client, pods, _Refusals(recorder), wake, stop, check)
+    finally:
+        pods.stop()
+
+
+def _run(
+    client: Client,
+    pods: Reflector[Pod],
+    refusals: _Refusals,
+    wake: threading.Event,
+    stop: threading.Event,
+    check: Callable[[], None],
+) -> None:
+    while not stop.is_set():
+        wake.clear()
+        gated = [pod for pod in pods.list() if pod.gated]
+        count_gated(gated, datetime.now(UTC))
+        refusals.keep_only({pod.metadata.uid for pod in gated})
+        open_gates(client, gated, check=check, refused=refusals.tell)
+        stop.wait(NOTICE)  # what was opened is seen before the next look
+        waited = NOTICE
+        while not stop.is_set() and not wake.is_set() and (waited < RETRY or not gated):
+            check()
+            _check_heard(pods)
+            wake.wait(NOTICE)
+            waited += NOTICE
+
+
+class _Refusals:
+    """An Event for each pod whose gate the API server does not let us open, once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._told: set[str] = set()
+
+    def tell(self, pod: Pod, error: ApiError) -> None:
+        at = pod.metadata
+        if at.uid not in self._told:
+            self._told.add(at.uid)
+            message = (
+                f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
+            )
+            regarding = Regarding.pod(at.namespace, at.name, at.uid)
+            self._recorder.event(regarding, "FailedPlacement", message, type="Warning")
+
+    def keep_only(self, uids: set[str]) -> None:
+        self._told &= uids
+
+
+def _open(client: Client, pod: Pod, refused: Refused) -> bool:
+    at = pod.metadata
+    try:
+        client.patch(PODS, at.name, opened(pod, WHY), at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+    except NotFound:
+        return True
+    except Conflict:
+        return False
+    except KubeError as error:
+        log.warning("gate not opened", namespace=at.namespace, name=at.name, error=str(error))
+        if isinstance(error, ApiError):
+            refused(pod, error)
+        return False
+    OPENED.inc()
+    log.info("gate opened", namespace=at.namespace, name=at.name, uid=at.uid)
+    return True
+
+
+def _read(raw: msgspec.Raw) -> Pod | None:
+    try:
+        return decode(raw)
+    except msgspec.MsgspecError as error:
+        log.warning("pod not readable", error=str(error))
+        return None
+
+
+def _check_heard(pods: Reflector[Pod]) -> None:
+    if pods.silence > LONGEST_SILENCE:
+        raise CannotFollow(f"nothing was heard of pods for {pods.silence:.0f} s")

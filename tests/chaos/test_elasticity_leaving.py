@@ -1,0 +1,29 @@
+"""Ten times each, under continuous creation of pods: switched off, and uninstalled, and no pod is left gated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab.begin import running
+from lab.session import Lab
+from tests.cluster import elasticity_leaving as leaving
+
+TIMES = 10
+
+
+@pytest.fixture(scope="module")
+def elastic_lab() -> Iterator[Lab]:
+    with running(values=leaving.VALUES, calico=None, nodes=2, kwok_nodes=4) as up:
+        yield up
+
+
+@pytest.mark.parametrize("time", range(TIMES))
+def test_switched_off_it_leaves_no_pod_gated(elastic_lab: Lab, time: int) -> None:
+    leaving.switched_off(elastic_lab)
+
+
+@pytest.mark.parametrize("time", range(TIMES))
+def test_uninstalled_it_leaves_no_pod_gated(elastic_lab: Lab, time: int) -> None:
+    leaving.uninstalled(elastic_lab)

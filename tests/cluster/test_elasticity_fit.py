@@ -1,0 +1,244 @@
+"""Nothing is stuck: what no super node takes stays local, by the word of the real scheduler."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+import pytest
+
+from controllers.elasticity.book import Book
+from controllers.elasticity.claims import Claims
+from controllers.elasticity.edits import TOLERATION
+from controllers.elasticity.eligibility import candidate_of
+from controllers.elasticity.filters import Request
+from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.following import NODES
+from controllers.elasticity.nodes import FollowedNode, super_nodes
+from controllers.elasticity.pods import decode
+from controllers.elasticity.scheduling import scheduling_of
+from controllers.elasticity.volumes import gather, needs, reach
+from kube.client import Resource
+from kube.errors import AlreadyExists, KubeError
+from kube.objects import Pod
+from lab.session import Lab
+from tests import field_charts
+from tests.cluster.elasticity import (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    Raw,
+    Shop,
+    configured,
+    keeping,
+    template,
+)
+from tests.cluster.workloads import PODS, STATEFULSETS
+from webhook.elasticity import IGNORE_RULES, INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity.affinity import bound_to_super_nodes
+
+RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+SELECTED = "volume.kubernetes.io/selected-node"
+HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize("chart", field_charts.CHARTS)
+def test_a_chart_of_the_field_runs_with_one_local_replica_for_all(elastic_lab: Lab, chart: str) -> None:
+    workloads = field_charts.workloads_of(chart)
+    with configured(elastic_lab, localReplicas=1), provisioning(Shop(elastic_lab)) as shop:
+        for name in field_charts.accounts_of(workloads):
+            shop.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+        for each in workloads:
+            shop.create(RESOURCES[each["kind"]], _in_the_lab(each))
+        expected = sum(map(field_charts.replicas_of, _counted(workloads)))
+
+        shop.wait(lambda: len(_at_work(shop)) == expected, f"all pods of {chart} to run")
+
+        assert shop.gated() == set()
+
+
+def _counted(workloads: list[Raw]) -> list[Raw]:
+    return [each for each in workloads if each["kind"] != "DaemonSet"]
+
+
+def _in_the_lab(workload: Raw) -> Raw:
+    """A DaemonSet that keeps off the nodes that would run it in earnest."""
+    if workload["kind"] == "DaemonSet":
+        workload["spec"]["template"]["spec"]["nodeSelector"]["type"] = "kwok"
+    return workload
+
+
+def _at_work(shop: Shop) -> list[Pod]:
+    """Those of all workloads but DaemonSets that have run, or run."""
+    return [
+        pod
+        for pod in shop.pods()
+        if pod.status.phase in ("Running", "Succeeded")
+        and not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+    ]
+
+
+def test_what_the_scheduler_would_not_take_there_stays_local(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "apart"}}}
+    apart = {"podAntiAffinity": {REQUIRED: [term]}}
+    bind_to_node(shop, "data", "kwok-0")
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    shop.deploy("linux", 3, template(keeping(1), nodeSelector={"kubernetes.io/os": "linux"}))
+    shop.deploy("kwok", 3, template(keeping(1), nodeSelector={"type": "kwok"}))
+    shop.deploy("apart", 4, template(keeping(1), affinity=apart))
+    shop.deploy("pinned", 2, template(keeping(1), volumes=[claim]))
+
+    for name, replicas in {"linux": 3, "kwok": 3, "apart": 4, "pinned": 2}.items():
+        shop.settle(name, replicas)
+
+    assert {name: len(shop.home(name)) for name in ("linux", "kwok", "apart", "pinned")} == {
+        "linux": 1,
+        "kwok": 3,
+        "apart": 3,
+        "pinned": 2,
+    }
+    assert any("no super node has type=kwok" in told for told in shop.told())
+
+
+def test_the_wish_for_super_nodes_wins(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    wish = {
+        "nodeSelector": {INSTANCE_TYPE: SUPER_NODE},
+        "tolerations": [{"key": TAINT_KEY, "operator": "Exists"}],
+    }
+    shop.deploy("web", 2, template(keeping(2), **wish))
+    shop.settle("web", 2)
+
+    assert len(shop.away("web")) == 2
+
+
+def test_a_pod_that_tolerates_super_nodes_is_held_to_the_rules(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    tolerant = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/os": "linux"}}
+    port = [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}]}]
+    shop.run("ruled", template(**tolerant, containers=port))
+    shop.run("free", template(tolerations=[{"key": TAINT_KEY, "operator": "Exists"}]))
+
+    shop.wait(lambda: shop.pod("free").spec.node_name, "a pod that breaks no rule to be scheduled")
+    assert "containerPort is 61000" in shop.await_event("ruled", "NotEligibleForSuperNode")
+    assert shop.pod("free").metadata.annotations["drawbridge.io/placement"] == "any"
+    assert shop.pod("ruled").metadata.annotations["drawbridge.io/placement"] == "local"
+
+
+APP = {"app": "judged"}
+LIKE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
+NONE = {**LIKE, "labelSelector": {"matchLabels": {"app": "none"}}}
+SPREAD = {"maxSkew": 1, "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
+JUDGED: dict[str, Raw] = {
+    "nothing": {},
+    "usual-selector": {"nodeSelector": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+    "other-selector": {"nodeSelector": {"type": "kwok"}},
+    "zone": {"nodeSelector": {"topology.kubernetes.io/zone": "ap-guangzhou-3"}},
+    "hostname": {"nodeSelector": {HOSTNAME: "eklet-subnet-lab00001"}},
+    "port": {
+        "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 80, "hostPort": 8099}]}]
+    },
+    "port-again": {
+        "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 80, "hostPort": 8099}]}]
+    },
+    "with-its-like": {"affinity": {"podAffinity": {REQUIRED: [LIKE]}}},
+    "without-its-like": {"affinity": {"podAntiAffinity": {REQUIRED: [LIKE]}}},
+    "with-none": {
+        "affinity": {"podAffinity": {REQUIRED: [{**LIKE, "labelSelector": {"matchLabels": {"app": "none"}}}]}}
+    },
+    "spread": {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
+    "spread-over-two": {
+        "topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}]
+    },
+    "spread-over-all": {
+        "topologySpreadConstraints": [
+            {**SPREAD, "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": "Ignore"}
+        ]
+    },
+    "volume": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+}
+"""Pods that are bound to super nodes by themselves, one after the other, all of them labelled alike."""
+
+
+def test_what_fits_is_what_the_scheduler_takes(elastic_lab: Lab) -> None:
+    shop = Shop(elastic_lab)
+    bind_to_node(shop, "data", "kwok-0")
+    ours: dict[str, bool] = {}
+    real: dict[str, bool] = {}
+    for name, spec in JUDGED.items():
+        made = template({IGNORE_RULES: "true"}, **spec)
+        made["metadata"]["labels"] = APP
+        made["spec"] = {**bound_to_super_nodes(made["spec"]), "tolerations": [TOLERATION]}
+        ours[name] = not _why_not(shop, name, made)
+        shop.run(name, made)
+        real[name] = shop.wait(lambda: _verdict(shop.pod(name)), f"the scheduler to judge {name}") == "taken"  # noqa: B023
+
+    assert ours == real
+    assert set(real.values()) == {True, False}
+
+
+def _why_not(shop: Shop, name: str, made: Raw) -> str:
+    """What we say of a pod that is not there yet, and of all that is."""
+    book = Book()
+    for raw in shop.client.list(PODS, type=msgspec.Raw).items:
+        book.observe(None, decode(raw))
+    nodes = super_nodes(shop.client.list(NODES, type=FollowedNode).items)
+    metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
+    pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
+    claims = gather(needs(candidate_of(pod)), shop.namespace, Claims(shop.client))
+    request = Request(pod, scheduling_of(made["spec"]), reach(candidate_of(pod), claims))
+    return Fleet(nodes, book.having, ()).why_not(request)
+
+
+def _verdict(pod: Pod) -> str:
+    if pod.spec.node_name:
+        return "taken"
+    stuck = any(each.reason == "Unschedulable" for each in pod.status.conditions)
+    return "refused" if stuck else ""
+
+
+def bind_to_node(shop: Shop, name: str, node: str) -> None:
+    """A claim to a volume that is a directory of *node*."""
+    body = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}},
+        "volumeName": f"{shop.namespace}-{name}",
+    }
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": body}
+    made = shop.client.create(CLAIMS, claim, shop.namespace)
+    shop.client.create(VOLUMES, field_charts.local_volume(f"{shop.namespace}-{name}", node, made))
+
+
+@contextmanager
+def provisioning(shop: Shop) -> Iterator[Shop]:
+    """A local-path provisioner is at work in the namespace of *shop*."""
+    with suppress(AlreadyExists):
+        shop.client.create(CLASSES, field_charts.LOCAL_PATH)
+    stop = threading.Event()
+    thread = threading.Thread(target=_provision, args=(shop, stop), daemon=True)
+    thread.start()
+    try:
+        yield shop
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+def _provision(shop: Shop, stop: threading.Event) -> None:
+    while not stop.wait(0.3):
+        with suppress(KubeError):
+            for claim in shop.client.list(CLAIMS, shop.namespace).items:
+                node = claim["metadata"].get("annotations", {}).get(SELECTED)
+                if node and not claim["spec"].get("volumeName"):
+                    name = f"pvc-{claim['metadata']['uid']}"
+                    with suppress(AlreadyExists):
+                        shop.client.create(VOLUMES, field_charts.local_volume(name, node, claim))

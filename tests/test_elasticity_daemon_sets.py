@@ -1,0 +1,274 @@
+"""DaemonSets that tolerate super nodes are kept off them by their templates, at admission and by the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+
+from controllers.elasticity.book import Book
+from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, RETRY, Corrector
+from controllers.elasticity.pods import decode
+from kube.lease import LeadershipLost
+from settings import ElasticitySettings
+from tests.api_server import Api
+from tests.elasticity_world import AWAY, HOME, raw_of, raw_pod
+from tests.fakes import FakeClock, FakeRecorder
+from tests.misbehaving_server import refuses, serving
+from webhook.admission import ReviewError, parse
+from webhook.elasticity.daemon_sets import DaemonSets
+
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+ALL = [{"operator": "Exists"}]
+KEEPS_OFF = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OFF = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [KEEPS_OFF]}]}}}
+LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+
+
+def daemon_set(name: str = "agent", uid: str = "", **spec: Any) -> dict[str, Any]:
+    """One whose pods tolerate everything, unless *spec* says something else."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [], "tolerations": ALL, **spec}}
+    metadata = {"name": name, "namespace": "shop", "uid": uid or f"owner-{name}", "generation": 1}
+    status = {"observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3}
+    return {"metadata": metadata, "spec": {"template": template}, "status": status}
+
+
+def affinity_of(raw: dict[str, Any]) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = raw["spec"]["template"]["spec"].get("affinity")
+    return found
+
+
+# Admission
+
+
+def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    """*new* as the API server has it after the answer, which is the same for what it has made."""
+    parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
+    fields: dict[str, Any] = {"uid": "1", "operation": "UPDATE" if old else "CREATE", "object": new}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    body = msgspec.json.encode(review | {"request": fields | ({"oldObject": old} if old else {})})
+    decision = DaemonSets(lambda: parsed).review(parse(body), 0)
+    assert decision.allowed
+    patched: dict[str, Any] = jsonpatch.apply_patch(new, [dict(each) for each in decision.patch])
+    return patched
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, OFF, id="tolerates everything"),
+        pytest.param({"affinity": None}, OFF, id="no affinity, in words"),
+        pytest.param({"tolerations": []}, None, id="tolerates nothing"),
+        pytest.param({"tolerations": [{"key": "other", "operator": "Exists"}]}, None, id="another taint"),
+        pytest.param({"affinity": OFF}, OFF, id="keeps off by itself"),
+        pytest.param(
+            {
+                "affinity": {
+                    "podAntiAffinity": {"x": 1},
+                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX]}]}},
+                }
+            },
+            {
+                "podAntiAffinity": {"x": 1},
+                "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX, KEEPS_OFF]}]}},
+            },
+            id="beside its own affinity",
+        ),
+    ],
+)
+def test_a_new_daemon_set(spec: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    once = admitted(daemon_set(**spec))
+
+    assert affinity_of(once) == expected
+    assert admitted(once) == once
+
+
+def test_a_template_that_does_not_change_is_left_because_a_change_would_replace_all_pods() -> None:
+    old = daemon_set()
+    new = daemon_set() | {"metadata": {"name": "agent", "labels": {"x": "1"}}}
+
+    assert admitted(new, old) == new
+
+
+def test_a_template_that_changes_is_completed() -> None:
+    assert affinity_of(admitted(daemon_set(priority=1), daemon_set())) == OFF
+
+
+def test_who_applies_the_manifest_again_changes_nothing() -> None:
+    stored = admitted(daemon_set())
+
+    assert admitted(daemon_set(), stored) == stored
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"patchDaemonSets": False}])
+def test_switched_off_it_leaves_them_alone(settings: dict[str, Any]) -> None:
+    assert affinity_of(admitted(daemon_set(), **settings)) is None
+
+
+def test_it_fails_open_and_names_what_it_cannot_read() -> None:
+    assert DaemonSets(ElasticitySettings).fails_open()
+    with pytest.raises(ReviewError, match="tolerations"):
+        admitted(daemon_set(tolerations="all"))
+
+
+# The leader
+
+
+class World:
+    def __init__(self, server: Any, api: Api) -> None:
+        self.api, self.book, self.clock, self.recorder = api, Book(), FakeClock(0.0), FakeRecorder()
+        self.settings, self.may_lead = ElasticitySettings(enabled=True), True
+        recorder: Any = self.recorder
+        self.corrector = Corrector(
+            server.client(),
+            self.book,
+            lambda: frozenset({AWAY}),
+            recorder,
+            lambda: self.settings,
+            self._check,
+            self.clock,
+        )
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("another one leads")
+
+    def have(self, raw: dict[str, Any], *nodes: str) -> None:
+        """A DaemonSet that has pods on *nodes*, pending for those whose names begin with a question mark."""
+        self.api.put(DAEMON_SETS, raw)
+        for node in nodes:
+            name = raw["metadata"]["name"]
+            spec: dict[str, Any] = {"nodeName": node}
+            if node.startswith("?"):
+                fields = [{"key": "metadata.name", "operator": "In", "values": [node[1:]]}]
+                spec = {
+                    "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}]}}}
+                }
+            pod = raw_pod(f"{name}-{node}", name, n=None, gated=False, kind="DaemonSet", spec=spec)
+            pod["metadata"]["resourceVersion"] = "1"
+            self.book.observe(None, decode(raw_of(pod)))
+
+    def turn(self, seconds: float = 5.0) -> None:
+        self.corrector.turn()
+        self.clock.advance(seconds)
+
+    def sets(self) -> dict[str, dict[str, Any]]:
+        return {each["metadata"]["name"]: each for each in self.api.in_collection(DAEMON_SETS)}
+
+    def corrected(self) -> set[str]:
+        return {name for name, raw in self.sets().items() if affinity_of(raw) == OFF}
+
+    def roll_out(self, name: str, updated: int) -> None:
+        held = self.sets()[name]
+        self.api.put(DAEMON_SETS, held | {"status": held["status"] | {"updatedNumberScheduled": updated}})
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    api = Api()
+    with serving(api) as server:
+        yield World(server, api)
+
+
+@pytest.mark.parametrize("node", [AWAY, f"?{AWAY}"])
+def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: str) -> None:
+    with world() as lab:
+        lab.have(daemon_set(), HOME, node)
+        lab.turn()
+        first = lab.sets()
+        lab.turn(RETRY)
+        lab.turn()
+
+        assert lab.corrected() == {"agent"}
+        assert lab.sets() == first
+        assert first["agent"]["metadata"]["annotations"] == {KEPT_OFF: "true"}
+        assert lab.recorder.reasons == ["KeptOffSuperNodes"]
+
+
+@pytest.mark.parametrize("nodes", [(HOME,), (f"?{HOME}",), ()])
+def test_one_without_pods_there_costs_no_request(nodes: tuple[str, ...]) -> None:
+    with world() as lab:
+        lab.have(daemon_set(), *nodes)
+        lab.turn()
+
+        assert lab.corrected() == set()
+
+
+def test_one_after_the_other_is_rolled_out() -> None:
+    with world() as lab:
+        lab.have(daemon_set("a"), AWAY)
+        lab.have(daemon_set("b"), AWAY)
+        lab.turn()
+        lab.roll_out("a", 1)
+        lab.turn()
+        assert lab.corrected() == {"a"}
+        lab.roll_out("a", 3)
+        lab.turn()
+
+        assert lab.corrected() == {"a", "b"}
+
+
+def test_one_that_never_rolls_out_holds_up_the_others_for_a_while_only() -> None:
+    with world() as lab:
+        lab.have(daemon_set("a"), AWAY)
+        lab.have(daemon_set("b"), AWAY)
+        lab.turn()
+        lab.roll_out("a", 1)
+        lab.turn(LONGEST_ROLLOUT)
+        lab.turn()
+
+        assert lab.corrected() == {"a", "b"}
+
+
+def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
+    with world() as lab:
+        lab.have(daemon_set(), AWAY)
+        lab.turn()
+        held = lab.sets()["agent"]
+        lab.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
+        lab.turn(RETRY)
+        lab.turn(RETRY)
+
+        assert lab.corrected() == set()
+        assert set(lab.recorder.reasons) == {"KeptOffSuperNodes", "DaemonSetOnSuperNodes"}
+
+
+def test_a_refusal_is_said_and_holds_up_no_other() -> None:
+    with world() as lab:
+        lab.have(daemon_set("a"), AWAY)
+        lab.have(daemon_set("b"), AWAY)
+        lab.api.fault = lambda asked: (
+            refuses(403, "Forbidden", "a policy")
+            if asked.method == "PATCH" and asked.path.endswith("/a")
+            else None
+        )
+        lab.turn()
+
+        assert lab.corrected() == {"b"}
+        assert lab.recorder.reasons == ["DaemonSetOnSuperNodes", "KeptOffSuperNodes"]
+
+
+def test_a_daemon_set_of_the_same_name_that_is_another_one_is_left_alone() -> None:
+    with world() as lab:
+        lab.have(daemon_set(), AWAY)
+        lab.api.put(DAEMON_SETS, daemon_set(uid="another"))
+        lab.turn()
+
+        assert lab.corrected() == set()
+
+
+def test_nothing_is_written_without_the_lead_or_where_they_are_to_be_left() -> None:
+    with world() as lab:
+        lab.have(daemon_set(), AWAY)
+        lab.settings = ElasticitySettings(enabled=True, patch_daemon_sets=False)
+        lab.turn()
+        lab.settings, lab.may_lead = ElasticitySettings(enabled=True), False
+        with pytest.raises(LeadershipLost):
+            lab.turn()
+
+        assert lab.corrected() == set()

@@ -1,0 +1,229 @@
+"""Without a leader that could open it, no pod is gated; a Lease that is held, or cannot be read, changes nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube.errors import Forbidden, KubeError, NotFound, Unreachable
+from kube.lease_record import LeaseSpec, expired_for, first_seen
+from settings import ElasticitySettings, LeaderElection
+from tests.factories import NOW
+from tests.fakes import FakeClock
+from tests.test_elasticity_gate import outcome, raw_pod, request
+from webhook.elasticity import GATE, REASON
+from webhook.elasticity.gate import NO_LEADER, WAITS, Gate, waiting
+from webhook.elasticity.leader import REFRESH, LeaseReader
+
+DURATION = 15
+ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")
+POD = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}})
+
+
+class Leases:
+    """One Lease as the API server answers it, or an *error*; *skew* is how far its holder's clock is behind ours."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.error, self.reads = clock, None, 0
+        self.timeouts: list[float] = []
+        self.skew = 0.0
+        self.renewed: float | None = clock()
+        self.duration = DURATION
+
+    error: KubeError | None
+
+    def renew(self) -> None:
+        self.renewed = self.clock()
+
+    def get(self, _resource: object, name: str, namespace: str, *, type: Any, timeout: float) -> Any:  # noqa: A002
+        assert (name, namespace) == ("drawbridge", "gate-system")
+        self.reads += 1
+        self.timeouts.append(timeout)
+        if self.error:
+            raise self.error
+        if self.renewed is None:
+            raise NotFound(404, "NotFound", name)
+        at = NOW + timedelta(seconds=self.renewed - self.skew)
+        spec = {
+            "holderIdentity": "controllers_1",
+            "leaseDurationSeconds": self.duration,
+            "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        return msgspec.convert({"spec": spec}, type)
+
+
+class World:
+    def __init__(self, **election: Any) -> None:
+        self.clock = FakeClock(0.0)
+        self.leases = Leases(self.clock)
+        client: Any = self.leases
+        self.reader = LeaseReader(
+            client,
+            lambda: ELECTION.model_copy(update=election),
+            clock=self.clock,
+            now=lambda: NOW + timedelta(seconds=self.clock()),
+        )
+
+    def absence(self) -> float:
+        return self.reader.absence(self.clock() + 4.5)
+
+    def wait(self, seconds: float, *, renewing: bool) -> None:
+        for _ in range(int(seconds)):
+            self.clock.advance(1.0)
+            if renewing:
+                self.leases.renew()
+            self.absence()
+
+
+def test_a_lease_that_is_renewed_is_never_absent() -> None:
+    world = World()
+    world.wait(300, renewing=True)
+
+    assert world.absence() == 0
+
+
+def test_a_lease_that_is_no_longer_renewed_is_absent_from_its_end_on() -> None:
+    world = World()
+    world.wait(30, renewing=True)
+    world.wait(DURATION + 60, renewing=False)
+
+    assert 60 - REFRESH <= world.absence() <= 60 + REFRESH
+
+
+def test_one_read_in_a_few_seconds_serves_all_pods() -> None:
+    world = World()
+    for _ in range(100):
+        world.absence()
+    assert world.leases.reads == 1
+    world.clock.advance(REFRESH)
+    world.absence()
+
+    assert world.leases.reads == 2
+
+
+def test_a_server_that_has_just_started_goes_by_the_time_that_the_lease_names() -> None:
+    world = World()
+    world.clock.advance(600)
+
+    assert world.absence() == 600 - DURATION
+
+
+@pytest.mark.parametrize("skew", [-300.0, 300.0])
+def test_clocks_that_differ_matter_until_the_first_change(skew: float) -> None:
+    world = World()
+    world.leases.skew = skew
+    world.absence()
+    world.clock.advance(REFRESH)
+    world.leases.renew()
+
+    assert world.absence() == 0
+    world.wait(DURATION + 30, renewing=False)
+    assert 30 - REFRESH <= world.absence() <= 30 + REFRESH
+
+
+def test_a_lease_that_nobody_has_ever_held_is_absent_since_it_was_looked_for() -> None:
+    world = World()
+    world.leases.renewed = None
+    assert world.absence() == 0
+    world.wait(61, renewing=False)
+
+    assert 60 - REFRESH <= world.absence() <= 61
+
+
+@pytest.mark.parametrize("error", [Unreachable("timed out"), Forbidden(403, "Forbidden", "not you")])
+def test_what_cannot_be_read_says_nothing(error: KubeError) -> None:
+    world = World()
+    world.absence()
+    world.leases.error = error
+    world.wait(600, renewing=False)
+
+    assert world.absence() == 0
+
+
+def test_an_absence_stays_known_while_the_lease_cannot_be_read() -> None:
+    world = World()
+    world.wait(DURATION + 60, renewing=False)
+    known = world.absence()
+    world.leases.error = Unreachable("timed out")
+    world.wait(60, renewing=False)
+
+    assert known > 0
+    assert world.absence() == known
+
+
+def test_the_read_is_bounded_within_the_deadline() -> None:
+    world = World()
+    world.reader.absence(world.clock() + 0.3)
+    world.clock.advance(REFRESH)
+    world.reader.absence(world.clock() + 10)
+
+    assert world.leases.timeouts == [pytest.approx(0.3), 1.0]
+
+
+def test_without_an_election_there_is_no_lease_to_read() -> None:
+    world = World(leader_elect=False)
+
+    assert world.absence() == 0
+    assert world.leases.reads == 0
+
+
+@pytest.mark.parametrize("renew_time", [None, "", "yesterday", "2026-13-01T00:00:00Z", "2026-11-22T00:00:00"])
+def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
+    seen = first_seen(LeaseSpec(renew_time=renew_time), 100.0, NOW)
+
+    assert expired_for(seen, 100.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("absence", "is_worth_it", "reason", "warns"),
+    [
+        pytest.param(0.0, True, WAITS, "", id="a leader is there"),
+        pytest.param(59.9, True, WAITS, "this pod waits, but", id="another one may begin"),
+        pytest.param(60.0, False, NO_LEADER, "this pod is not gated", id="there is none"),
+    ],
+)
+def test_what_a_pod_waits_for(absence: float, is_worth_it: bool, reason: str, warns: str) -> None:
+    wait = waiting(absence, 60.0)
+
+    assert (wait.is_worth_it, wait.reason) == (is_worth_it, reason)
+    assert [warns in each for each in wait.warnings] == ([True] if warns else [])
+
+
+def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_learn_why() -> None:
+    feature = Gate(lambda: ElasticitySettings(enabled=True), lambda _: 61.0)
+    question = request(POD)
+
+    decision = feature.review(question, deadline=0)
+
+    admitted, warnings = outcome(POD, question, decision)
+    assert "schedulingGates" not in admitted["spec"]
+    assert admitted["metadata"]["annotations"][REASON] == NO_LEADER
+    assert warnings == [
+        "elasticity: the controllers have had no leader for 61 s: this pod is not gated, and runs as if it"
+        " had no LOCAL_REPLICAS"
+    ]
+    assert feature.review(request(admitted), deadline=0).patch == ()
+
+
+def test_the_time_without_a_leader_is_configurable() -> None:
+    settings = ElasticitySettings.model_validate({"enabled": True, "gateFallbackAfter": "5m"})
+    question = request(POD)
+
+    admitted, (warning,) = outcome(
+        POD, question, Gate(lambda: settings, lambda _: 61.0).review(question, deadline=0)
+    )
+
+    assert admitted["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert "after 300 s without one" in warning
+
+
+def test_a_pod_that_does_not_wait_costs_no_read() -> None:
+    world = World()
+    feature = Gate(lambda: ElasticitySettings(enabled=True), world.reader.absence)
+
+    feature.review(request(raw_pod()), deadline=0)
+
+    assert world.leases.reads == 0

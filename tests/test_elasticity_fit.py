@@ -1,0 +1,543 @@
+"""What a super node takes, by the rules of the scheduler: nothing is sent where no node can take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controllers.elasticity.book import Book
+from controllers.elasticity.destination import Requests, under_way
+from controllers.elasticity.edits import as_burst, as_sent
+from controllers.elasticity.filters import Reach, Request
+from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.nodes import FollowedNode, matters, super_nodes
+from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.scheduling import scheduling_of
+from kube.node_matching import Expression, NodeSelector, Term
+from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_of, raw_pod, super_node
+
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OTHER = "eklet-subnet-2"
+ONE, TWO = (super_node(),), (super_node(), super_node(OTHER))
+APP = {"matchLabels": {"app": "web"}}
+
+
+def pod(name: str = "web-1", *, labels: dict[str, str] | None = None, **parts: Any) -> Pod:
+    raw = raw_pod(name, **parts)
+    raw["metadata"]["labels"] |= {"app": "web"} if labels is None else labels
+    return decode(raw_of(raw))
+
+
+def there(
+    name: str,
+    at: str = AWAY,
+    *,
+    labels: dict[str, str] | None = None,
+    namespace: str = "shop",
+    **spec: Any,
+) -> Pod:
+    """A pod that runs on a node."""
+    return pod(name, labels=labels, gated=False, namespace=namespace, spec={"nodeName": at, **spec})
+
+
+def required(*expressions: dict[str, Any], fields: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    term = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
+
+
+def term(key: str = HOSTNAME, selector: Any = APP, **more: Any) -> dict[str, Any]:
+    return {REQUIRED: [{"topologyKey": key, "labelSelector": selector, **more}]}
+
+
+def spread(key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
+    fields = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": APP}
+    return {"topologySpreadConstraints": [{**fields, **more}]}
+
+
+def ports(*given: dict[str, Any], **container: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "app", "ports": list(given), **container}]}
+
+
+def asking(resource: str, *amounts: str) -> dict[str, Any]:
+    """One container for each of *amounts*."""
+    requests = [{"resources": {"requests": {resource: each}}} for each in amounts]
+    return {"containers": [{"name": f"app-{index}", **each} for index, each in enumerate(requests)]}
+
+
+LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
+
+
+def book_of(pods: Sequence[Pod]) -> Book:
+    book = Book()
+    for each in pods:
+        book.observe(None, each)
+    return book
+
+
+def fleet_of(nodes: Sequence[FollowedNode], pods: Sequence[Pod] = ()) -> Fleet:
+    """Of *nodes*, and of three at home in another zone."""
+    home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
+    return Fleet(super_nodes([*nodes, *home]), book_of(pods).having, ())
+
+
+def sent(wanted: Pod, *volumes: Reach) -> Request:
+    return Request(wanted, scheduling_of(as_sent(wanted)), volumes)
+
+
+def why_not(
+    spec: dict[str, Any],
+    nodes: Sequence[FollowedNode] = ONE,
+    pods: Sequence[Pod] = (),
+    *volumes: Reach,
+) -> str:
+    return fleet_of(nodes, pods).why_not(sent(pod(spec=spec), *volumes))
+
+
+# A node by itself
+
+HERE = NodeSelector((Term((Expression(HOSTNAME, "In", (HOME,)),)),))
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "why"),
+    [
+        pytest.param({}, ONE, "", id="a pod that asks for nothing"),
+        pytest.param({}, (), "there is no super node", id="no super node"),
+        pytest.param({"nodeSelector": {"kubernetes.io/os": "linux"}}, ONE, "", id="the usual selector"),
+        pytest.param(
+            {"nodeSelector": {"kubernetes.io/os": "linux"}},
+            (super_node(labels={"kubernetes.io/os": "windows"}),),
+            "no super node has kubernetes.io/os=linux",
+            id="a node of another system",
+        ),
+        pytest.param(
+            {"nodeSelector": {"gpu": "yes", "disk": "ssd"}},
+            (super_node(labels={"disk": "ssd"}),),
+            "no super node has gpu=yes",
+            id="only what is missing is named",
+        ),
+        pytest.param(
+            {"nodeSelector": {"gpu": "yes"}}, (ONE[0], super_node(OTHER, {"gpu": "yes"})), "", id="one"
+        ),
+        pytest.param(
+            {"nodeSelector": {"a": "1"}},
+            (super_node(), super_node(OTHER, {"a": "1"}, unschedulable=True)),
+            "no super node does all: has a=1; is schedulable",
+            id="each lacks something else",
+        ),
+        pytest.param(
+            {"affinity": required({"key": ZONE, "operator": "In", "values": ["own", "b"]})},
+            ONE,
+            "no super node meets its required node affinity (topology.kubernetes.io/zone In [own, b] and"
+            " node.kubernetes.io/instance-type In [eklet])",
+            id="required affinity for another zone",
+        ),
+        pytest.param(
+            {"affinity": required({"key": ZONE, "operator": "NotIn", "values": ["own"]})}, ONE, "", id="NotIn"
+        ),
+        pytest.param(
+            {"affinity": required(fields=[{"key": "metadata.name", "operator": "In", "values": [OTHER]}])},
+            ONE,
+            "no super node meets its required node affinity (node.kubernetes.io/instance-type In [eklet] and"
+            f" metadata.name In [{OTHER}])",
+            id="by the name of another node",
+        ),
+        pytest.param(
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
+            ONE,
+            "no super node meets its required node affinity (an empty term)",
+            id="an empty term matches nothing",
+        ),
+        pytest.param({}, (super_node(unschedulable=True),), "no super node is schedulable", id="cordoned"),
+        pytest.param(
+            {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
+            (super_node(unschedulable=True),),
+            "",
+            id="cordoned and tolerated",
+        ),
+        pytest.param(
+            {},
+            (super_node(taints=[NOT_READY]),),
+            "no super node is without taint node.kubernetes.io/not-ready:NoSchedule",
+            id="not ready",
+        ),
+        pytest.param(
+            {"tolerations": [{"operator": "Exists"}]},
+            (super_node(taints=[NOT_READY, {"key": "x", "effect": "NoExecute"}]),),
+            "",
+            id="it tolerates everything",
+        ),
+        pytest.param(
+            {"tolerations": [{"key": "x", "operator": "Equal", "value": "1", "effect": "NoSchedule"}]},
+            (super_node(taints=[{"key": "x", "value": "1", "effect": "NoExecute"}]),),
+            "no super node is without taint x:NoExecute",
+            id="another effect is tolerated",
+        ),
+        pytest.param(
+            {}, (super_node(taints=[{"key": "x", "effect": "PreferNoSchedule"}]),), "", id="a preference"
+        ),
+        pytest.param(
+            asking("nvidia.com/gpu", "1"), (LARGE,), "no super node has 1 nvidia.com/gpu", id="a device"
+        ),
+        pytest.param(asking("cpu", "999500m"), (LARGE,), "", id="as much as there is"),
+        pytest.param(
+            asking("cpu", "1001", "500m"), (LARGE,), "no super node has 1001.5 cpu", id="more than that"
+        ),
+        pytest.param(
+            asking("memory", "1.5Ti"), (LARGE,), "no super node has 1649267441664 memory", id="memory"
+        ),
+        pytest.param(
+            {"initContainers": asking("cpu", "2k")["containers"], **asking("cpu", "1")},
+            (LARGE,),
+            "no super node has 2000 cpu",
+            id="an init container",
+        ),
+        pytest.param(asking("nvidia.com/gpu", "1"), ONE, "", id="a node that has not said what it has"),
+    ],
+)
+def test_a_node_is_judged_as_the_scheduler_does(
+    spec: dict[str, Any], nodes: Sequence[FollowedNode], why: str
+) -> None:
+    assert why_not(spec, nodes) == why
+
+
+def test_a_volume_that_is_bound_to_another_node_keeps_its_pod() -> None:
+    assert why_not({}, ONE, (), Reach("volume pv-1 of claim data", HERE)) == (
+        "no super node reaches volume pv-1 of claim data (kubernetes.io/hostname In [home-1])"
+    )
+
+
+# A node with what is on it
+
+LIKE = ("no super node is without pods that anti-affinity keeps it apart from (by ", ")")
+ASKED = ("no super node has pods that its affinity asks for (by ", ")")
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "pods", "why"),
+    [
+        pytest.param(ports({"hostPort": 80}), ONE, [], "", id="a host port that is free"),
+        pytest.param(
+            ports({"hostPort": 80}),
+            ONE,
+            [there("a", **ports({"hostPort": 80, "hostIP": "10.0.0.1"}))],
+            "no super node has host port 80/TCP free",
+            id="a host port that is taken, on one address",
+        ),
+        pytest.param(
+            ports({"hostPort": 80, "hostIP": "10.0.0.2"}),
+            ONE,
+            [there("a", **ports({"hostPort": 80, "hostIP": "10.0.0.1"}))],
+            "",
+            id="a host port of another address",
+        ),
+        pytest.param(
+            ports({"hostPort": 80}),
+            ONE,
+            [there("a", **ports({"hostPort": 80, "protocol": "UDP"}))],
+            "",
+            id="UDP",
+        ),
+        pytest.param(
+            ports({"hostPort": 80}),
+            ONE,
+            [there("a", HOME, **ports({"hostPort": 80}))],
+            "",
+            id="taken at home",
+        ),
+        pytest.param(
+            {"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 80}]}]},
+            ONE,
+            [there("a", **ports({"hostPort": 80}))],
+            "no super node has host port 80/TCP free",
+            id="a host port of a sidecar",
+        ),
+        pytest.param(
+            {"initContainers": [{"name": "i", "ports": [{"hostPort": 80}]}]},
+            ONE,
+            [there("a", **ports({"hostPort": 80}))],
+            "",
+            id="a host port of an init container, which ends",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term()}},
+            ONE,
+            [there("a")],
+            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            id="anti-affinity by hostname, and one is there",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term()}}, TWO, [there("a")], "", id="there is another super node"
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term()}}, ONE, [there("a", HOME)], "", id="the other is at home"
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term(ZONE)}},
+            TWO,
+            [there("a")],
+            f"{LIKE[0]}{ZONE}{LIKE[1]}",
+            id="anti-affinity by a zone that both are in",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term("rack")}},
+            ONE,
+            [there("a")],
+            "",
+            id="a key that no node has",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term()}},
+            ONE,
+            [there("a", namespace="other")],
+            "",
+            id="a pod of another namespace",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term(namespaces=["other"])}},
+            ONE,
+            [there("a", namespace="other")],
+            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            id="a namespace that it names",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term(namespaceSelector={})}},
+            ONE,
+            [there("a", namespace="other")],
+            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            id="all namespaces",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term(namespaceSelector={"matchLabels": {"team": "x"}})}},
+            ONE,
+            [there("a", namespace="other")],
+            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            id="namespaces by labels, which may be any",
+        ),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": term(selector=None)}},
+            ONE,
+            [there("a")],
+            "",
+            id="an absent selector selects nothing",
+        ),
+        pytest.param(
+            {},
+            ONE,
+            [there("a", labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
+            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            id="one that is there wants none of its like",
+        ),
+        pytest.param(
+            {},
+            ONE,
+            [there("a", HOME, labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
+            "",
+            id="one that is at home does",
+        ),
+        pytest.param(
+            {"affinity": {"podAffinity": term(selector={"matchLabels": {"app": "db"}})}},
+            ONE,
+            [there("db", HOME, labels={"app": "db"})],
+            f"{ASKED[0]}{HOSTNAME}{ASKED[1]}",
+            id="affinity to a pod at home",
+        ),
+        pytest.param(
+            {"affinity": {"podAffinity": term(selector={"matchLabels": {"app": "db"}})}},
+            ONE,
+            [there("db", labels={"app": "db"})],
+            "",
+            id="affinity to a pod that is there",
+        ),
+        pytest.param(
+            {"affinity": {"podAffinity": term()}},
+            ONE,
+            [],
+            "",
+            id="the first that ask for each other",
+        ),
+        pytest.param(
+            {"affinity": {"podAffinity": term()}},
+            ONE,
+            [there("a", HOME)],
+            f"{ASKED[0]}{HOSTNAME}{ASKED[1]}",
+            id="the second of them",
+        ),
+        pytest.param(spread(), ONE, [there("a"), there("b")], "", id="spread over one super node"),
+        pytest.param(spread(), TWO, [there("a"), there("b")], "", id="spread, and one is empty"),
+        pytest.param(
+            spread(nodeAffinityPolicy="Ignore"),
+            ONE,
+            [there("a")],
+            f"no super node keeps maxSkew 1 (by {HOSTNAME})",
+            id="spread over all nodes, and those at home are empty",
+        ),
+        pytest.param(
+            spread(nodeAffinityPolicy="Ignore", whenUnsatisfiable="ScheduleAnyway"),
+            ONE,
+            [there("a")],
+            "",
+            id="spread as a preference",
+        ),
+        pytest.param(
+            spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor", maxSkew=2),
+            ONE,
+            [there("a")],
+            "",
+            id="a greater skew",
+        ),
+        pytest.param(
+            spread(minDomains=2),
+            ONE,
+            [there("a")],
+            f"no super node keeps maxSkew 1 (by {HOSTNAME})",
+            id="too few domains",
+        ),
+        pytest.param(
+            spread("rack"),
+            ONE,
+            [],
+            "no super node keeps maxSkew 1 (by rack)",
+            id="spread by a label that is not there",
+        ),
+        pytest.param(
+            spread(minDomains=2, matchLabelKeys=["pod-template-hash"]),
+            ONE,
+            [there("a", labels={"app": "web", "pod-template-hash": "0"})],
+            "",
+            id="spread of each revision by itself",
+        ),
+    ],
+)
+def test_pods_stand_to_each_other_as_the_scheduler_has_it(
+    spec: dict[str, Any], nodes: Sequence[FollowedNode], pods: Sequence[Pod], why: str
+) -> None:
+    assert why_not(spec, nodes, pods) == why
+
+
+def test_what_is_on_its_way_takes_its_place() -> None:
+    over = fleet_of(TWO)
+    found = []
+    for number in range(3):
+        request = sent(pod(f"web-{number}", spec={"affinity": {"podAntiAffinity": term()}}))
+        found.append(over.why_not(request))
+        if not found[-1]:
+            over.take(request)
+
+    assert found == ["", "", f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"]
+
+
+def test_what_an_earlier_turn_sent_takes_its_place() -> None:
+    spec = {"affinity": {"podAntiAffinity": term()}}
+    before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
+    over = Fleet(fleet(), book_of([before]).having, under_way([before], Requests()))
+
+    assert over.why_not(sent(pod(spec=spec))) == f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"
+
+
+def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() -> None:
+    wanted = pod(spec=spread())
+    over = fleet_of(ONE, [there("a")])
+
+    assert over.why_not(Request(wanted, scheduling_of(as_burst(wanted)))) == (
+        f"no super node keeps maxSkew 1 (by {HOSTNAME})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks"),
+    [
+        pytest.param({}, False, id="for nothing"),
+        pytest.param({"nodeSelector": {"node.kubernetes.io/instance-type": "eklet"}}, True, id="by selector"),
+        pytest.param(
+            {"affinity": required({"key": HOSTNAME, "operator": "In", "values": [AWAY]})}, True, id="by name"
+        ),
+        pytest.param({"nodeSelector": {"kubernetes.io/os": "linux"}}, False, id="for what all nodes have"),
+        pytest.param({"nodeSelector": {"gpu": "yes"}}, False, id="for what no node has"),
+        pytest.param({"nodeSelector": {ZONE: "own"}}, False, id="for nodes at home"),
+    ],
+)
+def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, Any], asks: bool) -> None:
+    wanted = pod(spec=spec)
+
+    assert fleet_of(ONE).is_asked_for(Request(wanted, scheduling_of(spec))) is asks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "news"),
+    [
+        pytest.param(None, super_node(), True, id="a super node comes"),
+        pytest.param(super_node(), super_node(labels={"gpu": "yes"}), True, id="a label"),
+        pytest.param(super_node(), super_node(taints=[NOT_READY]), True, id="a taint"),
+        pytest.param(super_node(), super_node(unschedulable=True), True, id="it is closed"),
+        pytest.param(super_node(), LARGE, True, id="it says what it has"),
+        pytest.param(super_node(), super_node(providerID="x"), False, id="anything else"),
+        pytest.param(node(HOME), node(HOME, {"gpu": "yes"}), False, id="another node"),
+    ],
+)
+def test_what_decides_about_a_fit_is_news(old: FollowedNode | None, new: FollowedNode, news: bool) -> None:
+    assert matters(old, new) is news
+
+
+# The planner with all of it
+
+LABELS = st.fixed_dictionaries(
+    {}, optional={"kubernetes.io/os": st.sampled_from(["linux", "windows"]), "gpu": st.just("yes")}
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeSelector": LABELS,
+        "tolerations": st.sampled_from([[{"operator": "Exists"}], [{"key": "x", "operator": "Exists"}]]),
+        "affinity": st.sampled_from(
+            [
+                {"podAntiAffinity": term()},
+                {"podAntiAffinity": term(ZONE)},
+                {"podAffinity": term()},
+                required({"key": "gpu", "operator": "Exists"}),
+                required({"key": "gpu", "operator": "DoesNotExist"}),
+            ]
+        ),
+        "topologySpreadConstraints": st.sampled_from(
+            [spread()["topologySpreadConstraints"], spread(ZONE, minDomains=2)["topologySpreadConstraints"]]
+        ),
+        "containers": st.just(ports({"hostPort": 80})["containers"]),
+    },
+)
+NODES = st.lists(
+    st.tuples(LABELS, st.sampled_from([[], [{"key": "x", "effect": "NoExecute"}]]), st.booleans()), max_size=3
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(specs=st.lists(SPECS, min_size=1, max_size=6), nodes=NODES, number=st.sampled_from(["0", "1", None]))
+def test_no_pod_is_ever_sent_where_no_super_node_takes_it(
+    specs: list[dict[str, Any]], nodes: list[tuple[dict[str, str], Any, bool]], number: str | None
+) -> None:
+    """A scheduler that takes pods in the order of their placement, and any node that suits, finds one for each."""
+    made = [
+        super_node(f"eklet-{index}", labels, taints=taints, unschedulable=closed)
+        for index, (labels, taints, closed) in enumerate(nodes)
+    ]
+    world = World(nodes=super_nodes([node(HOME), *made]))
+    for spec in specs:
+        world.create(1, n=number, spec=spec)
+        world.leader.settle(3)
+
+    assert not world.cluster.names(lambda each: each.gated)
+    running = []
+    for each in world.cluster.decoded():
+        if each.placed != "super":
+            continue
+        over = Fleet(super_nodes([node(HOME), *made]), book_of(running).having, ())
+        request = Request(each, scheduling_of(as_sent(each)))
+        assert over.why_not(request) == ""
+        suitable, _ = over._fitting(request)
+        world.bind(each.metadata.name, suitable[0].metadata.name)
+        running.append(world.cluster.pod(each.metadata.name))

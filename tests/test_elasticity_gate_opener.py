@@ -1,0 +1,353 @@
+"""Switched off, the feature leaves no pod gated: the leader opens gates, and so does the Job before an upgrade."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.elasticity import gate_opener, open_gates
+from controllers.elasticity.feature import lead
+from controllers.elasticity.gate_opener import WHY
+from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all, remove_webhook
+from controllers.elasticity.pods import decode
+from controllers.elasticity.tell import OLDEST_GATE, PODS_BY_STATE, count_gated
+from controllers.runtime import CannotFollow
+from kube.errors import Invalid
+from kube.lease import LeadershipLost
+from settings import ElasticitySettings
+from tests.api_server import Api
+from tests.elasticity_world import is_gated, raw_of, raw_pod
+from tests.factories import NOW
+from tests.fakes import FakeClock, FakeRecorder
+from tests.misbehaving_server import Answer, Asked, answers, refuses, serving, until
+from webhook.elasticity import GATE, PLACEMENT, REASON
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+OTHER_GATE = {"name": "others.example/gate"}
+DEFAULTS = Patience()
+
+
+class Off:
+    """The feature as the leader runs it while it is switched off, or on, as *settings* say."""
+
+    def __init__(self, api: Api, server: Any) -> None:
+        self.api, self.server, self.recorder = api, server, FakeRecorder()
+        self.settings = ElasticitySettings(enabled=False, open_gates=True)
+        self.stop, self.may_lead = threading.Event(), True
+        self.raised: BaseException | None = None
+        self.thread = threading.Thread(target=self._lead, daemon=True)
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("another one leads")
+
+    def _lead(self) -> None:
+        recorder: Any = self.recorder
+        try:
+            lead(self.server.client(), lambda: self.settings, recorder, self.stop, self._check)
+        except BaseException as error:
+            self.raised = error
+
+    def create(self, *names: str, **parts: Any) -> None:
+        for name in names:
+            self.api.put(PODS, raw_pod(name, **parts))
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return {each["metadata"]["name"]: each for each in self.api.in_collection(PODS)}
+
+    def gated(self) -> set[str]:
+        return {name for name, raw in self.pods().items() if is_gated(raw)}
+
+
+@contextmanager
+def off() -> Iterator[Off]:
+    api = Api()
+    with serving(api) as server:
+        running = Off(api, server)
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            if running.thread.ident:
+                running.thread.join(30)
+                assert not running.thread.is_alive()
+
+
+def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
+    with off() as lab:
+        lab.create("web-1", "web-2")
+        lab.thread.start()
+        until(lambda: not lab.gated(), 60)
+        lab.create("web-3", spec={"schedulingGates": [OTHER_GATE, {"name": GATE}]})
+        lab.create("free", gated=False)
+        until(lambda: not lab.gated(), 60)
+        until(lambda: PODS_BY_STATE.labels("gated")._value.get() == 0, 60)
+
+        pods = lab.pods()
+        assert pods["web-3"]["spec"]["schedulingGates"] == [OTHER_GATE]
+        assert all(PLACEMENT not in each["metadata"]["annotations"] for each in pods.values())
+        assert pods["web-1"]["metadata"]["annotations"][REASON] == WHY
+        assert REASON not in pods["free"]["metadata"]["annotations"]
+        assert {asked.query.get("fieldSelector") for asked in lab.server.asked if asked.path == PODS} == {
+            gate_opener.UNBOUND
+        }
+        assert lab.raised is None
+
+
+def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate_opener, "RETRY", 0.5)
+    tries = []
+
+    def fault(asked: Asked) -> Answer | None:
+        if asked.method == "PATCH" and asked.path.endswith("/bad"):
+            tries.append(asked)
+            return refuses(403, "Forbidden", "a policy")
+        return None
+
+    with off() as lab:
+        lab.api.fault = fault
+        lab.create("bad", "web-1")
+        lab.thread.start()
+        until(lambda: lab.gated() == {"bad"} and len(tries) >= 3, 60)
+
+        assert lab.recorder.reasons == ["FailedPlacement"]
+        assert PODS_BY_STATE.labels("gated")._value.get() == 1
+        assert OLDEST_GATE._value.get() > 0
+        lab.api.fault = lambda asked: None
+        until(lambda: not lab.gated(), 60)
+
+
+def test_switched_off_while_it_runs_it_opens_and_switched_on_again_it_places() -> None:
+    with off() as lab:
+        lab.settings = ElasticitySettings(enabled=True, open_gates=True)
+        lab.thread.start()
+        lab.create("web-1", n="1")
+        until(lambda: lab.pods()["web-1"]["metadata"]["annotations"].get(PLACEMENT) == "local", 60)
+        lab.settings = ElasticitySettings(enabled=False, open_gates=True)
+        until(
+            lambda: any(each.query.get("fieldSelector") == gate_opener.UNBOUND for each in lab.server.asked),
+            60,
+        )
+        lab.create("web-2")
+        until(lambda: lab.pods()["web-2"]["metadata"]["annotations"].get(REASON) == WHY, 60)
+        lab.settings = ElasticitySettings(enabled=True, open_gates=True)
+        lab.create("web-3", key="third", n="1")
+        until(lambda: not lab.gated(), 60)
+
+        assert lab.raised is None
+
+
+def test_leadership_that_is_lost_ends_it_before_a_gate_is_opened() -> None:
+    with off() as lab:
+        lab.may_lead = False
+        lab.create("web-1")
+        lab.thread.start()
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert isinstance(lab.raised, LeadershipLost)
+        assert lab.gated() == {"web-1"}
+
+
+def test_without_the_permission_to_see_pods_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_opener, "LONGEST_SILENCE", 0.5)
+    with off() as lab:
+        lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
+        lab.thread.start()
+        until(lambda: not lab.thread.is_alive(), 60)
+
+        assert isinstance(lab.raised, CannotFollow)
+
+
+# The Job
+
+
+class Cluster:
+    """Pods and a webhook configuration, as the Job's client finds them; *then* happens each time it sleeps."""
+
+    def __init__(self, *webhooks: str) -> None:
+        self.clock = FakeClock(0.0)
+        self.api = Api()
+        if webhooks:
+            named = [{"name": each, "rules": [1]} for each in webhooks]
+            self.api.put(CONFIGURATIONS, {"metadata": {"name": "drawbridge"}, "webhooks": named})
+        self.api.fault = self._patched
+        self.then: Callable[[float], object] = lambda now: None
+        self.conflicts = 0
+
+    def _patched(self, asked: Asked) -> Answer | None:
+        """The fake knows merge patches only."""
+        if asked.method != "PATCH" or CONFIGURATIONS not in asked.path:
+            return None
+        if self.conflicts:
+            self.conflicts -= 1
+            return refuses(422, "Invalid", "the test did not hold")
+        (held,) = self.api.in_collection(CONFIGURATIONS)
+        self.api.put(CONFIGURATIONS, jsonpatch.apply_patch(held, asked.body))
+        return answers({})
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.then(self.clock())
+
+    def create(self, *names: str) -> None:
+        for name in names:
+            self.api.put(PODS, raw_pod(name))
+
+    def webhooks(self) -> list[str]:
+        return [w["name"] for each in self.api.in_collection(CONFIGURATIONS) for w in each["webhooks"]]
+
+    def gated(self) -> set[str]:
+        return {each["metadata"]["name"] for each in self.api.in_collection(PODS) if is_gated(each)}
+
+    def open_all(self, patience: Patience = DEFAULTS) -> str:
+        with serving(self.api) as server:
+            return open_all(server.client(), "drawbridge", patience, clock=self.clock, sleep=self.sleep)
+
+
+def test_the_webhook_goes_alone_and_then_all_gates() -> None:
+    cluster = Cluster("anycast-ip.drawbridge.io", WEBHOOK, "ingress-daemonset-defaults.drawbridge.io")
+    cluster.create("web-1", "web-2")
+
+    assert cluster.open_all() == ""
+    assert cluster.webhooks() == ["anycast-ip.drawbridge.io", "ingress-daemonset-defaults.drawbridge.io"]
+    assert cluster.gated() == set()
+
+
+def test_the_leader_has_time_to_place_what_is_gated() -> None:
+    cluster = Cluster(WEBHOOK)
+    cluster.create("web-1", "web-2")
+
+    def place(now: float) -> None:
+        if now == 3:
+            held = next(
+                each for each in cluster.api.in_collection(PODS) if each["metadata"]["name"] == "web-1"
+            )
+            cluster.api.put(PODS, held | {"spec": {"containers": []}})
+
+    cluster.then = place
+    assert cluster.open_all() == ""
+    reasons = {
+        each["metadata"]["name"]: each["metadata"]["annotations"].get(REASON)
+        for each in cluster.api.in_collection(PODS)
+    }
+    assert reasons == {"web-1": None, "web-2": WHY}
+
+
+@pytest.mark.parametrize("last", [1.0, 9.0, 18.0])
+def test_what_is_gated_by_a_request_under_way_is_opened_too(last: float) -> None:
+    cluster = Cluster(WEBHOOK)
+    names = iter(range(100))
+    cluster.then = lambda now: cluster.create(f"web-{next(names)}") if now <= last else None
+
+    assert cluster.open_all() == ""
+    assert cluster.gated() == set()
+    assert cluster.clock() >= last + DEFAULTS.settle
+
+
+def test_where_there_is_nothing_to_do_it_ends_at_once() -> None:
+    cluster = Cluster("anycast-ip.drawbridge.io")
+
+    assert cluster.open_all() == ""
+    assert cluster.clock() == 0
+
+
+def test_without_a_configuration_gates_are_opened_all_the_same() -> None:
+    cluster = Cluster()
+    cluster.create("web-1")
+
+    assert cluster.open_all() == ""
+    assert cluster.gated() == set()
+
+
+def test_an_api_server_that_fails_for_a_while_is_asked_again() -> None:
+    cluster = Cluster(WEBHOOK)
+    cluster.create("web-1")
+    cluster.conflicts = 2
+    inner = cluster.api.fault
+    failing = [refuses(503, "ServiceUnavailable")] * 3
+    cluster.api.fault = lambda asked: failing.pop() if failing else inner(asked)
+
+    assert cluster.open_all() == ""
+    assert (cluster.webhooks(), cluster.gated()) == ([], set())
+
+
+def test_pods_that_cannot_be_opened_are_named_in_the_end() -> None:
+    cluster = Cluster(WEBHOOK)
+    cluster.create(*(f"web-{number}" for number in range(12)))
+    inner = cluster.api.fault
+    cluster.api.fault = lambda asked: (
+        refuses(403, "Forbidden", "a policy")
+        if asked.method == "PATCH" and "/pods/" in asked.path
+        else inner(asked)
+    )
+
+    left = cluster.open_all(Patience(all=20.0))
+
+    assert left.startswith(f"pods with gate {GATE}: shop/web-0, ")
+    assert left.endswith(" and 2 more")
+    assert cluster.clock() <= 20 + open_gates.LOOK
+
+
+def test_a_configuration_that_changes_meanwhile_is_not_cut_at_the_wrong_place() -> None:
+    cluster = Cluster("anycast-ip.drawbridge.io", WEBHOOK)
+    cluster.conflicts = 1
+    with serving(cluster.api) as server:
+        with pytest.raises(Invalid):
+            remove_webhook(server.client(), "drawbridge")
+        assert remove_webhook(server.client(), "drawbridge")
+        assert not remove_webhook(server.client(), "drawbridge")
+        patches = [json.dumps(asked.body) for asked in server.asked if asked.method == "PATCH"]
+
+    assert all('"op": "test", "path": "/webhooks/1/name"' in each for each in patches)
+
+
+@given(st.lists(st.sets(st.sampled_from("abc")), min_size=1, max_size=40))
+def test_it_never_settles_while_a_pod_was_gated_a_moment_ago(looks: list[set[str]]) -> None:
+    patience, look = Patience(settle=5.0, leader=3.0), Look(0.0)
+    pods = {name: decode(raw_of(raw_pod(name))) for name in "abc"}
+    for now, names in enumerate(looks):
+        due = look.take([pods[name] for name in sorted(names)], float(now), patience)
+        recent = looks[max(0, now - 4) : now + 1]
+        assert look.is_settled(float(now), patience) <= (not any(recent) and now >= 5)
+        for pod in due:
+            assert all(pod.metadata.name in each for each in looks[now - 3 : now + 1])
+
+
+def test_the_program_says_what_is_left_and_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(open_gates.Client, "from_environment", classmethod(lambda cls: None))
+    seen = []
+
+    def fake(_client: object, configuration: str, patience: Patience) -> str:
+        seen.append((configuration, patience))
+        return "pods with gate x: shop/web-1"
+
+    monkeypatch.setattr(open_gates, "open_all", fake)
+    assert open_gates.main(["drawbridge", "--settle=8s", "--leader=1s", "--within=1m"]) == 1
+    assert seen == [("drawbridge", Patience(8.0, 1.0, 60.0))]
+    message = capsys.readouterr().err
+    assert "shop/web-1" in message
+    assert "--no-hooks" in message
+    monkeypatch.setattr(open_gates, "open_all", lambda *_: "")
+    assert open_gates.main(["drawbridge"]) == 0
+
+
+def test_the_age_of_the_oldest_gate_is_counted() -> None:
+    pods = [decode(raw_of(raw_pod(f"web-{at}", at=at))) for at in (5.0, 2.0)]
+    count_gated(pods, NOW + timedelta(seconds=32))
+    assert OLDEST_GATE._value.get() == 30
+    count_gated([], NOW)
+    assert OLDEST_GATE._value.get() == 0

@@ -1,0 +1,206 @@
+"""A new leader's takeover on a slow API server: it ends with the lease, and the next leader goes on from there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from controllers.elasticity.book import Book
+from controllers.elasticity.fence import AT_ONCE, Fence
+from kube.errors import ServerError
+from kube.lease import LeadershipLost
+from settings import ElasticitySettings
+from settings.elasticity import MaxSuperPods
+from tests.elasticity_world import World, is_gated
+from tests.fakes import FakeClock
+from tests.misbehaving_server import Answer, Asked, until
+from tests.test_elasticity_feature import PODS, world
+
+SLOW = 2.0
+"""Seconds that the API server takes for each PATCH."""
+DEPLOYMENTS, EACH, N = 20, 10, 3
+
+
+class Slow(World):
+    """Each leader's calls are answered slowly, and it loses its lease after so many of them."""
+
+    def take_over_for(self, patches: int) -> int:
+        """How many calls it made."""
+        calls: list[float] = []
+
+        def before() -> None:
+            calls.append(self.clock())
+            self.clock.advance(SLOW)
+
+        def check() -> None:
+            if len(calls) >= patches:
+                raise LeadershipLost("another one may lead")
+
+        self._parts["check"] = check
+        self.take_over(before)
+        del self._parts["check"]
+        return len(calls)
+
+
+def slow(**parts: Any) -> Slow:
+    world = Slow(**parts)
+    for number in range(DEPLOYMENTS):
+        world.create(EACH, key=f"web{number}", n=str(N))
+    return world
+
+
+def gated(world: World) -> int:
+    return sum(is_gated(raw) for raw in world.cluster.pods.values())
+
+
+def assert_all_placed_exactly(world: World) -> None:
+    world.leader.settle()
+    for number in range(DEPLOYMENTS):
+        assert world.placements(f"web{number}") == {"local": N, "super": EACH - N}
+
+
+def test_no_write_begins_after_the_lease_is_lost() -> None:
+    world = slow()
+
+    assert world.take_over_for(60) == 60
+    with pytest.raises(LeadershipLost):
+        world.leader.fence.raise_loss()
+
+
+def test_what_was_fenced_is_decided_and_the_next_leader_has_that_much_less_to_do() -> None:
+    world = slow()
+    world.take_over_for(60)
+    world.leader.may_lead = True
+    world.leader.hear()
+    world.leader.turn()
+    while world.leader.queue:
+        world.leader.let_go()
+    assert gated(world) == DEPLOYMENTS * EACH - 60
+
+    assert world.take_over_for(10_000) == DEPLOYMENTS * EACH - 60
+    assert_all_placed_exactly(world)
+
+
+def test_leaders_that_never_have_time_for_all_come_to_an_end_together() -> None:
+    world = slow()
+    leaders = 0
+    while gated(world):
+        world.take_over_for(35)
+        world.leader.may_lead = True
+        world.leader.settle(2)
+        leaders += 1
+        assert leaders < 20
+    assert_all_placed_exactly(world)
+
+
+def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None:
+    world = slow()
+    world.take_over_for(EACH + EACH // 2)
+    world.leader.may_lead = True
+    world.leader.settle()
+
+    assert world.placements("web0") == {"local": N, "super": EACH - N}
+    assert world.placements("web1") == {"": EACH}
+
+
+def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced() -> None:
+    world = slow(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=5)))
+    world.take_over_for(60)
+    world.leader.may_lead = True
+    world.leader.settle()
+    assert gated(world) == DEPLOYMENTS * EACH
+
+    world.take_over_for(10_000)
+    world.leader.settle()
+    assert world.cluster.sent() == 5
+
+
+def test_a_pod_that_waits_for_the_takeover_says_so() -> None:
+    world = slow()
+    world.take_over_for(5)
+    world.leader.may_lead = True
+    world.leader.settle(5)
+
+    reasons = world.leader.recorder.reasons
+    assert reasons.count("WaitsForPlacement") == DEPLOYMENTS * EACH
+
+
+def test_a_takeover_that_is_told_to_stop_leaves_the_rest() -> None:
+    clock = FakeClock(0.0)
+    cluster = slow().cluster
+    book, calls = Book(), []
+    for pod in cluster.decoded():
+        book.observe(None, pod)
+
+    class Client:
+        def patch(self, *_: object, **__: object) -> None:
+            calls.append(clock())
+            raise ServerError(503, "", "busy")
+
+    client: Any = Client()
+    fence = Fence(
+        client,
+        book,
+        "somebody",
+        wanted=lambda _: True,
+        check=lambda: None,
+        pause=lambda _: True,
+        clock=clock,
+    )
+    fence.put_up(lambda work: work())
+
+    assert len(calls) == AT_ONCE
+    may_decide = fence.decidable()
+    assert not any(may_decide(pod.metadata.uid) for pod in cluster.decoded())
+
+
+def test_what_is_fenced_while_a_turn_reads_the_pods_is_decided_in_the_next_one() -> None:
+    """Else it would be decided on as it was before, when a former leader may have placed it meanwhile."""
+    world = slow()
+    works = []
+    book = Book()
+    for pod in world.cluster.decoded():
+        book.observe(None, pod)
+    fence = Fence(
+        world.leader.client,  # type: ignore[arg-type]
+        book,
+        "somebody",
+        wanted=lambda pod: pod.gated,
+        check=lambda: None,
+        pause=lambda _: False,
+        clock=world.clock,
+    )
+    fence.put_up(works.append)
+    before = fence.decidable()
+    works.pop()()
+    after = fence.decidable()
+
+    assert not any(before(pod.metadata.uid) for pod in book.all())
+    assert all(after(pod.metadata.uid) for pod in book.all())
+
+
+def test_on_a_slow_api_server_decisions_do_not_wait_for_the_whole_takeover() -> None:
+    fencing, going_on = threading.Event(), threading.Event()
+
+    def fault(asked: Asked) -> Answer | None:
+        if asked.method == "PATCH" and asked.path.endswith("/late-1"):
+            fencing.set()
+            going_on.wait(60)
+        return None
+
+    with world() as lab:
+        lab.api.fault = fault
+        lab.create("late-1", key="late")
+        lab.create("web-1", "web-2", "web-3", key="web")
+        lab.thread.start()
+        assert fencing.wait(60)
+        until(lambda: lab.placements() == ["", "local", "local", "super"], 60)
+        assert lab.thread.is_alive()
+        going_on.set()
+        until(lambda: lab.placements() == ["local", "local", "local", "super"], 60)
+
+        assert {asked.path.rsplit("/", 1)[0] for asked in lab.server.asked if asked.method == "PATCH"} == {
+            PODS.replace("/pods", "/namespaces/shop/pods")
+        }

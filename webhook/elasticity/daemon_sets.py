@@ -1,0 +1,85 @@
+"""A DaemonSet that tolerates super nodes is kept off them by its own template, so that it makes no pods for them.
+
+Kept off by their own affinity alone, such pods would be created all the same and stay pending for good: the
+controller of DaemonSets looks at nothing but the template. A template is completed when it is new or changes anyway:
+any other change of it would replace all pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kube.objects import Toleration, Value, complete
+from settings import ElasticitySettings
+from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.elasticity import tolerates_super_nodes
+from webhook.elasticity.affinity import kept_off_super_nodes
+from webhook.elasticity.gate import NewPod
+
+NAME = "elasticity-daemonsets"
+PATH = "/mutate/daemonsets/elasticity"
+
+Raw = Mapping[str, Any]
+
+
+class _Spec(Value, frozen=True):
+    template: NewPod = NewPod()
+
+
+class NewDaemonSet(Value, frozen=True):
+    """All that is read or changed of it."""
+
+    spec: _Spec = _Spec()
+
+
+complete(NewDaemonSet)
+
+
+class DaemonSets:
+    """As the admission server calls it."""
+
+    name, path = NAME, PATH
+
+    def __init__(self, settings: Callable[[], ElasticitySettings]) -> None:
+        self._settings = settings
+
+    def fails_open(self) -> bool:
+        """Always: the leader corrects what slips through."""
+        return True
+
+    def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - nothing here waits
+        settings = self._settings()
+        if not (settings.enabled and settings.patch_daemon_sets):
+            return allow(audit={"skipped": "templates of DaemonSets are left as they are"})
+        if request.object is None:
+            return allow(audit={"skipped": "no template"})
+        tolerations = decoded(request.object, NewDaemonSet, "object").spec.template.spec.tolerations
+        template = _template(decoded(request.object, dict[str, Any], "object"))
+        old = request.old_object
+        if old is not None and _template(decoded(old, dict[str, Any], "oldObject")) == template:
+            return allow(audit={"skipped": "the template does not change"})
+        spec = template.get("spec", {})
+        if (affinity := affinity_to_set(spec, tolerations)) is None:
+            return allow(audit={"skipped": "not for super nodes"})
+        decision = change(_with(spec.get("affinity")), _with(affinity))
+        return replace(decision, audit={"kept-off-super-nodes": "a DaemonSet that tolerates them"})
+
+
+def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, Any] | None:
+    """The affinity by which a template's *spec*, raw, keeps its pods off super nodes; None where it needs no other."""
+    affinity: dict[str, Any] = kept_off_super_nodes(spec)["affinity"]
+    needs_it = tolerates_super_nodes(tolerations) and affinity != spec.get("affinity")
+    return affinity if needs_it else None
+
+
+def _template(daemon_set: Raw) -> Raw:
+    template: Raw = daemon_set.get("spec", {}).get("template", {})
+    return template
+
+
+def _with(affinity: Raw | None) -> dict[str, Any]:
+    """A DaemonSet's part that changes; the field may be absent, and its parents are not."""
+    spec = {} if affinity is None else {"affinity": affinity}
+    return {"spec": {"template": {"spec": spec}}}

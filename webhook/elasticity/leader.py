@@ -1,0 +1,87 @@
+"""How long there has been no leader: its Lease says so, read at most every few seconds and only when a pod needs it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from kube.client import Client, Resource
+from kube.errors import KubeError, NotFound
+from kube.lease_record import LeaseSpec, Observed, expired_for, first_seen, observe
+from kube.objects import Value, complete
+from settings import LeaderElection
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+REFRESH = 5.0
+"""Seconds for which what was read is believed."""
+READ_TIMEOUT = 1.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class _Lease(Value, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+complete(_Lease)
+
+
+class LeaseReader:
+    """Safe to share between threads; *clock* is monotonic, *now* is the time of day."""
+
+    def __init__(
+        self,
+        client: Client,
+        election: Callable[[], LeaderElection],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client, self._election, self._clock, self._now = client, election, clock, now
+        self._reading = threading.Lock()
+        self._observed: Observed | None = None
+        self._absence = 0.0
+        self._next_read = 0.0
+
+    def absence(self, deadline: float) -> float:
+        """Seconds since the leader's Lease expired; 0 while it is held, and while that is not known.
+
+        One request in a few seconds reads the Lease; the others do not wait for it. *deadline* is of this clock.
+        """
+        election = self._election()
+        if not election.leader_elect:
+            return 0.0
+        if self._reading.acquire(blocking=False):
+            try:
+                if self._clock() >= self._next_read:
+                    self._read(election, deadline)
+            finally:
+                self._reading.release()
+        return self._absence
+
+    def _read(self, election: LeaderElection, deadline: float) -> None:
+        """A Lease that cannot be read says nothing: what was known before stays."""
+        try:
+            spec = self._spec(election, min(READ_TIMEOUT, max(0.1, deadline - self._clock())))
+        except (KubeError, msgspec.ValidationError) as error:
+            log.warning("leader lease not read", lease=election.resource_name, error=str(error))
+        else:
+            now = self._clock()
+            before = self._observed
+            self._observed = (
+                first_seen(spec, now, self._now()) if before is None else observe(before, spec, now)
+            )
+            self._absence = expired_for(self._observed, now)
+        self._next_read = self._clock() + REFRESH
+
+    def _spec(self, election: LeaderElection, timeout: float) -> LeaseSpec:
+        try:
+            name, namespace = election.resource_name, election.resource_namespace
+            return self._client.get(LEASES, name, namespace, type=_Lease, timeout=timeout).spec
+        except NotFound:
+            return LeaseSpec()  # expired as soon as it is seen
