@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from controllers.elasticity.book import Book
-from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, RETRY, Corrector
+from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, PAUSES, Corrector
 from controllers.elasticity.pods import decode
 from kube.lease import LeadershipLost
 from settings import ElasticitySettings
@@ -121,6 +121,7 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
 
 class World:
     def __init__(self, server: Any, api: Api) -> None:
+        self.asked = server.asked
         self.api, self.book, self.clock, self.recorder = api, Book(), FakeClock(0.0), FakeRecorder()
         self.settings, self.may_lead = ElasticitySettings(enabled=True), True
         recorder: Any = self.recorder
@@ -181,7 +182,7 @@ def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: st
         lab.have(daemon_set(), HOME, node)
         lab.turn()
         first = lab.sets()
-        lab.turn(RETRY)
+        lab.turn(PAUSES.base)
         lab.turn()
 
         assert lab.corrected() == {"agent"}
@@ -231,11 +232,11 @@ def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
         lab.turn()
         held = lab.sets()["agent"]
         lab.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
-        lab.turn(RETRY)
-        lab.turn(RETRY)
+        for _ in range(5):
+            lab.turn(PAUSES.cap)
 
         assert lab.corrected() == set()
-        assert set(lab.recorder.reasons) == {"KeptOffSuperNodes", "DaemonSetOnSuperNodes"}
+        assert lab.recorder.reasons == ["KeptOffSuperNodes", "DaemonSetOnSuperNodes"]
 
 
 def test_a_refusal_is_said_and_holds_up_no_other() -> None:
@@ -248,8 +249,11 @@ def test_a_refusal_is_said_and_holds_up_no_other() -> None:
             else None
         )
         lab.turn()
+        for _ in range(100):
+            lab.turn()
 
         assert lab.corrected() == {"b"}
+        assert sum(asked.method == "PATCH" and asked.path.endswith("/a") for asked in lab.asked) <= 4
         assert lab.recorder.reasons == ["DaemonSetOnSuperNodes", "KeptOffSuperNodes"]
 
 

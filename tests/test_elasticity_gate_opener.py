@@ -21,6 +21,7 @@ from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all,
 from controllers.elasticity.pods import decode
 from controllers.elasticity.tell import OLDEST_GATE, PODS_BY_STATE, count_gated
 from controllers.runtime import CannotFollow
+from kube.backoff import Backoff
 from kube.errors import Invalid
 from kube.lease import LeadershipLost
 from settings import ElasticitySettings
@@ -108,6 +109,7 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gate_opener, "RETRY", 0.5)
+    monkeypatch.setattr(gate_opener, "PAUSES", Backoff(base=0.5, cap=1.0))
     tries = []
 
     def fault(asked: Asked) -> Answer | None:

@@ -17,6 +17,7 @@ import structlog
 
 from controllers.elasticity.book import Book
 from controllers.elasticity.pods import Pod, spec_of
+from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
@@ -33,7 +34,8 @@ PERIOD = 5.0
 CALL_TIMEOUT = 4.0
 LONGEST_ROLLOUT = 600.0
 """Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
-RETRY = 60.0
+PAUSES = Backoff(base=60.0, cap=3600.0, jitter=0.0)
+"""Between two looks at a DaemonSet that has pods there and was not corrected."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 log = structlog.stdlib.get_logger(__name__)
@@ -131,7 +133,9 @@ class Corrector:
     check: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     _rollout: _Rollout | None = None
-    _not_before: dict[str, float] = field(default_factory=dict)
+    _looked: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By uid, how often a DaemonSet was looked at, and when it is next."""
+    _told: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, stop: threading.Event) -> None:
         """A turn every few seconds until *stop*; LeadershipLost."""
@@ -150,9 +154,10 @@ class Corrector:
             return
         due = owners_on(self._daemon_pods(), self.super_nodes())
         now = self.clock()
-        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in due and at > now}
+        self._looked = {uid: looked for uid, looked in self._looked.items() if uid in due}
+        self._told = {told for told in self._told if told[0] in due}
         for uid, owner in sorted(due.items()):
-            if uid not in self._not_before and self._corrected(owner):
+            if self._looked.get(uid, (0, now))[1] <= now and self._corrected(owner):
                 return
 
     def _daemon_pods(self) -> Iterator[Pod]:
@@ -177,7 +182,9 @@ class Corrector:
         """Whether its pods are being replaced now. One that needs nothing, or was refused, is looked at again later."""
         found = self._read(owner)
         affinity = found.affinity_to_set if found else None
-        self._not_before[owner.reference.uid] = self.clock() + RETRY
+        uid = owner.reference.uid
+        count = self._looked.get(uid, (0, 0.0))[0] + 1
+        self._looked[uid] = count, self.clock() + PAUSES.delay(count)
         if found is None or affinity is None:
             return False
         if KEPT_OFF in found.metadata.annotations:
@@ -186,7 +193,7 @@ class Corrector:
         try:
             self._write(found, affinity)
         except (Conflict, NotFound):
-            del self._not_before[owner.reference.uid]
+            del self._looked[uid]
             return False
         except KubeError as error:
             log.warning("DaemonSet not corrected", daemon_set=_name(owner), error=str(error))
@@ -203,6 +210,8 @@ class Corrector:
             found = self.client.get(
                 DAEMON_SETS, owner.reference.name, owner.namespace, type=DaemonSet, timeout=CALL_TIMEOUT
             )
+        except NotFound:
+            return None
         except (KubeError, msgspec.MsgspecError) as error:
             log.warning("DaemonSet not read", daemon_set=_name(owner), error=str(error))
             return None
@@ -216,6 +225,10 @@ class Corrector:
         self.client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
 
     def _event(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
+        """Once, as long as it has pods there."""
+        if (told := (owner.reference.uid, message)) in self._told:
+            return
+        self._told.add(told)
         about = Regarding(
             DAEMON_SETS.api_version,
             "DaemonSet",

@@ -7,6 +7,7 @@ that is under way comes to its end. So the opener keeps watching.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.tell import count_gated
 from controllers.elasticity.writer import CALL_TIMEOUT, PODS
 from controllers.runtime import CannotFollow
+from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound
 from kube.event_series import Regarding
@@ -31,6 +33,8 @@ UNBOUND = "spec.nodeName=,status.phase=Pending"
 WHY = "elasticity is switched off: the gate was opened, and no placement decided"
 THREADS = 16
 RETRY = 5.0
+PAUSES = Backoff(base=RETRY, cap=600.0)
+"""Between two attempts at a pod of which the API server has refused the first."""
 NOTICE = 0.5
 """Seconds within which a stop, or a loss, is noticed."""
 LONGEST_SILENCE = 300.0
@@ -90,7 +94,7 @@ def _run(
         gated = [pod for pod in pods.list() if pod.gated]
         count_gated(gated, datetime.now(UTC))
         refusals.keep_only({pod.metadata.uid for pod in gated})
-        open_gates(client, gated, check=check, refused=refusals.tell)
+        open_gates(client, refusals.due(gated), check=check, refused=refusals.note)
         stop.wait(NOTICE)  # what was opened is seen before the next look
         waited = NOTICE
         while not stop.is_set() and not wake.is_set() and (waited < RETRY or not gated):
@@ -101,16 +105,21 @@ def _run(
 
 
 class _Refusals:
-    """An Event for each pod whose gate the API server does not let us open, once."""
+    """An Event for each pod whose gate the API server does not let us open, once, and ever longer pauses."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._told: set[str] = set()
+        self._refused: dict[str, tuple[int, float]] = {}
 
-    def tell(self, pod: Pod, error: ApiError) -> None:
+    def due(self, pods: Iterable[Pod]) -> list[Pod]:
+        now = time.monotonic()
+        return [pod for pod in pods if self._refused.get(pod.metadata.uid, (0, now))[1] <= now]
+
+    def note(self, pod: Pod, error: ApiError) -> None:
         at = pod.metadata
-        if at.uid not in self._told:
-            self._told.add(at.uid)
+        count = self._refused.get(at.uid, (0, 0.0))[0] + 1
+        self._refused[at.uid] = count, time.monotonic() + PAUSES.delay(count)
+        if count == 1:
             message = (
                 f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
             )
@@ -118,7 +127,7 @@ class _Refusals:
             self._recorder.event(regarding, "FailedPlacement", message, type="Warning")
 
     def keep_only(self, uids: set[str]) -> None:
-        self._told &= uids
+        self._refused = {uid: refused for uid, refused in self._refused.items() if uid in uids}
 
 
 def _open(client: Client, pod: Pod, refused: Refused) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from controllers.elasticity.gate_opener import WHY
 from lab.begin import running
+from lab.install import RELEASE
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import elasticity_leaving as leaving
@@ -33,6 +34,10 @@ def test_while_the_feature_is_off_the_controllers_open_gates_if_they_are_to(lab:
 
 def test_switched_off_while_pods_are_created_it_leaves_none_gated(lab: Lab) -> None:
     leaving.switched_off(lab)
+
+    assert "kind: Job" in lab.helm("get", "hooks", RELEASE, *leaving.WHERE).stdout
+    leaving.switch(lab, leaving.OFF)
+    assert "kind: Job" not in lab.helm("get", "hooks", RELEASE, *leaving.WHERE).stdout
 
 
 def test_what_no_leader_places_is_opened_by_the_job(lab: Lab) -> None:
