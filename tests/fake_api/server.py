@@ -209,8 +209,9 @@ class FakeAPI:
         """The requests that would change something, dry runs too."""
         return [each for each in self.calls if each.method != "GET"]
 
-    def kind(self, resource: Resource) -> Kind:
-        return self._kinds[resource]
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return list(self._kinds.values())
 
     # The clients' side.
 
