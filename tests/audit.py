@@ -17,6 +17,9 @@ ACCOUNT = "system:serviceaccount:"
 RELEASE = "drawbridge-"
 """How the names of a lab's own ServiceAccounts begin."""
 DECISION = "authorization.k8s.io/decision"
+READS = {"get", "list", "watch"}
+ELECTION = "leases"
+"""Of all writes the one that never ends: each leader renews its lease. Events are writes like any other."""
 
 
 class User(msgspec.Struct):
@@ -67,6 +70,15 @@ class Story:
     def refused(self) -> list[Request]:
         """What no role ever gave: a right that was taken away, or is about to come, is another matter."""
         return [each for each in self.requests if not each.allowed and not self._has(each)]
+
+    @property
+    def writes(self) -> list[Request]:
+        """All attempts to write, elections apart."""
+        return [
+            each
+            for each in self.requests
+            if each.wanted.verb not in READS and each.wanted.resource != ELECTION
+        ]
 
     def _has(self, request: Request) -> bool:
         return any(right.covers(request.wanted) for right in self.granted[request.account])

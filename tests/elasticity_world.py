@@ -331,7 +331,7 @@ def raw_pod(
     gates = {"schedulingGates": [{"name": GATE}]} if gated else {}
     return {
         "metadata": metadata,
-        "spec": {"containers": [{"name": "app"}], **gates, **(spec or {})},
+        "spec": {"containers": [{"name": "app", "image": "app"}], **gates, **(spec or {})},
         "status": {"phase": "Pending"},
     }
 

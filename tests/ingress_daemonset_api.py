@@ -1,14 +1,11 @@
-"""An API server as far as the controllers' edges use it: versions, guards, a copy that lags, and faults.
-
-As the real one does, it prunes and defaults workloads, lets admission change them, makes a generation for a change of
-a spec (and of a Deployment's annotations), and gives no version to a write that changes nothing.
-"""
+"""The fake API server as the leader of IngressDaemonSets sees it: with a copy that lags, and faults."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,10 +15,12 @@ from controllers.ingress_daemonset.book import Book
 from controllers.ingress_daemonset.checkers import FOR
 from controllers.ingress_daemonset.copies import NAMESPACE, RESOURCES, Books
 from controllers.ingress_daemonset.objects import Grant, Workload
-from kube.client import Resource
-from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
-from kube.objects import key_of
-from tests.ingress_daemonset_world import makes_a_generation, merge, raw_node, raw_resource
+from kube.client import Client
+from tests.fake_api import FakeAPI, Reply, Request, connection_to, refusal
+from tests.fake_api import Kind as FakeKind
+from tests.fake_api.calls import target_of
+from tests.fake_api.storage import Change
+from tests.ingress_daemonset_world import raw_node, raw_resource
 from webhook.ingress_daemonset import NODE_LABEL
 from webhook.ingress_daemonset.nodes import FollowedNode
 from webhook.ingress_daemonset.template import readable
@@ -30,6 +29,7 @@ Raw = dict[str, Any]
 OURS = "drawbridge"
 UNKNOWN = "terminationGracePeriodSecond"
 """Stands for all fields that the API server does not know, and prunes."""
+VERBS = {"GET": "get", "POST": "create", "PATCH": "change", "PUT": "change", "DELETE": "delete"}
 WORKLOADS: tuple[Kind, ...] = ("Deployment", "DaemonSet")
 LABELS: dict[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "Role": FOR, "RoleBinding": FOR}
 DECODERS: dict[Kind, Callable[[Raw], Any]] = {
@@ -66,19 +66,39 @@ class Followed:
                 each(old, new)
 
 
-class Api:
-    """Objects by kind and key; what watches bring waits in *news* until it is delivered."""
+class Api(Client):
+    """Objects by kind and key; what watches bring waits until it is delivered.
+
+    *fault* says what becomes of a request, *mutate* is an admission webhook for all kinds.
+    """
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[Kind, str], Raw] = {}
+        self.defaults: Callable[[Raw], None] = default
+        self.fake = FakeAPI(*(self._kind(each) for each in FakeAPI().kinds))
+        super().__init__(connection_to(self.fake, OURS))
         self.followed: dict[Kind, Followed] = {kind: Followed() for kind in RESOURCES}
-        self.news: list[tuple[Kind, str, Any]] = []
         self.writes: list[str] = []
         self.fault: Callable[[str, Kind, str], str] = lambda verb, kind, name: ""
         self.mutate: Callable[[Kind, Raw], None] = lambda kind, raw: None
-        self.defaults: Callable[[Raw], None] = default
-        self._owners: dict[tuple[Kind, str], dict[tuple[str, ...], str]] = {}
-        self._version = 0
+        self._delivered, self._after = 0, ""
+        self.fake.fault, self.fake.after = self._asked, self._answered
+        for kind, resource in RESOURCES.items():
+            self.fake.mutate(resource, partial(self._mutated, kind))
+
+    def _kind(self, kind: FakeKind) -> FakeKind:
+        """With the defaults of the moment."""
+        if kind.kind not in WORKLOADS:
+            return kind
+
+        def filled(raw: Raw) -> None:
+            kind.default(raw)
+            self.defaults(raw)
+
+        return replace(kind, default=filled)
+
+    def _mutated(self, kind: Kind, raw: Raw) -> Raw:
+        self.mutate(kind, raw)
+        return raw
 
     def books(self, clock: Callable[[], float]) -> Books:
         def book(kind: Kind) -> Book[Any]:
@@ -94,174 +114,81 @@ class Api:
 
         return Books(*(book(kind) for kind in RESOURCES))
 
-    def put(self, kind: Kind, raw: Raw) -> Raw:
+    @property
+    def objects(self) -> dict[tuple[Kind, str], Raw]:
+        """Copies of all."""
+        return {
+            (kind, _key_of(raw)): _readable(raw)
+            for kind, resource in RESOURCES.items()
+            for raw in self.fake.list(resource)
+        }
+
+    @property
+    def news(self) -> list[Change]:
+        """What the watches have not brought yet."""
+        followed = set(RESOURCES.values())
+        return [each for each in self.fake.changes(self._delivered) if each.key[0] in followed]
+
+    def put(self, kind: Kind, raw: Raw) -> None:
         """Without admission, as the status is written."""
-        self._version += 1
-        stored = copy.deepcopy(raw)
-        metadata = stored["metadata"]
-        metadata.setdefault("uid", f"uid-{self._version}")
-        metadata["resourceVersion"] = str(self._version)
-        key = key_of(msgspec.convert(stored, Workload).metadata)
-        self.objects[kind, key] = stored
-        label = LABELS.get(kind)
-        is_followed = label is None or label in metadata.get("labels", {})
-        self.news.append((kind, key, DECODERS[kind](copy.deepcopy(stored)) if is_followed else None))
-        return stored
+        self.fake.put(RESOURCES[kind], raw)
 
     def remove(self, kind: Kind, key: str) -> None:
-        del self.objects[kind, key]
-        self.news.append((kind, key, None))
+        namespace, name = _split(key)
+        self.fake.remove(RESOURCES[kind], name, namespace)
 
     def edit(self, kind: Kind, key: str, patch: Raw, manager: str = "kubectl-edit") -> None:
-        """As anybody would."""
-        old = self.objects[kind, key]
-        new = copy.deepcopy(old)
-        merge(new, patch)
-        self._admit(kind, new)
-        if new != old:
-            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + makes_a_generation(
-                kind, old, new
-            )
-            self._own(kind, key, old, new, manager)
-            self.put(kind, new)
+        """As another client would."""
+        namespace, name = _split(key)
+        client = self.fake.client(manager)
+        client.patch(RESOURCES[kind], name, patch, namespace)
+        if "status" in patch:
+            client.patch(RESOURCES[kind], name, {"status": patch["status"]}, namespace, subresource="status")
+
+    def end(self, kind: Kind, key: str) -> None:
+        """Delete it as another client would: finalizers hold it."""
+        namespace, name = _split(key)
+        self.fake.client("kubectl").delete(RESOURCES[kind], name, namespace)
 
     def upgrade(self, defaults: Callable[[Raw], None]) -> None:
-        """To a version that has other *defaults*: what is stored is read otherwise, and nothing is written."""
+        """To a version that has other *defaults*: what is stored is read otherwise."""
         self.defaults = defaults
-        for (kind, _), raw in list(self.objects.items()):
+        for (kind, _), raw in self.objects.items():
             if kind in WORKLOADS:
-                defaults(raw)
                 self.put(kind, raw)
-
-    def _admit(self, kind: Kind, raw: Raw) -> None:
-        """Change it in place, as mutating admission, pruning and defaulting do."""
-        self.mutate(kind, raw)
-        if kind in WORKLOADS and "template" in raw.get("spec", {}):
-            _prune(raw["spec"])
-            self.defaults(raw)
-
-    def _own(self, kind: Kind, key: str, old: Raw, new: Raw, manager: str) -> None:
-        """Write down in its metadata who changed what."""
-        if kind not in WORKLOADS:
-            return
-        before, after = (dict(_leaves({**each, "status": {}})) for each in (old, new))
-        owners = self._owners.setdefault((kind, key), {})
-        for path in before.keys() - after.keys():
-            owners.pop(path, None)
-        owners |= {path: manager for path, value in after.items() if before.get(path, ...) != value}
-        new["metadata"]["managedFields"] = [
-            {"manager": each, "operation": "Update", "fieldsV1": _fields(owners, each)}
-            for each in sorted(set(owners.values()))
-        ]
 
     def deliver(self) -> None:
         """All that the watches have to tell."""
-        news, self.news = self.news, []
-        for kind, key, new in news:
-            self.followed[kind].bring(key, new)
+        news, self._delivered = self.news, self.fake.version
+        kinds = {resource: kind for kind, resource in RESOURCES.items()}
+        for each in news:
+            kind = kinds[each.key[0]]
+            self.followed[kind].bring(_key(each.key[1], each.key[2]), _decoded(kind, each))
 
-    # What follows is the client's side.
-
-    def create(self, resource: Resource, body: Any, namespace: str | None, **_: Any) -> msgspec.Raw:
-        kind, name = _kind(resource), body["metadata"]["name"]
-        return self._write("create", kind, name, lambda: self._create(kind, _key(namespace, name), body))
-
-    def patch(
-        self, resource: Resource, name: str, patch: Any, namespace: str | None, **given: Any
-    ) -> msgspec.Raw:
-        kind = _kind(resource)
-        verb = "status" if given.get("subresource") else "change"
-        return self._write(verb, kind, name, lambda: self._change(kind, _key(namespace, name), patch))
-
-    def delete(self, resource: Resource, name: str, namespace: str | None, *, uid: str, **_: Any) -> None:
-        kind = _kind(resource)
-        self._write("delete", kind, name, lambda: self._delete(kind, _key(namespace, name), uid))
-
-    def get(self, resource: Resource, name: str, namespace: str | None, **_: Any) -> msgspec.Raw:
-        kind = _kind(resource)
-        if fault := self.fault("get", kind, name):
-            raise _error(fault)
-        return _raw(self._existing(kind, _key(namespace, name)))
-
-    def _write(self, verb: str, kind: Kind, name: str, do: Callable[[], Any]) -> msgspec.Raw:
-        fault = self.fault(verb, kind, name)
+    def _asked(self, call: Request) -> Reply | None:
+        what = _request(call) if call.headers["user-agent"] == OURS else None
+        fault = self.fault(*what) if what else ""
+        self._after = fault
+        if fault == "forbidden":
+            return refusal(403, "Forbidden", "not you")
+        if fault == "not found":
+            return refusal(404, "NotFound", "no such thing")
         if fault and fault not in ("lost", "garbled"):
-            raise _error(fault)
-        done = do()
-        self.writes.append(f"{verb} {kind} {name}")
-        if fault == "lost":
-            raise Unreachable("no answer came")
-        if fault == "garbled":
-            return msgspec.Raw(b'{"metadata": []}')
-        return _raw(done)
+            raise ConnectionResetError("timed out")
+        return None
 
-    def _create(self, kind: Kind, key: str, body: Any) -> Raw:
-        if (kind, key) in self.objects:
-            raise AlreadyExists(409, "AlreadyExists", key)
-        new = json.loads(
-            json.dumps({**body, "metadata": {"annotations": {}, **body["metadata"], "generation": 1}})
-        )
-        self._admit(kind, new)
-        self._own(kind, key, {}, new, OURS)
-        return self.put(kind, new)
-
-    def _change(self, kind: Kind, key: str, patch: Raw) -> Raw:
-        held = self._existing(kind, key)["metadata"]
-        for guard in ("uid", "resourceVersion"):
-            if patch["metadata"].get(guard, held[guard]) != held[guard]:
-                raise Conflict(409, "Conflict", key)
-        self.edit(kind, key, patch, OURS)
-        return self.objects[kind, key]
-
-    def _delete(self, kind: Kind, key: str, uid: str) -> None:
-        if self._existing(kind, key)["metadata"]["uid"] != uid:
-            raise Conflict(409, "Conflict", key)
-        self.remove(kind, key)
-
-    def _existing(self, kind: Kind, key: str) -> Raw:
-        if (kind, key) not in self.objects:
-            raise NotFound(404, "NotFound", key)
-        return self.objects[kind, key]
+    def _answered(self, call: Request, reply: Reply) -> Reply | None:
+        what = _request(call) if call.headers["user-agent"] == OURS else None
+        if what is None or call.method == "GET" or reply.status >= 400:
+            return None
+        self.writes.append(" ".join(what))
+        if self._after == "lost":
+            raise ConnectionResetError("no answer came")
+        return Reply(reply.status, b'{"metadata": []}') if self._after == "garbled" else None
 
 
 def default(raw: Raw) -> None:
-    """As this version of the API server does."""
-    spec = raw["spec"]["template"]["spec"]
-    spec.setdefault("restartPolicy", "Always")
-    for each in spec.get("containers") or ():
-        each.setdefault("imagePullPolicy", "IfNotPresent")
-
-
-def _prune(part: Any) -> None:
-    if isinstance(part, dict):
-        part.pop(UNKNOWN, None)
-    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        _prune(each)
-
-
-def _leaves(part: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """By the keys of FieldsV1."""
-    if path == ("f:metadata", "f:managedFields"):
-        return
-    if isinstance(part, list) and part and all(isinstance(each, dict) and "name" in each for each in part):
-        for each in part:
-            yield from _leaves(
-                each, (*path, f"k:{json.dumps({'name': each['name']}, separators=(',', ':'))}")
-            )
-    elif isinstance(part, dict) and part:
-        for key, value in part.items():
-            yield from _leaves(value, (*path, f"f:{key}"))
-    else:
-        yield path, part
-
-
-def _fields(owners: dict[tuple[str, ...], str], manager: str) -> Raw:
-    fields: Raw = {}
-    for path in (path for path, owner in owners.items() if owner == manager):
-        level = fields
-        for key in path:
-            level = level.setdefault(key, {})
-    return fields
+    """What this version of the API server fills in, and earlier ones did not: nothing."""
 
 
 def with_nodes(*names: str, **spec: Any) -> Api:
@@ -274,19 +201,41 @@ def with_nodes(*names: str, **spec: Any) -> Api:
     return api
 
 
-def _kind(resource: Resource) -> Kind:
-    return next(kind for kind, each in RESOURCES.items() if each == resource)
+def _request(call: Request) -> tuple[str, Kind, str] | None:
+    """Verb, kind and name of a request for one object of ours."""
+    target = target_of(call.path)
+    if target is None:
+        return None
+    for kind, resource in RESOURCES.items():
+        if (resource.root, resource.plural) == (target.root, target.plural):
+            verb = "status" if target.subresource else VERBS[call.method]
+            name = call.body["metadata"]["name"] if call.method == "POST" else target.name
+            return (verb, kind, name) if name else None
+    return None
+
+
+def _decoded(kind: Kind, change: Change) -> Any:
+    """None of what is gone, or not followed."""
+    label = LABELS.get(kind)
+    if change.new is None or (label and label not in change.new.raw["metadata"].get("labels", {})):
+        return None
+    return DECODERS[kind](copy.deepcopy(change.new.raw))
+
+
+def _readable(raw: Raw) -> Raw:
+    for name, none in (("annotations", {}), ("finalizers", [])):
+        raw["metadata"].setdefault(name, none)
+    return raw
+
+
+def _key_of(raw: Raw) -> str:
+    return _key(raw["metadata"].get("namespace"), raw["metadata"]["name"])
 
 
 def _key(namespace: str | None, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
-
-
-def _error(fault: str) -> Exception:
-    if fault == "forbidden":
-        return Forbidden(403, "Forbidden", "not you")
-    return NotFound(404, "NotFound", "no such thing") if fault == "not found" else Unreachable("timed out")
+def _split(key: str) -> tuple[str, str]:
+    namespace, _, name = key.rpartition("/")
+    return namespace, name

@@ -44,7 +44,9 @@ class Leader:
             hand_out=lambda work: work(),
             troubles=Troubles(self.clock, self.now),
         )
-        settings = IngressDaemonSetSettings(enabled=True, detachment_reminder="10m")  # type: ignore[arg-type]
+        settings = IngressDaemonSetSettings.model_validate(
+            {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
+        )
         self.reconciler = Reconciler(
             api,  # type: ignore[arg-type]
             books,

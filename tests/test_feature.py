@@ -30,6 +30,8 @@ SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipRe
 ENABLED = "ip-reserve in (enabled,enable)"
 DUE = record("10.0.0.1/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
 """Of a pod that went long ago: the first round releases it."""
+SEALED = "2026-01-01T00:00:00Z"
+"""When a segment was created that is not filled any more."""
 
 
 class World:
@@ -46,7 +48,8 @@ class World:
 
     def hold(self, *records: Record) -> None:
         raw = body(records)
-        raw["metadata"] |= {"name": "drawbridge-a", "labels": {MANAGED_BY: MANAGER}}
+        labels = {MANAGED_BY: MANAGER}
+        raw["metadata"] |= {"name": "drawbridge-a", "labels": labels, "creationTimestamp": SEALED}
         self.api.put(self.reservations, raw)
 
     @property

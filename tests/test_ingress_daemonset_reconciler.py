@@ -380,16 +380,15 @@ def test_one_that_is_deleted_gives_its_nodes_back_and_goes() -> None:
     here.look()
     assert here.off() == {"n1"}
 
-    here.api.edit("IngressDaemonSet", KEY, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
+    here.api.end("IngressDaemonSet", KEY)
     here.api.deliver()
     here.look()
     here.look()
 
     assert here.off() == set()
     assert DETACHED_BY not in here.api.objects["Node", "n1"]["metadata"]["annotations"]
-    assert FINALIZER not in here.api.objects["IngressDaemonSet", KEY]["metadata"]["finalizers"]
+    assert ("IngressDaemonSet", KEY) not in here.api.objects
 
-    here.api.remove("IngressDaemonSet", KEY)
     here.api.deliver()
     assert here.look() is None
 

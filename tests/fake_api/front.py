@@ -107,10 +107,10 @@ def _answer_to(api: FakeAPI, asked: Asked) -> Answer:
         reply: Any = api.handle(asked)
     except OSError:
         return _hang_up
-    return _sending(reply) if isinstance(reply, Reply) else reply
+    return sending(reply) if isinstance(reply, Reply) else reply
 
 
-def _sending(reply: Reply) -> Answer:
+def sending(reply: Reply) -> Answer:
     def send(handler: Handler) -> None:
         if reply.lines is not None:
             _stream(handler, reply.lines)

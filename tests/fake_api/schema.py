@@ -39,6 +39,10 @@ OMITTED_ZEROES = frozenset(
 )
 
 
+# Strings that are pointers in Go, or always written.
+KEPT_EMPTY = frozenset({"apiGroup", "holderIdentity", "storageClassName", "type"})
+
+
 class Undecodable(Exception):
     """A value has the wrong type."""
 
@@ -132,7 +136,7 @@ def _is_omitted(name: str, value: Any, type_: str) -> bool:
     if GENERIC.fullmatch(type_):
         return value in ([], {})
     if type_ == "str":
-        return value == "" and name not in ("type", "apiGroup")
+        return value == "" and name not in KEPT_EMPTY
     return name in OMITTED_ZEROES and value in (False, 0)
 
 
@@ -153,9 +157,7 @@ def _structural(value: Any, schema: Mapping[str, Any], path: str, unknown: list[
         return [_structural(each, schema["items"], f"{path}[{at}]", unknown) for at, each in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    return {
-        name: each for name, each in _members(value, schema, path, unknown) if each is not None or path == ""
-    }
+    return dict(_members(value, schema, path, unknown))
 
 
 def _members(

@@ -30,6 +30,8 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 DEFAULT_GRACE = 30
 WATCH_POLL = 0.05
 STRICT = "Strict"
+OWN = "fake-api"
+"""The field manager of what the server makes itself."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class FakeAPI:
             new, _ = self._decoded(kind, copy.deepcopy(dict(raw)))
             metadata = new["metadata"]
             key = (resource, metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
-            self._ensure_namespace(key[1])
+            self.ensure_namespace(key[1])
             held = self._storage.get(key)
             kept = held.raw["metadata"] if held else {}
             for name, value in self._identity().items():
@@ -139,6 +141,11 @@ class FakeAPI:
             if kind.generation != "none" and "generation" not in metadata:
                 metadata["generation"] = self._generation(kind, held.raw, new) if held else 1
             return self._store(_Write(kind, key, manager), held, new)
+
+    def ensure_namespace(self, name: str) -> None:
+        """Make it when it is not there."""
+        if name and NAMESPACES in self._kinds and not self._storage.get((NAMESPACES, "", name)):
+            self.put(NAMESPACES, {"metadata": {"name": name}}, manager=OWN)
 
     def edit(
         self,
@@ -202,8 +209,9 @@ class FakeAPI:
         """The requests that would change something, dry runs too."""
         return [each for each in self.calls if each.method != "GET"]
 
-    def kind(self, resource: Resource) -> Kind:
-        return self._kinds[resource]
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return list(self._kinds.values())
 
     # The clients' side.
 
@@ -625,10 +633,6 @@ class FakeAPI:
                 f'{kind.described} "{object_name}" is forbidden: unable to create new content in namespace {name} '
                 "because it is being terminated",
             )
-
-    def _ensure_namespace(self, name: str) -> None:
-        if name and NAMESPACES in self._kinds and not self._storage.get((NAMESPACES, "", name)):
-            self.put(NAMESPACES, {"metadata": {"name": name}})
 
     def _invalid(self, write: _Write, faults: Sequence[str]) -> Refused:
         found = faults[0] if len(faults) == 1 else "[" + ", ".join(faults) + "]"
