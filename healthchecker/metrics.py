@@ -11,7 +11,7 @@ SIGHT_AGE = Gauge(
 )
 BLIND = Gauge(
     "drawbridge_healthchecker_blind",
-    "Whether nothing was heard of the API server for longer than is tolerated, so that the answer is the last one or 503.",
+    "Whether nothing was heard of the API server for longer than is tolerated.",
 )
 
 

@@ -1,4 +1,4 @@
-"""What was last seen of the Deployment decides the answer, also while the API server is away, unless it is to fail then."""
+"""What was last seen of the Deployment decides the answer, by default also while the API server is away."""
 
 from __future__ import annotations
 

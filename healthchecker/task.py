@@ -29,7 +29,10 @@ class BadTask(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """*bound* is in seconds; *annotation* is a key, whatever the value; it *fails* beyond the bound, or keeps its answer."""
+    """*annotation* is a key, whatever the value.
+
+    After *bound* seconds without the API server the checker *fails* its health checks, or keeps its answer.
+    """
 
     namespace: str
     node: str

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from controllers.ingress_daemonset import marks
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Writes
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
 from controllers.ingress_daemonset.site import Site
+from healthchecker import SCHEDULED
+from healthchecker.state import State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 from webhook.ingress_daemonset import FINALIZER
@@ -75,6 +79,12 @@ class World:
         self._sites: Sequence[Site] = ()
         self.roles: dict[str, dict[str, Any]] = {}
         self.bindings: dict[str, dict[str, Any]] = {}
+        self.unread: set[str] = set()
+        """Nodes whose health checkers cannot be read."""
+        self.blind: dict[str, dict[str, Any]] = {}
+        """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
+        self.told: dict[str, State] = {}
+        """By the names of nodes: what their health checkers say whatever they see."""
 
     def plan(self, writes: Writes = NOTHING) -> Plan:
         """With the sites of the plan before, which must not matter."""
@@ -96,7 +106,31 @@ class World:
             checker=HealthChecker(image="drawbridge:1"),
             writes=writes,
             before=before,
+            readings={name: tuple(self._readings(name)) for name in self.nodes},
         )
+
+    def _readings(self, node: str) -> Iterator[Reading]:
+        """As its health checkers answer."""
+        for port in self.raw["spec"].get("healthCheckNodePorts", ()):
+            if node in self.told:
+                yield Reading("10.0.0.1", port, self.told[node])
+            elif node in self.unread:
+                yield Reading("10.0.0.1", port, error="connection refused")
+            elif seen := self.blind.get(node, self.deployments.get(f"web-{node}")):
+                yield Reading("10.0.0.1", port, self._state(seen))
+
+    def _state(self, seen: dict[str, Any]) -> State:
+        metadata = workload(seen).metadata
+        mark = marks.on_deployment(metadata.annotations)
+        if mark is None or mark.key not in metadata.annotations:
+            return State(200, uid=metadata.uid)
+        seconds = (self.now - mark.at).total_seconds()
+        scheduled = metadata.annotations[SCHEDULED]
+        return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)
+
+    def cut_off(self, *nodes: str) -> None:
+        """Their health checkers see nothing any more, and keep their answers."""
+        self.blind |= {name: copy.deepcopy(self.deployments[f"web-{name}"]) for name in nodes}
 
     def _value(self, raw: dict[str, Any], kind: Any) -> Any:
         """The same one for as long as nothing has changed."""

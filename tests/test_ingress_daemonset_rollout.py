@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from controllers.ingress_daemonset.actions import Change, Writes
 from controllers.ingress_daemonset.marks import SCHEDULED
 from controllers.ingress_daemonset.rollout import Plan
-from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, raw_resource
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -170,7 +171,7 @@ def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
 
 
 def test_nodes_that_are_not_ready_come_last() -> None:
-    here = world(rolling=detaching(1))
+    here = world(rolling=detaching(2))
     here.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
     here.retemplate("proxy:2")
     here.settle()
@@ -573,6 +574,66 @@ def test_who_waits_for_a_confirmation_is_told_with_its_time() -> None:
     assert here.plan().unconfirmed == ()
 
 
+UNAVAILABLE = [
+    pytest.param(
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "NotReady", id="not ready"
+    ),
+    pytest.param({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, "NotReady", id="lost"),
+    pytest.param({"spec": {"unschedulable": True}}, "cordoned", id="cordoned"),
+    pytest.param(
+        {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}},
+        "detached",
+        id="left out by its label",
+    ),
+    pytest.param(
+        {"metadata": {"annotations": {DETACHED: "by hand"}}}, "detached", id="with the annotation of another"
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), UNAVAILABLE)
+def test_with_a_node_that_is_unavailable_anyway_one_less_is_detached(
+    change: dict[str, Any], said: str
+) -> None:
+    here = world(rolling=detaching(2))
+    merge(here.nodes["n5"], change)
+    here.retemplate("proxy:2")
+    while here.turn().actions:
+        assert len(detached(here) | {"n5"}) <= 2, said
+        here.run_pods("n5", *NODES)
+        here.later(10)
+
+    assert updated(here) == set(NODES)
+
+
+def detached(where: World) -> set[str]:
+    """For our sake."""
+    return {name for name, raw in where.nodes.items() if DETACHED_BY in raw["metadata"]["annotations"]}
+
+
+@pytest.mark.parametrize(("change", "said"), UNAVAILABLE)
+def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until_they_are_back(
+    change: dict[str, Any], said: str
+) -> None:
+    here = world("n1", "n2", rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.settle()
+    well = copy.deepcopy(here.nodes["n2"])
+    merge(here.nodes["n2"], change)
+    here.deployments["web-n1"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
+    here.settle()
+
+    progressing = conditions(here)["Progressing"]
+    assert progressing["reason"] == "WaitingForNodes"
+    assert f"maxUnavailableNodes counts them, too: n2 is {said}" in progressing["message"]
+    assert (here.plan().status or {})["unavailableNodes"] == 1
+    assert here.image_on("n1") == "mine:1"
+
+    here.nodes["n2"] = well
+    here.settle()
+    assert updated(here) == {"n1", "n2"}
+
+
 LIMIT, GRACE = 2, 10
 
 
@@ -653,6 +714,7 @@ class Rollout(RuleBasedStateMachine):
         for each in self.here.nodes.values():
             each["status"]["conditions"][0]["status"] = "True"
             each["metadata"]["labels"] = {}
+            each["spec"]["taints"] = []
         self.here.run_pods()
         self.here.settle()
         assert self.here.off() == set()

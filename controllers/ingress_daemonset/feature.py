@@ -113,7 +113,8 @@ def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
 
 def _told(node: FollowedNode) -> tuple[object, ...]:
     at = node.metadata
-    return at.labels, at.annotations, node.spec.taints, node.ready, at.deletion_timestamp
+    where = (node.spec.taints, node.spec.unschedulable, node.address)
+    return at.labels, at.annotations, where, node.ready, at.deletion_timestamp
 
 
 @contextmanager
