@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.copies import RESOURCES
+from controllers.ingress_daemonset.marks import SCHEDULED
+from controllers.ingress_daemonset.readings import Checker, Reader
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD, Reconciler
 from controllers.ingress_daemonset.tell import Teller
 from controllers.ingress_daemonset.troubles import Troubles
 from controllers.ingress_daemonset.writer import Writer
+from healthchecker.state import State
 from kube.errors import KubeError
 from kube.lease import LeadershipLost
 from settings import IngressDaemonSetSettings
@@ -49,17 +53,25 @@ class Leader:
             hand_out=lambda work: work(),
             troubles=Troubles(self.clock, self.now),
         )
+        self.reader = Reader(lambda work: work(), self.read, clock=self.clock)
+        self.checkers: dict[str, State] = {}
         settings = IngressDaemonSetSettings(enabled=True, detachment_reminder="10m")  # type: ignore[arg-type]
         self.reconciler = Reconciler(
             api,  # type: ignore[arg-type]
             books,
             self.writer,
             teller,
+            self.reader,
             lambda: settings,
             self._check,
             self.clock,
             self.now,
         )
+
+    def read(self, checker: Checker) -> Reading:
+        """A health checker, by the name of its node."""
+        state = self.checkers.get(checker.node)
+        return Reading(checker.address, checker.port, state, "" if state else "connection refused")
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.clock() - self.began)
@@ -422,3 +434,23 @@ def test_budgets_are_kept_among_those_that_share_nodes() -> None:
         here.reconciler.reconcile(key)
 
     assert here.off() == {"n1"}
+
+
+def test_pods_are_replaced_when_their_health_checker_has_confirmed_and_an_event_says_when_it_does_not() -> (
+    None
+):
+    rolling = {"maxUnavailableNodes": 1, "annotateDeploymentToDetach": {"gracePeriodSeconds": 5}}
+    here = Leader(with_nodes("n1", healthCheckNodePorts=[10080], rolling=rolling))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: here.clock() - here.began > 100)
+    assert here.images() == {"proxy:1"}
+    [said] = [message for reason, message in here.recorder.events if reason == "DetachmentUnconfirmed"]
+    assert "10080 cannot be read: connection refused" in said
+
+    held = here.api.objects["Deployment", "edge/web-n1"]["metadata"]
+    here.checkers["n1"] = State(
+        503, "x", uid=held["uid"], scheduled=held["annotations"][SCHEDULED], detached_seconds=5
+    )
+    here.settle()
+    assert here.images() == {"proxy:2"}

@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 import msgspec
 from prometheus_client import Histogram
 
+from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.copies import NAMESPACE, NAMESPACED, RESOURCES, Books
+from controllers.ingress_daemonset.readings import Reader, checkers_of
 from controllers.ingress_daemonset.rollout import Plan, plan
 from controllers.ingress_daemonset.site import Site
 from controllers.ingress_daemonset.tell import Teller
@@ -55,6 +57,7 @@ class Reconciler:
     books: Books
     writer: Writer
     teller: Teller
+    reader: Reader
     settings: Settings
     check: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
@@ -76,19 +79,21 @@ class Reconciler:
             return None
         past = self._past.setdefault(key, Past())
         strangers = self._meet_strangers()
+        readings, more = self.reader.look(checkers_of(past.sites))
         decided = self.clock()
-        planned = self._plan(resource, past)
+        planned = self._plan(resource, past, readings)
         learned = self.writer.carry_out(resource.metadata, planned.steps, decided)
         later = (
             self.pace(key) if learned else None,
             strangers,
+            more,
             self.writer.troubles.due(),
             self._tell(resource, planned, past),
             self._until(planned.look_again_at),
         )
         return min((each for each in later if each is not None), default=None)
 
-    def _plan(self, resource: IngressDaemonSet, past: Past) -> Plan:
+    def _plan(self, resource: IngressDaemonSet, past: Past, readings: Readings) -> Plan:
         namespace, books = resource.metadata.namespace, self.books
         began = self.clock()
         planned = plan(
@@ -102,6 +107,7 @@ class Reconciler:
             checker=self.settings().health_checker,
             writes=self.writer.writes(namespace),
             before=past.sites,
+            readings=readings,
         )
         past.took, past.sites = self.clock() - began, planned.sites
         PLAN_SECONDS.observe(past.took)
