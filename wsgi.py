@@ -22,6 +22,8 @@ from webhook.cluster import Cluster
 from webhook.elasticity import gate as elasticity
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
+from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
+from webhook.ingress_daemonset.evictions import Evictions
 from webhook.worker import stopping
 
 
@@ -66,6 +68,7 @@ app = create_app(
         elasticity.Gate(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
         ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client)),
+        Evictions(ingress_daemonset_settings, EvictionLookup(client)),
     ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,

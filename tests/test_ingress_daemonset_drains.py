@@ -13,7 +13,7 @@ from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE, FINALIZER, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3")
-GRACE, HELD = 20, 90
+GRACE, HELD = 20, 90 + 60
 TAINT = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"}
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 10}}
 
@@ -163,6 +163,22 @@ def test_a_drain_asks_for_no_place_in_the_budget_and_takes_one() -> None:
     here.settle()
     assert {here.image_on(name) for name in NODES} == {"proxy:2"}
     assert marked(here) == set()
+
+
+def test_evictions_from_nodes_that_are_not_cordoned_detach_no_more_nodes_than_the_budget_has() -> None:
+    here = world(limit=2)
+    for name in NODES:
+        request(here, name)
+    here.turn()
+    turns(here)
+    assert marked(here) == {"n1", "n2"}
+    assert "waits for room" in next(
+        each["reason"] for each in (here.plan().status or {})["waitingFor"] if each["node"] == "n3"
+    )
+
+    cordon(here, "n3")
+    turns(here)
+    assert marked(here) == {"n1", "n2", "n3"}
 
 
 def test_a_drain_waits_for_no_rollout_that_is_paused() -> None:

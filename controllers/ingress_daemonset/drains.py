@@ -13,6 +13,9 @@ from controllers.ingress_daemonset.site import LONG_AGO, Site, time_of
 from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
+LINGER = timedelta(seconds=60)
+"""For so long after the last refusal a node stays detached, so that the eviction can be tried again."""
+
 
 def progress(site: Site, now: datetime) -> marks.Changes:
     """What an eviction goes by, to the Deployment of a node that is drained."""
@@ -39,7 +42,7 @@ def ends(site: Site) -> datetime | None:
         return None
     asked = time_of(site.annotations.get(DRAIN_REQUESTED, ""))
     held = timedelta(seconds=site.resource.spec.drain_timeout_seconds)
-    return asked + held if asked else LONG_AGO
+    return asked + held + LINGER if asked else LONG_AGO
 
 
 @dataclass(frozen=True)

@@ -207,9 +207,22 @@ def _chosen(resource: IngressDaemonSet, sites: Sequence[Site], gone: int) -> lis
     return [*off, *others[:free]][: max(0, limit - in_flight)]
 
 
-def _drained(resource: IngressDaemonSet, sites: Iterable[Site]) -> list[Site]:
-    """Those that are detached because they are drained: that asks for no place in the budget, but takes one."""
-    return [site for site in sites if site.drains] if _is_held(resource) else []
+def _drained(resource: IngressDaemonSet, sites: Sequence[Site]) -> list[Site]:
+    """Those that are detached because they are drained, each of which takes a place in the budget.
+
+    A node that is cordoned, or about to be deleted, does not wait for one: that is an administrator's word. Anything
+    that reaches the webhook can ask for an eviction.
+    """
+    if not _is_held(resource):
+        return []
+    draining = [site for site in sites if site.drains]
+    meant = [site for site in draining if site.node.cordoned or site.node.to_be_deleted]
+    free = budgets.limit(resource.spec.update_strategy.rolling_update, len(sites)) - sum(
+        site.unavailable for site in sites
+    )
+    others = [site for site in draining if site not in meant]
+    waiting = [site for site in others if not site.unavailable]
+    return [*meant, *(site for site in others if site.unavailable), *waiting[: max(0, free)]]
 
 
 def _in_turn(sites: Sequence[Site]) -> list[Site]:

@@ -136,6 +136,8 @@ def _whose(site: Site) -> str:
 def _draining(site: Site, now: datetime) -> str:
     if EVICTABLE in site.annotations:
         return "it is detached to be drained: its pods may be evicted"
+    if not site.in_flight:
+        return "it is to be drained, and waits for room in maxUnavailableNodes"
     return f"it is to be drained; {_let_go(site, now)}"
 
 

@@ -10,6 +10,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if .Values.ipReservation.enabled }}{{ $paths = append $paths "/validate/pods/ip-reservation" }}{{ end }}
 {{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
 {{- if .Values.elasticity.enabled }}{{ $paths = append $paths "/mutate/pods/elasticity" }}{{ end }}
-{{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets") }}{{ end }}
+{{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets" "/validate/evictions/ingress-daemonset") }}{{ end }}
 {{- toJson $paths }}
 {{- end }}
