@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from lab import processes
+from lab.nodes import move
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import DAEMONSETS, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
@@ -96,6 +97,7 @@ def kubeconfig_of(edge: Edge, account: str = "default") -> Path:
 def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]) -> Iterator[Checker]:
     # The last ones of the lab's pods, which get theirs from the other end.
     address = str(ip_network(edge.lab.slot.pod_range)[-2 - next(_NUMBERS)])
+    move(edge.client, edge.node_name(node), address)
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     told = told_by(container, edge, node)
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

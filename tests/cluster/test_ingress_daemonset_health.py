@@ -11,7 +11,7 @@ import pytest
 from kube.client import Client
 from lab.session import Lab
 from tests.cluster.elasticity import ACCOUNTS
-from tests.cluster.ingress_daemonset import NODE_LABEL, by_deployment, detaching
+from tests.cluster.ingress_daemonset import NODE_LABEL, confirmed, detaching
 from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking, kubeconfig_of
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record, SeenPod
@@ -38,7 +38,7 @@ class Balanced:
 @pytest.fixture(scope="module")
 def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
     edge = Edge(edge_lab, record, *NODES)
-    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **by_deployment(10)))
+    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **confirmed(10)))
     edge.settle(*NODES)
     with checking(edge, NODES) as checkers:
         await_all(edge_lab, list(checkers.values()), 200, "ok")
@@ -115,9 +115,10 @@ def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_without_its_rights_a_health_checker_does_not_answer_for_long(balanced: Balanced) -> None:
+def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for_long(balanced: Balanced) -> None:
     edge = balanced.edge
-    with checking(edge, "a", LONGEST_WITHOUT_SIGHT_SECONDS=str(BOUND)) as checkers:
+    told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
+    with checking(edge, "a", **told) as checkers:
         await_all(edge.lab, [checkers["a"]], 200)
         edge.client.delete(ACCOUNTS, "default", edge.namespace)
 
