@@ -81,7 +81,8 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
     with faults.second_api_server(edge_lab) as witness, recording(witness) as record:
         edge = Edge(edge_lab, record, *NODES)
         edge.create(
-            healthCheckNodePorts=[PORT], rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE)),
+            healthCheckNodePorts=[PORT],
+            rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE)),
         )
         edge.settle(*NODES)
         told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}

@@ -131,14 +131,14 @@ def _value(variable: Raw, edge: Edge, node: str) -> str:
 
 
 @contextmanager
-def asking(lab: Lab, checkers: Sequence[Checker]) -> Iterator[None]:
+def asking(lab: Lab, checkers: Sequence[Checker], every: float = EVERY) -> Iterator[None]:
     """A load balancer asks them all, again and again, and hears 200 first and last.
 
     Whatever path it asks for, the answer is the same.
     """
     ended = threading.Event()
     with ThreadPoolExecutor(len(checkers)) as pool:
-        asked = [pool.submit(_ask_on, each, ended.wait) for each in checkers]
+        asked = [pool.submit(_ask_on, each, ended.wait, every) for each in checkers]
         try:
             _await_answers(lab, checkers)
             yield
@@ -154,8 +154,8 @@ def _await_answers(lab: Lab, checkers: Sequence[Checker]) -> None:
     lab.wait(lambda: all(each.course()[-1:] == [200] for each in checkers), SECONDS, what)
 
 
-def _ask_on(checker: Checker, pause: Callable[[float], bool]) -> None:
-    while not pause(EVERY):
+def _ask_on(checker: Checker, pause: Callable[[float], bool], every: float) -> None:
+    while not pause(every):
         first, *others = [checker.ask(path) for path in (*PATHS, PATHS[0])]
         checker.answers += [first, others[-1]]
         if first.text == others[-1].text:  # so it was the same all the while

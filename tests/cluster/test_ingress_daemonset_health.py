@@ -115,7 +115,9 @@ def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for_long(balanced: Balanced) -> None:
+def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for_long(
+    balanced: Balanced,
+) -> None:
     edge = balanced.edge
     told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
     with checking(edge, "a", **told) as checkers:
