@@ -157,7 +157,11 @@ def test_evictions_are_asked_about_outside_of_the_systems_namespaces_and_never_l
 
 
 def test_a_restricted_network_lets_the_controllers_and_nobody_else_read_health_checkers() -> None:
-    given = {"enabled": True, "egress": [{"ports": [{"protocol": "TCP", "port": 443}]}], "nodes": ["10.1.0.0/16"]}
+    given = {
+        "enabled": True,
+        "egress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
+        "nodes": ["10.1.0.0/16"],
+    }
     objects = render(merged(ALONE, {"networkPolicy": given}))
     health = {
         "ports": [{"protocol": "TCP", "port": 1024, "endPort": 65535}],

@@ -24,8 +24,9 @@ import yaml
 from lab import processes
 from lab.nodes import move
 from lab.session import Lab
-from tests.cluster.ingress_daemonset import DAEMONSETS, SECONDS, Raw
+from tests.cluster.ingress_daemonset import DAEMONSETS, NODE_LABEL, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import SeenPod
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("/healthz", "/ok", "/")
@@ -167,3 +168,17 @@ def await_all(
 ) -> None:
     what = f"all health checkers to answer {status} {text}"
     lab.wait(lambda: all(each.says(status, text) for each in checkers), seconds, what)
+
+
+def gone_at(edge: Edge, node: str) -> datetime:
+    """When the first of its pods went, as a watch told it."""
+    return next(
+        each.seen
+        for each in edge.history()
+        if is_pod_of(each.object, edge, node) and (each.gone or each.object.leaving)
+    )
+
+
+def is_pod_of(thing: object, edge: Edge, node: str) -> bool:
+    """Not of its health checker, that is."""
+    return isinstance(thing, SeenPod) and thing.metadata.labels.get(NODE_LABEL) == edge.node_name(node)
