@@ -642,7 +642,7 @@ class Rollout(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.here = world(rolling=detaching(LIMIT))
+        self.here = world(rolling=detaching(LIMIT), healthCheckNodePorts=[10080])
         self.version = 1
 
     def _templates(self) -> dict[str, str]:
@@ -656,12 +656,14 @@ class Rollout(RuleBasedStateMachine):
     def round(self, done: int) -> None:
         """Killed after *done* writes."""
         before, attached = self._templates(), set(self.here.nodes) - self.here.off()
+        unconfirmed = {name for name in before if not self.here.is_confirmed(name)}
         since = {name: self._since(name) for name in self.here.nodes}
         for action in self.here.plan().actions[:done]:
             self.here.apply(action)
         for name, image in self._templates().items():
             if before.get(name, image) != image:
                 assert name not in attached
+                assert name not in unconfirmed
                 assert since[name] is not None
                 assert self.here.now - since[name] >= timedelta(seconds=GRACE)
 
@@ -677,6 +679,15 @@ class Rollout(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 5, 10]))
     def wait(self, seconds: int) -> None:
         self.here.later(seconds)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_health_checker_loses_the_api_server(self, name: str) -> None:
+        if f"web-{name}" in self.here.deployments:
+            self.here.cut_off(name)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_health_checker_is_back(self, name: str) -> None:
+        self.here.blind.pop(name, None)
 
     @rule(name=st.sampled_from(NODES))
     def pods_run(self, name: str) -> None:
@@ -715,6 +726,7 @@ class Rollout(RuleBasedStateMachine):
             each["status"]["conditions"][0]["status"] = "True"
             each["metadata"]["labels"] = {}
             each["spec"]["taints"] = []
+        self.here.blind = {}
         self.here.run_pods()
         self.here.settle()
         assert self.here.off() == set()
