@@ -79,8 +79,9 @@ class World:
         self._sites: Sequence[Site] = ()
         self.roles: dict[str, dict[str, Any]] = {}
         self.bindings: dict[str, dict[str, Any]] = {}
+        self.unasked: set[str] = set()
         self.unread: set[str] = set()
-        """Nodes whose health checkers cannot be read."""
+        """Nodes whose health checkers have not been read yet, and those whose cannot be."""
         self.blind: dict[str, dict[str, Any]] = {}
         """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
         self.told: dict[str, State] = {}
@@ -112,6 +113,8 @@ class World:
     def _readings(self, node: str) -> Iterator[Reading]:
         """As its health checkers answer."""
         for port in self.raw["spec"].get("healthCheckNodePorts", ()):
+            if node in self.unasked:
+                return
             if node in self.told:
                 yield Reading("10.0.0.1", port, self.told[node])
             elif node in self.unread:

@@ -190,3 +190,15 @@ def test_a_checker_that_learned_of_the_detachment_late_holds_the_pods_for_the_wh
     here.turn()
     assert images(here) == {"proxy:1"}
     assert "for the whole grace" in progressing(here)["message"]
+
+
+def test_a_new_leader_says_nothing_of_checkers_that_it_has_not_read_yet_and_touches_no_pod() -> None:
+    here = world("n1")
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(99999)
+    here.unasked = {"n1"}
+
+    assert here.turn().unconfirmed == ()
+    assert progressing(here)["reason"] == "RollingOut"
+    assert images(here) == {"proxy:1"}

@@ -23,7 +23,7 @@ PERIOD = 1.0
 """Seconds between two readings of a checker."""
 SOON = 0.1
 """Seconds after which the first reading is looked for."""
-OLD = 10.0
+OLD = 30.0
 """Seconds after which a reading counts for nothing."""
 TIMEOUT = 2.0
 LONGEST = 1 << 16

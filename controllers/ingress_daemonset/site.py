@@ -202,9 +202,10 @@ class Site:
         return not self.doubt or (ends is not None and ends <= now)
 
     def is_doubted(self, now: datetime) -> bool:
-        """Whether it is held for the confirmation alone."""
+        """Whether it is held for the confirmation alone, by checkers that have been read, or cannot be."""
         safe_at = self.safe_at
-        return safe_at is not None and safe_at <= now and not self.is_released(now)
+        is_over = safe_at is not None and safe_at <= now
+        return bool(self.readings) and is_over and not self.is_released(now)
 
     def _stood_since(self, name: Name, mark: marks.Mark) -> datetime:
         return max(mark.at, self.writes.late.get(name, mark.at))
