@@ -47,6 +47,7 @@ def up(options: argparse.Namespace) -> None:
             nodes=options.nodes,
             kwok_nodes=options.kwok_nodes,
             cloud=knobs,
+            policy=options.policy,
             tied=False,
             progress=_progress(),
         ):
@@ -149,6 +150,9 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=3,
         help="nodes on which pods only seem to run (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--policy", action="store_true", help="a policy engine that changes all workloads, pods and nodes"
     )
     parser.set_defaults(run=up)
 

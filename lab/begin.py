@@ -22,6 +22,7 @@ def running(
     nodes: int = 3,
     kwok_nodes: int = 3,
     cloud: Mapping[str, Any] | None = None,
+    policy: bool = False,
     tied: bool = True,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Lab]:
@@ -31,14 +32,15 @@ def running(
     ("projectcalico.org/v3", "crd.projectcalico.org/v1", "both" or None), *nodes* run the chart's pods as
     processes, *kwok_nodes* hold pods that only seem to run. With *cloud*, knobs over
     those of ``lab.cloud.of_lab``, an emulated cloud runs as long as the lab, and the chart gets its addresses
-    there. A lab that is not *tied* is left running. *progress* is told each step.
+    there. With *policy*, a policy engine changes all workloads, pods and nodes. A lab that is not *tied* is
+    left running. *progress* is told each step.
     """
     lab = Lab(name or f"run-{os.getpid()}-{secrets.token_hex(3)}")
     ending.sweep()
     progress("looking for the programs of the control plane")
     # Here, where its own progress is seen: the first time it may build them.
     binaries.ensure(*cluster.BINARIES)
-    daemon = owner.start(lab.name, nodes=nodes, kwok_nodes=kwok_nodes, cloud=cloud)
+    daemon = owner.start(lab.name, nodes=nodes, kwok_nodes=kwok_nodes, cloud=cloud, policy=policy)
     stays = False
     try:
         daemon.await_ready(progress)

@@ -24,6 +24,7 @@ from lab import binaries, cluster, places, processes, slots
 from lab.errors import LabError
 from lab.nodes import create_kwok_nodes
 from lab.owner import KEEP, ROOT
+from lab.policy.mutations import SIDECAR_IMAGE
 from lab.slots import Slot, free_ports
 from lab.waiting import until
 
@@ -77,6 +78,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--kwok-nodes", type=int, default=3)
     parser.add_argument("--knobs", type=Path, help="of the lab's cloud; none when not given")
+    parser.add_argument("--policy", action="store_true", help="with a policy engine, before anything else")
     return parser.parse_args(arguments)
 
 
@@ -108,13 +110,32 @@ def _bring_up(
     kubeconfig = cluster.create(directory, slot, programs, check)
     client = Client.from_kubeconfig(kubeconfig)
     cluster.await_serving(client, cluster.reviving(directory, programs, check))
+    if options.policy:
+        _say({"progress": "starting the policy engine"})
+        _accompany(directory, _policy(directory, kubeconfig, slot), children, check)
     create_kwok_nodes(client, options.kwok_nodes)
     _say({"progress": f"starting {options.nodes} nodes and the Service balancer"})
     companions = {**_cloud(slot, options.knobs), **_companions(directory, kubeconfig, slot, options.nodes)}
-    for name, command in companions.items():
-        children.append(_start(directory, name, command))
-    for name, child in zip(companions, children, strict=True):
+    _accompany(directory, companions, children, check)
+
+
+def _accompany(
+    directory: Path,
+    companions: Mapping[str, list[str]],
+    children: list[subprocess.Popen[bytes]],
+    check: Callable[[], None],
+) -> None:
+    """Start programs of the lab's own, and wait until all are ready."""
+    started = {name: _start(directory, name, command) for name, command in companions.items()}
+    children.extend(started.values())
+    for name, child in started.items():
         _await_ready(directory, name, child, check)
+
+
+def _policy(directory: Path, kubeconfig: Path, slot: Slot) -> Mapping[str, list[str]]:
+    (port,) = free_ports(slot.ports, 1)
+    place = ["--directory", str(directory), "--port", str(port)]
+    return {"policy": ["lab.policy", "--kubeconfig", str(kubeconfig), *place]}
 
 
 def _cloud(slot: Slot, knobs: Path | None) -> Mapping[str, list[str]]:
@@ -129,6 +150,7 @@ def _companions(directory: Path, kubeconfig: Path, slot: Slot, nodes: int) -> Ma
     kubelet = ["--directory", str(directory), "--pod-cidr", slot.pod_range]
     kubelet += ["--nodes", ",".join(f"lab-{number}" for number in range(nodes))]
     kubelet += ["--image", f"drawbridge={ROOT}:{Path(sys.executable).parent}"]
+    kubelet += ["--image", f"{SIDECAR_IMAGE}=/"]
     return {"services": ["lab.services", *shared], "kubelet": ["lab.kubelet", *shared, *kubelet]}
 
 

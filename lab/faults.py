@@ -103,7 +103,10 @@ def _has_ended(pid: int) -> bool:
 
 
 def _name(pid: int) -> str:
+    """Of its program, or of the Python module that it runs, as in "lab.policy"."""
     command = _strings(pid, "cmdline")
+    if command[1:2] == ["-m"]:
+        return command[2]
     return Path(command[0]).name if command else ""
 
 

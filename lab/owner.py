@@ -55,7 +55,9 @@ class Owner:
             self.process.wait(timeout=END_SECONDS)
 
 
-def start(name: str, *, nodes: int, kwok_nodes: int, cloud: Mapping[str, Any] | None = None) -> Owner:
+def start(
+    name: str, *, nodes: int, kwok_nodes: int, cloud: Mapping[str, Any] | None = None, policy: bool = False
+) -> Owner:
     """Start the daemon of a new lab, with a *cloud* of these knobs; LabError when that name is in use."""
     knobs = None if cloud is None else of_lab.knobs(cloud)
     lock = places.acquire(name)
@@ -68,6 +70,8 @@ def start(name: str, *, nodes: int, kwok_nodes: int, cloud: Mapping[str, Any] | 
     logs = places.directory(name) / "logs"
     if knobs:
         command += ["--knobs", str(logs.with_name("knobs.json"))]
+    if policy:
+        command += ["--policy"]
     try:
         logs.mkdir(parents=True, exist_ok=True)
         if knobs:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,12 +16,11 @@ from cloud.calls import Calls
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.limits import Limits
-from controllers.anycast_ip.book import Book
+from controllers.anycast_ip.book import CONFIG_MAPS, Book
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.feature import assemble
-from controllers.anycast_ip.nodes import Nodes
-from kube.client import Listing, Resource
-from kube.errors import AlreadyExists, Conflict, NotFound
+from controllers.anycast_ip.nodes import NODES, Nodes
+from kube.client import Client
 from kube.objects import Node
 from lab.cloud import Knobs, envelope, faults, products
 from lab.cloud.envelope import Fault
@@ -32,8 +29,9 @@ from lab.cloud.values import Address, Call
 from lab.cloud.world import World
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.api_server import merged
 from tests.factories import NOW
+from tests.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
+from tests.fake_api import Request as Asked
 from tests.fakes import FakeClock, FakeRecorder, FakeStore
 from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
@@ -43,99 +41,58 @@ UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
 
 
+PLACED = {"nodes": NODES, "configmaps": CONFIG_MAPS}
+
+
 class Killed(BaseException):
     """The controller's end, in the middle of whatever it was at."""
 
 
-class Kube:
-    """Nodes and ConfigMaps behind as much of a client as is needed; *before* and *after* writes may raise."""
+class Kube(Client):
+    """Nodes and ConfigMaps of a fake API server; *before* and *after* writes may raise.
+
+    *before_write* has the name and the body of what is written.
+    """
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.api = FakeAPI()
+        super().__init__(connection_to(self.api))
+        self.objects = Objects(self.api, *PLACED.values())
         self.before: Callable[[str], None] = lambda verb: None
         self.after: Callable[[str], None] = lambda verb: None
+        self.before_write: Callable[[str, Any], None] = lambda name, body: None
         self.writes = 0
-        self._version = 0
+        self.api.fault, self.api.after = self._asked, self._answered
+        for each in ("drawbridge", "kube-system"):
+            self.api.put(NAMESPACES, {"metadata": {"name": each}})
 
-    def get(self, resource: Resource, name: str, namespace: str | None = None, *, type: Any = dict) -> Any:  # noqa: A002
-        return msgspec.convert(self._existing(resource, name), type)
+    def place(self, plural: str, raw: dict[str, Any]) -> None:
+        """As another client would, unseen by *before* and *after*."""
+        given = msgspec.json.decode(msgspec.json.encode(raw))
+        if plural == "configmaps":
+            home = "kube-system" if given["metadata"]["name"] == CLUSTER_UUID else "drawbridge"
+            given["metadata"].setdefault("namespace", home)
+        given["metadata"].pop("resourceVersion", None)
+        self.api.put(PLACED[plural], given)
 
-    def list(self, resource: Resource, namespace: str | None = None, *, type: Any = dict, **_: Any) -> Any:  # noqa: A002
-        self.before("list")
-        found = [
-            msgspec.convert(each, type)
-            for (plural, _), each in self.objects.items()
-            if plural == resource.plural
-        ]
-        return Listing(found, str(self._version))
+    def _asked(self, call: Asked) -> None:
+        if verb := _verb(call):
+            self.before(verb)
+        if call.method in ("POST", "PUT", "PATCH"):
+            name = call.path.rpartition("/")[2] if call.method != "POST" else call.body["metadata"]["name"]
+            self.before_write(name, call.body)
 
-    def create(self, resource: Resource, body: Any, namespace: str | None = None, *, type: Any = dict) -> Any:  # noqa: A002
-        if (resource.plural, body["metadata"]["name"]) in self.objects:
-            raise AlreadyExists(409, "AlreadyExists", body["metadata"]["name"])
-        return self._write(resource, body["metadata"]["name"], body, type)
+    def _answered(self, call: Asked, reply: Reply) -> None:
+        verb = _verb(call)
+        if reply.status < 400 and verb in ("write", "delete"):
+            self.writes += verb == "write"
+            self.after(verb)
 
-    def replace(
-        self,
-        resource: Resource,
-        name: str,
-        body: Any,
-        namespace: str | None = None,
-        *,
-        type: Any = dict,  # noqa: A002
-    ) -> Any:
-        self._check_version(self._existing(resource, name), body)
-        return self._write(resource, name, body, type)
 
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str | None = None,
-        *,
-        type: Any = dict,  # noqa: A002
-    ) -> Any:
-        held = self._existing(resource, name)
-        self._check_version(held, patch)
-        return self._write(resource, name, merged(held, patch), type)
-
-    def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        resource_version: str | None = None,
-    ) -> None:
-        given = {"resourceVersion": resource_version} if resource_version else {}
-        self._check_version(self._existing(resource, name), {"metadata": given})
-        self.before("delete")
-        del self.objects[resource.plural, name]
-        self.after("delete")
-
-    def place(self, plural: str, body: dict[str, Any]) -> None:
-        """As somebody else would, unseen by *before* and *after*."""
-        self._version += 1
-        stored = merged(copy.deepcopy(body), {"metadata": {"resourceVersion": str(self._version)}})
-        self.objects[plural, body["metadata"]["name"]] = stored
-
-    def _write(self, resource: Resource, name: str, body: Any, type: Any) -> Any:  # noqa: A002
-        self.before("write")
-        self.writes += 1
-        self.place(resource.plural, json.loads(msgspec.json.encode(body)))
-        written = self.objects[resource.plural, name]
-        self.after("write")
-        return msgspec.convert(written, type)
-
-    def _existing(self, resource: Resource, name: str) -> dict[str, Any]:
-        if (resource.plural, name) not in self.objects:
-            raise NotFound(404, "NotFound", name)
-        return self.objects[resource.plural, name]
-
-    def _check_version(self, held: dict[str, Any], body: Any) -> None:
-        wanted = body["metadata"].get("resourceVersion", held["metadata"]["resourceVersion"])
-        if wanted != held["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", held["metadata"]["name"])
+def _verb(call: Asked) -> str:
+    if call.method == "GET":
+        return "list" if call.path.endswith(tuple(PLACED)) else ""
+    return "delete" if call.method == "DELETE" else "write"
 
 
 class Sender:
@@ -248,11 +205,7 @@ class Lab:
         return f"nodes {nodes}, addresses {list(self.world.addresses.values())}, claims {self.book.claims}"
 
     def nodes(self) -> list[Node]:
-        return [
-            msgspec.convert(each, Node)
-            for (plural, _), each in self.kube.objects.items()
-            if plural == "nodes"
-        ]
+        return [msgspec.json.decode(each, type=Node) for each in self.kube.api.encoded(NODES)]
 
     def join(self, name: str = "n1", instance: str = "", *, gated: bool = True, **labels: str) -> Node:
         """As the API server has it after admission; its uid is new each time."""
@@ -277,10 +230,10 @@ class Lab:
         del self.kube.objects["nodes", name]
 
     def node(self, name: str = "n1") -> Node:
-        return msgspec.convert(self.kube.objects["nodes", name], Node)
+        return msgspec.convert(self.kube.api.get(NODES, name), Node)
 
     def edit(self, name: str, change: dict[str, Any]) -> None:
-        self.kube.place("nodes", merged(self.kube.objects["nodes", name], change))
+        self.kube.place("nodes", merged(self.kube.api.get(NODES, name), change))
 
     def is_open(self, name: str = "n1") -> bool:
         node = self.node(name)

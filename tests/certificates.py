@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from certs.secret import Held
 from controllers.certificates.keeper import Keeper
 from controllers.certificates.site import CONFIGURATIONS, SECRETS, Site
 from kube.client import Resource
-from kube.errors import AlreadyExists, Conflict, NotFound
+from tests.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from tests.fakes import FakeRecorder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,41 +51,34 @@ def bundle(*authorities: tuple[x509.Certificate, Pair]) -> bytes:
     return pem_of(each for each, _ in authorities)
 
 
-class FakeClient:
-    """Objects with resourceVersions; *before_write* may raise, and so end a process between two writes."""
+class Cluster:
+    """A Secret and two webhook configurations; *before_write* may raise, and so end a process between two writes.
+
+    *written* is called after each write, by whom it may be.
+    """
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.api = FakeAPI()
+        self.client = self.api.client()
         self.before_write: Callable[[], None] = lambda: None
         self.written: Callable[[], None] = lambda: None
-        self._version = 0
+        self.api.fault, self.api.after = self._asked, self._answered
+        self.api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
 
-    def get(self, resource: Resource, name: str, _namespace: str | None = None) -> dict[str, Any]:
-        if (resource.plural, name) not in self.objects:
-            raise NotFound(404, "NotFound", name)
-        return copy.deepcopy(self.objects[resource.plural, name])
+    def secret(self) -> dict[str, Any] | None:
+        return self.api.find(SECRETS, SECRET, NAMESPACE)
 
-    def create(self, resource: Resource, body: dict[str, Any], _namespace: str | None = None) -> None:
-        self.before_write()
-        if (resource.plural, body["metadata"]["name"]) in self.objects:
-            raise AlreadyExists(409, "AlreadyExists", body["metadata"]["name"])
-        self.put(resource, body)
-
-    def replace(
-        self, resource: Resource, name: str, body: dict[str, Any], _namespace: str | None = None
-    ) -> None:
-        self.before_write()
-        current = self.get(resource, name)
-        if current["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", name)
-        self.put(resource, body)
+    def configuration(self, resource: Resource) -> dict[str, Any] | None:
+        return self.api.find(resource, CONFIGURATION)
 
     def put(self, resource: Resource, body: dict[str, Any]) -> None:
-        """Place it as anybody would."""
-        self._version += 1
-        metadata = body["metadata"] | {"resourceVersion": str(self._version)}
-        self.objects[resource.plural, metadata["name"]] = copy.deepcopy(body | {"metadata": metadata})
+        """Place it as another client would."""
+        home = {"namespace": NAMESPACE} if resource.namespaced else {}
+        self.api.put(resource, body | {"metadata": home | body["metadata"]})
         self.written()
+
+    def lose_secret(self) -> None:
+        self.api.remove(SECRETS, SECRET, NAMESPACE)
 
     def register(self, webhooks: int = 1) -> None:
         """As Helm does: without bundles."""
@@ -94,11 +86,22 @@ class FakeClient:
         for resource in CONFIGURATIONS:
             self.put(resource, {"metadata": {"name": CONFIGURATION}, "webhooks": entries})
 
+    def unregister(self) -> None:
+        for resource in CONFIGURATIONS:
+            self.api.remove(resource, CONFIGURATION)
+
     @property
     def data(self) -> dict[str, str]:
-        found = self.objects.get((SECRETS.plural, SECRET), {})
-        data: dict[str, str] = found.get("data", {})
+        data: dict[str, str] = (self.secret() or {}).get("data", {})
         return data
+
+    def _asked(self, call: Request) -> None:
+        if call.method != "GET":
+            self.before_write()
+
+    def _answered(self, call: Request, reply: Reply) -> None:
+        if call.method != "GET" and reply.status < 400:
+            self.written()
 
 
 class Moment:
@@ -112,14 +115,14 @@ class Moment:
 
 
 def keeper(
-    client: FakeClient,
+    cluster: Cluster,
     moment: Moment,
     recorder: FakeRecorder | None = None,
     *,
     rules: Rules = RULES,
     skew: int = 0,
 ) -> tuple[Site, Keeper]:
-    site = Site(client, NAMESPACE, SECRET, CONFIGURATION, lambda: None)  # type: ignore[arg-type]
+    site = Site(cluster.client, NAMESPACE, SECRET, CONFIGURATION, lambda: None)
     return site, Keeper(
         site,
         lambda: rules,

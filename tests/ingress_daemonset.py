@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import jsonpatch
 import msgspec
 import yaml
 
+from kube.errors import KubeError
 from lab.install import merged
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, parse, render
@@ -18,6 +19,7 @@ from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.gate import Defaults, Rules
 from webhook.ingress_daemonset.model import IngressDaemonSet
 from webhook.ingress_daemonset.neighbours import Neighbour
+from webhook.ingress_daemonset.syntax import Problem
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "ingress_daemonset.example.yaml"
@@ -64,9 +66,25 @@ class Cluster:
         return [each for each in self._others if isinstance(each, Neighbour)]
 
 
-def gates(*others: Neighbour | Exception, **settings: Any) -> tuple[Defaults, Rules]:
+class Templates:
+    """An API server that finds *faults*, a KubeError or problems, in each template that it is asked about."""
+
+    def __init__(self, faults: KubeError | Sequence[Problem] = ()) -> None:
+        self._faults = faults
+        self.asked = 0
+
+    def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
+        self.asked += 1
+        if isinstance(self._faults, KubeError):
+            raise self._faults
+        return self._faults
+
+
+def gates(
+    *others: Neighbour | Exception, templates: Templates | None = None, **settings: Any
+) -> tuple[Defaults, Rules]:
     parsed = IngressDaemonSetSettings.model_validate({"enabled": True, **settings})
-    return Defaults(lambda: parsed), Rules(lambda: parsed, Cluster(*others))
+    return Defaults(lambda: parsed), Rules(lambda: parsed, Cluster(*others), templates or Templates())
 
 
 def outcome(new: Raw, question: Request, decision: Decision) -> tuple[Raw, list[str]]:

@@ -1,9 +1,14 @@
-"""An API server as far as the controllers' edges use it: versions, guards, a copy that lags, and faults."""
+"""An API server as far as the controllers' edges use it: versions, guards, a copy that lags, and faults.
+
+As the real one does, it prunes and defaults workloads, lets admission change them, makes a generation for a change of
+a spec (and of a Deployment's annotations), and gives no version to a write that changes nothing.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,12 +21,16 @@ from controllers.ingress_daemonset.objects import Grant, Workload
 from kube.client import Resource
 from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
 from kube.objects import key_of
-from tests.ingress_daemonset_world import merge, raw_node, raw_resource
+from tests.ingress_daemonset_world import makes_a_generation, merge, raw_node, raw_resource
 from webhook.ingress_daemonset import NODE_LABEL
 from webhook.ingress_daemonset.nodes import FollowedNode
 from webhook.ingress_daemonset.template import readable
 
 Raw = dict[str, Any]
+OURS = "drawbridge"
+UNKNOWN = "terminationGracePeriodSecond"
+"""Stands for all fields that the API server does not know, and prunes."""
+WORKLOADS: tuple[Kind, ...] = ("Deployment", "DaemonSet")
 LABELS: dict[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "Role": FOR, "RoleBinding": FOR}
 DECODERS: dict[Kind, Callable[[Raw], Any]] = {
     "IngressDaemonSet": readable,
@@ -66,6 +75,9 @@ class Api:
         self.news: list[tuple[Kind, str, Any]] = []
         self.writes: list[str] = []
         self.fault: Callable[[str, Kind, str], str] = lambda verb, kind, name: ""
+        self.mutate: Callable[[Kind, Raw], None] = lambda kind, raw: None
+        self.defaults: Callable[[Raw], None] = default
+        self._owners: dict[tuple[Kind, str], dict[tuple[str, ...], str]] = {}
         self._version = 0
 
     def books(self, clock: Callable[[], float]) -> Books:
@@ -83,7 +95,7 @@ class Api:
         return Books(*(book(kind) for kind in RESOURCES))
 
     def put(self, kind: Kind, raw: Raw) -> Raw:
-        """As anybody would."""
+        """Without admission, as the status is written."""
         self._version += 1
         stored = copy.deepcopy(raw)
         metadata = stored["metadata"]
@@ -100,11 +112,47 @@ class Api:
         del self.objects[kind, key]
         self.news.append((kind, key, None))
 
-    def edit(self, kind: Kind, key: str, patch: Raw) -> None:
-        new = copy.deepcopy(self.objects[kind, key])
-        merge(new, patch)
-        new["metadata"]["generation"] = new["metadata"].get("generation", 1) + ("spec" in patch)
-        self.put(kind, new)
+    def edit(self, kind: Kind, key: str, patch: Raw, manager: str = "kubectl-edit") -> None:
+        """As anybody would."""
+        old = self.objects[kind, key]
+        new = copy.deepcopy(old)
+        merge(new, copy.deepcopy(patch))
+        self._admit(kind, new)
+        if new != old:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + makes_a_generation(
+                kind, old, new
+            )
+            self._own(kind, key, old, new, manager)
+            self.put(kind, new)
+
+    def upgrade(self, defaults: Callable[[Raw], None]) -> None:
+        """To a version that has other *defaults*: what is stored is read otherwise, and nothing is written."""
+        self.defaults = defaults
+        for (kind, _), raw in list(self.objects.items()):
+            if kind in WORKLOADS:
+                defaults(raw)
+                self.put(kind, raw)
+
+    def _admit(self, kind: Kind, raw: Raw) -> None:
+        """Change it in place, as mutating admission, pruning and defaulting do."""
+        self.mutate(kind, raw)
+        if kind in WORKLOADS and "template" in raw.get("spec", {}):
+            _prune(raw["spec"])
+            self.defaults(raw)
+
+    def _own(self, kind: Kind, key: str, old: Raw, new: Raw, manager: str) -> None:
+        """Write down in its metadata who changed what."""
+        if kind not in WORKLOADS:
+            return
+        before, after = (dict(_leaves({**each, "status": {}})) for each in (old, new))
+        owners = self._owners.setdefault((kind, key), {})
+        for path in before.keys() - after.keys():
+            owners.pop(path, None)
+        owners |= {path: manager for path, value in after.items() if before.get(path, ...) != value}
+        new["metadata"]["managedFields"] = [
+            {"manager": each, "operation": "Update", "fieldsV1": _fields(owners, each)}
+            for each in sorted(set(owners.values()))
+        ]
 
     def deliver(self) -> None:
         """All that the watches have to tell."""
@@ -150,14 +198,19 @@ class Api:
     def _create(self, kind: Kind, key: str, body: Any) -> Raw:
         if (kind, key) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", key)
-        return self.put(kind, {**body, "metadata": {"generation": 1, "annotations": {}, **body["metadata"]}})
+        new = json.loads(
+            json.dumps({**body, "metadata": {"annotations": {}, **body["metadata"], "generation": 1}})
+        )
+        self._admit(kind, new)
+        self._own(kind, key, {}, new, OURS)
+        return self.put(kind, new)
 
     def _change(self, kind: Kind, key: str, patch: Raw) -> Raw:
         held = self._existing(kind, key)["metadata"]
         for guard in ("uid", "resourceVersion"):
             if patch["metadata"].get(guard, held[guard]) != held[guard]:
                 raise Conflict(409, "Conflict", key)
-        self.edit(kind, key, patch)
+        self.edit(kind, key, patch, OURS)
         return self.objects[kind, key]
 
     def _delete(self, kind: Kind, key: str, uid: str) -> None:
@@ -169,6 +222,46 @@ class Api:
         if (kind, key) not in self.objects:
             raise NotFound(404, "NotFound", key)
         return self.objects[kind, key]
+
+
+def default(raw: Raw) -> None:
+    """As this version of the API server does."""
+    spec = raw["spec"]["template"]["spec"]
+    spec.setdefault("restartPolicy", "Always")
+    for each in spec.get("containers") or ():
+        each.setdefault("imagePullPolicy", "IfNotPresent")
+
+
+def _prune(part: Any) -> None:
+    if isinstance(part, dict):
+        part.pop(UNKNOWN, None)
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _prune(each)
+
+
+def _leaves(part: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """By the keys of FieldsV1."""
+    if path == ("f:metadata", "f:managedFields"):
+        return
+    if isinstance(part, list) and part and all(isinstance(each, dict) and "name" in each for each in part):
+        for each in part:
+            yield from _leaves(
+                each, (*path, f"k:{json.dumps({'name': each['name']}, separators=(',', ':'))}")
+            )
+    elif isinstance(part, dict) and part:
+        for key, value in part.items():
+            yield from _leaves(value, (*path, f"f:{key}"))
+    else:
+        yield path, part
+
+
+def _fields(owners: dict[tuple[str, ...], str], manager: str) -> Raw:
+    fields: Raw = {}
+    for path in (path for path, owner in owners.items() if owner == manager):
+        level = fields
+        for key in path:
+            level = level.setdefault(key, {})
+    return fields
 
 
 def with_nodes(*names: str, **spec: Any) -> Api:

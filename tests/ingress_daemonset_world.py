@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from controllers.ingress_daemonset import marks
-from controllers.ingress_daemonset.actions import Action, Create, Delete, Writes
+from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
 from controllers.ingress_daemonset.confirmation import Reading
+from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
 from controllers.ingress_daemonset.site import Site
@@ -77,6 +78,7 @@ class World:
         self.daemonsets: dict[str, dict[str, Any]] = {}
         self._values: dict[bytes, Any] = {}
         self._sites: Sequence[Site] = ()
+        self._answers = Answers()
         self.roles: dict[str, dict[str, Any]] = {}
         self.bindings: dict[str, dict[str, Any]] = {}
         self.unasked: set[str] = set()
@@ -120,16 +122,7 @@ class World:
             elif node in self.unread:
                 yield Reading("10.0.0.1", port, error="connection refused")
             elif seen := self.blind.get(node, self.deployments.get(f"web-{node}")):
-                yield Reading("10.0.0.1", port, self._state(seen))
-
-    def _state(self, seen: dict[str, Any]) -> State:
-        metadata = workload(seen).metadata
-        mark = marks.on_deployment(metadata.annotations)
-        if mark is None or mark.key not in metadata.annotations:
-            return State(200, uid=metadata.uid)
-        seconds = (self.now - mark.at).total_seconds()
-        scheduled = metadata.annotations[SCHEDULED]
-        return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)
+                yield Reading("10.0.0.1", port, state_of(seen, self.now))
 
     def is_confirmed(self, node: str) -> bool:
         """Whether its health checkers answer 503, for the detachment that its Deployment is under now."""
@@ -168,6 +161,12 @@ class World:
         raise AssertionError("the plan does not come to rest")
 
     def apply(self, action: Action) -> None:
+        self._write(self._answers.expected(action))
+        name = action.body["metadata"]["name"] if isinstance(action, Create) else action.name
+        if action.kind == "Deployment" and name in self.deployments:
+            self._answers.learn(workload(self.deployments[name]))
+
+    def _write(self, action: Action) -> None:
         held = {
             "Deployment": self.deployments,
             "DaemonSet": self.daemonsets,
@@ -183,8 +182,16 @@ class World:
             del held[action.kind][action.name]
         else:
             target = self.raw if action.kind == "IngressDaemonSet" else held[action.kind][action.name]
+            before = copy.deepcopy(target)
             merge(target, copy.deepcopy(dict(action.body)))
-            target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
+            if makes_a_generation(action.kind, before, target):
+                target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
+
+    def edit(self, name: str, patch: dict[str, Any]) -> None:
+        """A Deployment, by hand."""
+        held = self.deployments[name]
+        merge(held, copy.deepcopy(patch))
+        held["metadata"]["generation"] += 1
 
     def run_pods(self, *names: str) -> None:
         """All pods of these nodes are as their Deployments want them; of all that are ready without names."""
@@ -211,6 +218,25 @@ class World:
 
     def confirm(self, name: str, at: datetime) -> None:
         self.nodes[name]["metadata"]["annotations"][TIMESTAMP] = at.isoformat()
+
+
+def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether the change makes a generation."""
+    annotated = kind == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get(
+        "annotations"
+    )
+    return annotated or old.get("spec") != new.get("spec")
+
+
+def state_of(deployment: dict[str, Any], now: datetime) -> State:
+    """What a health checker says that sees it."""
+    metadata = workload(deployment).metadata
+    mark = marks.on_deployment(metadata.annotations)
+    if mark is None or mark.key not in metadata.annotations:
+        return State(200, uid=metadata.uid)
+    seconds = (now - mark.at).total_seconds()
+    scheduled = metadata.annotations[SCHEDULED]
+    return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)
 
 
 def is_ready(raw: dict[str, Any]) -> bool:

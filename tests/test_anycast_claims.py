@@ -59,7 +59,7 @@ def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(kno
     book = book_of(kube)
     if known:
         book.put(CLAIM)
-    kube.place("configmaps", body(CLAIM))
+    kube.place("configmaps", body(replace(CLAIM, instance="ins-2")))
     with pytest.raises(Conflict if known else AlreadyExists):
         book.put(replace(CLAIM, address="eip-1"))
     book.put(replace(CLAIM, address="eip-1"))

@@ -24,7 +24,6 @@ from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
 from kube.lease import LeadershipLost
 from settings import CertsSettings, Settings
-from tests.api_server import Api
 from tests.certificates import (
     CONFIGURATION,
     NAME,
@@ -32,21 +31,22 @@ from tests.certificates import (
     RULES,
     SECOND,
     SECRET,
-    FakeClient,
+    Cluster,
     Moment,
     authority,
     keeper,
     leaf,
 )
+from tests.fake_api import over_http
 from tests.fakes import FakeRecorder
-from tests.misbehaving_server import serving, until
+from tests.misbehaving_server import until
 
 
 class World:
     def __init__(self) -> None:
-        self.client, self.moment, self.recorder = FakeClient(), Moment(), FakeRecorder()
-        self.client.register(webhooks=2)
-        self.site, self.keeper = keeper(self.client, self.moment, self.recorder)
+        self.cluster, self.moment, self.recorder = Cluster(), Moment(), FakeRecorder()
+        self.cluster.register(webhooks=2)
+        self.site, self.keeper = keeper(self.cluster, self.moment, self.recorder)
 
     def rest(self) -> float:
         """Work until there is nothing to do; the seconds until the next look."""
@@ -56,12 +56,22 @@ class World:
 
     @property
     def held(self) -> Held:
-        return held_in(self.client.data)
+        return held_in(self.cluster.data)
 
     @property
     def bundles(self) -> set[bytes]:
-        found = [self.client.get(each, CONFIGURATION) for each in CONFIGURATIONS]
+        found = [self.cluster.configuration(each) or {} for each in CONFIGURATIONS]
         return {bundle for each in found for bundle in bundles_in(each)}
+
+    def secret(self) -> dict[str, Any]:
+        found = self.cluster.secret()
+        assert found is not None
+        return found
+
+    def configuration(self, resource: Resource) -> dict[str, Any]:
+        found = self.cluster.configuration(resource)
+        assert found is not None
+        return found
 
     def problem(self) -> str | None:
         """Why the leaf could not be served to those who trust what all webhooks trust."""
@@ -95,19 +105,19 @@ def test_from_nothing_there_is_soon_a_certificate_that_everyone_trusts(world: Wo
 
 def test_when_all_is_well_nothing_is_written(world: World) -> None:
     world.rest()
-    before = dict(world.client.objects)
+    before = world.cluster.api.version
     world.moment.seconds += 10
 
     world.rest()
-    assert world.client.objects == before
+    assert world.cluster.api.version == before
 
 
 def test_an_empty_secret_of_the_chart_is_filled_and_keeps_what_is_not_ours(world: World) -> None:
     labels = {"app.kubernetes.io/managed-by": "Helm"}
-    world.client.put(SECRETS, {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque"})
+    world.cluster.put(SECRETS, {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque"})
 
     world.rest()
-    secret = world.client.get(SECRETS, SECRET)
+    secret = world.secret()
     assert (secret["metadata"]["labels"], secret["type"]) == (labels, "Opaque")
     assert world.problem() is None
     assert world.recorder.reasons == ["CertificateIssued"] * 2
@@ -117,17 +127,17 @@ def test_a_lost_secret_comes_back_as_a_part_of_the_release(world: World) -> None
     helm = {"meta.helm.sh/release-name": "drawbridge", "meta.helm.sh/release-namespace": NAMESPACE}
     labels = {"app.kubernetes.io/managed-by": "Helm"}
     for each in CONFIGURATIONS:
-        found = world.client.get(each, CONFIGURATION)
+        found = world.configuration(each)
         marks = {"labels": labels, "annotations": helm | {"another": "x"}}
-        world.client.put(each, found | {"metadata": found["metadata"] | marks})
+        world.cluster.put(each, found | {"metadata": found["metadata"] | marks})
 
     world.rest()
-    metadata = world.client.get(SECRETS, SECRET)["metadata"]
+    metadata = world.secret()["metadata"]
     assert (metadata["labels"], metadata["annotations"]) == (labels, helm)
 
 
 def test_without_a_registration_there_is_a_certificate_too(world: World) -> None:
-    world.client.objects.clear()
+    world.cluster.unregister()
 
     world.rest()
     trusted = Pair(pem_of(world.held.authorities), b"")
@@ -162,9 +172,9 @@ def test_what_cert_manager_left_is_trusted_until_it_has_ended(world: World, secr
     theirs, ca = authority(end=50 * SECOND)
     left = Held((theirs,), b"", leaf(ca))
     for each in CONFIGURATIONS:
-        world.client.put(each, with_bundle(world.client.get(each, CONFIGURATION), pem_of([theirs])))
+        world.cluster.put(each, with_bundle(world.configuration(each), pem_of([theirs])))
     if secret == "is there":
-        world.client.put(SECRETS, {"metadata": {"name": SECRET}, "data": data_with(left, {})})
+        world.cluster.put(SECRETS, {"metadata": {"name": SECRET}, "data": data_with(left, {})})
 
     world.rest()
     [bundle] = world.bundles
@@ -181,10 +191,10 @@ def test_what_cert_manager_left_is_trusted_until_it_has_ended(world: World, secr
 def test_a_certificate_of_ours_is_not_called_one_of_cert_manager(world: World) -> None:
     """Else cert-manager, should it take over again, would leave it there and have another CA trusted."""
     annotations = {"cert-manager.io/issuer-name": "corp", "meta.helm.sh/release-name": "drawbridge"}
-    world.client.put(SECRETS, {"metadata": {"name": SECRET, "annotations": annotations}})
+    world.cluster.put(SECRETS, {"metadata": {"name": SECRET, "annotations": annotations}})
 
     world.rest()
-    metadata = world.client.get(SECRETS, SECRET)["metadata"]
+    metadata = world.secret()["metadata"]
     assert metadata["annotations"] == {"meta.helm.sh/release-name": "drawbridge"}
 
 
@@ -210,20 +220,20 @@ def assert_the_overlap_begins_now(world: World) -> None:
 
 def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
     begin_an_overlap(world)
-    world.client.register(webhooks=2)  # as when Helm replaces it
+    world.cluster.register(webhooks=2)  # as when Helm replaces it
     assert_the_overlap_begins_now(world)
 
 
 def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) -> None:
     begin_an_overlap(world)
-    _, world.keeper = keeper(world.client, world.moment)
+    _, world.keeper = keeper(world.cluster, world.moment)
     assert_the_overlap_begins_now(world)
 
 
 def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> None:
     world.rest()
     world.moment.seconds = 85
-    _, another = keeper(world.client, world.moment)
+    _, another = keeper(world.cluster, world.moment)
     while another.reconcile("") == 0:
         pass
     signed_by_old = world.held.leaf
@@ -237,14 +247,14 @@ def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> No
 
 def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
     world.rest()
-    secret = world.client.get(SECRETS, SECRET)
+    secret = world.secret()
     spoilt = dict.fromkeys(secret["data"], b64encode(b"x").decode())
-    world.client.put(SECRETS, secret | {"data": spoilt})
+    world.cluster.put(SECRETS, secret | {"data": spoilt})
     world.recorder.events.clear()
 
     world.rest()
     assert world.recorder.reasons == ["CertificateSecretReplaced"]
-    assert world.client.data.keys() == {"ca.crt", "ca.key"}
+    assert world.cluster.data.keys() == {"ca.crt", "ca.key"}
     world.moment.seconds += 6
     world.rest()
     assert world.problem() is None
@@ -254,8 +264,9 @@ def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
 def test_who_has_not_seen_the_last_write_does_not_write(world: World, resource: Any) -> None:
     world.rest()
     seen = world.site.look()
-    world.client.put(SECRETS, world.client.get(SECRETS, SECRET))
-    world.client.put(resource, world.client.get(resource, CONFIGURATION))
+    note = {"metadata": {"annotations": {"another": "x"}}}
+    world.cluster.api.edit(SECRETS, SECRET, note, NAMESPACE)
+    world.cluster.api.edit(resource, CONFIGURATION, note)
 
     with pytest.raises(Conflict):
         world.site.store(seen, Held())
@@ -270,7 +281,7 @@ def test_who_has_lost_the_lead_does_not_write(world: World) -> None:
     def lost() -> None:
         raise LeadershipLost
 
-    ended = Site(world.client, NAMESPACE, SECRET, CONFIGURATION, lost)  # type: ignore[arg-type]
+    ended = Site(world.cluster.client, NAMESPACE, SECRET, CONFIGURATION, lost)
     with pytest.raises(LeadershipLost):
         ended.store(seen, Held())
     with pytest.raises(LeadershipLost):
@@ -294,11 +305,11 @@ def failing(error: Exception) -> Callable[[], None]:
     ],
 )
 def test_what_was_not_written_is_tried_again_soon(world: World, error: Exception, reasons: list[str]) -> None:
-    world.client.before_write = failing(error)
+    world.cluster.before_write = failing(error)
 
     assert world.keeper.reconcile("") == RETRY_AFTER
     assert world.recorder.reasons == reasons
-    world.client.before_write = lambda: None
+    world.cluster.before_write = lambda: None
     world.rest()
     assert world.problem() is None
 
@@ -307,19 +318,18 @@ def test_what_was_not_written_is_tried_again_soon(world: World, error: Exception
 
 
 def test_the_leader_works_until_it_is_stopped() -> None:
-    api, stop = Api(), threading.Event()
-    for resource in CONFIGURATIONS:
-        webhooks = [{"name": "x", "clientConfig": {"service": {"name": "drawbridge-webhook"}}}]
-        api.put(resource.path(), {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks})
+    cluster, stop = Cluster(), threading.Event()
+    cluster.register()
 
     def problem() -> str | None:
-        stored = api.objects.get((SECRETS.path(), NAMESPACE, SECRET), {})
-        held = held_in(stored.get("data", {}))
-        bundles = [each for resource in CONFIGURATIONS for each in bundles_in(stored_in(api, resource))]
+        held = held_in(cluster.data)
+        bundles = [
+            each for resource in CONFIGURATIONS for each in bundles_in(cluster.configuration(resource) or {})
+        ]
         trusted = Pair(b"".join(set(bundles)), b"")
         return check(held.leaf, trusted, NAME, datetime.now(UTC)) if all(bundles) else "not trusted"
 
-    with serving(api) as server:
+    with over_http(cluster.api) as server:
         settings = CertsSettings(mode="self-managed")
         lead = partial(
             feature.lead, server.client(), lambda: settings, NAMESPACE, FakeRecorder(), stop, lambda: None
@@ -330,10 +340,6 @@ def test_the_leader_works_until_it_is_stopped() -> None:
         stop.set()
         leader.join(10)
     assert not leader.is_alive()
-
-
-def stored_in(api: Api, resource: Resource) -> dict[str, Any]:
-    return api.objects[resource.path(), "", CONFIGURATION]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from certs.secret import held_in
 from controllers.certificates.keeper import Keeper
 from controllers.certificates.site import CONFIGURATIONS, SECRETS, Seen, Site
 from kube.errors import ApiError
-from tests.certificates import CONFIGURATION, SECOND, SECRET, FakeClient, Moment, keeper
 from tests.certificates import RULES as SLOW
+from tests.certificates import SECOND, Cluster, Moment, keeper
 
 RULES = replace(SLOW, ca_validity=60 * SECOND, leaf_validity=50 * SECOND, renew_before=30 * SECOND)
 OVERLAP = int(RULES.overlap.total_seconds())
@@ -42,26 +42,26 @@ class Rotation(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.client, self.moment = FakeClient(), Moment()
+        self.cluster, self.moment = Cluster(), Moment()
         self.servers: list[Pair | None] = [None, None, None]
         self.known: list[tuple[list[list[bytes]], int]] = []
         """What the bundles of all configurations have been, and until when; the last ones are those of now."""
-        self.client.written = self.remember
+        self.cluster.written = self.remember
 
     @initialize(skews=st.tuples(*[st.integers(-OVERLAP, OVERLAP)] * 2))
     def begin(self, skews: tuple[int, int]) -> None:
         self.skews = skews
         self.leaders: list[tuple[Site, Keeper]] = [self.born(0), self.born(1)]
         self.seen: list[Seen | None] = [None, None]
-        self.client.register()
+        self.cluster.register()
         self.live(2, (0, 1, 2))
         self.wait_for_long(30)
 
     def born(self, number: int) -> tuple[Site, Keeper]:
-        return keeper(self.client, self.moment, rules=RULES, skew=self.skews[number])
+        return keeper(self.cluster, self.moment, rules=RULES, skew=self.skews[number])
 
     def remember(self) -> None:
-        found = [self.client.objects.get((each.plural, CONFIGURATION), {}) for each in CONFIGURATIONS]
+        found = [self.cluster.configuration(each) or {} for each in CONFIGURATIONS]
         self.known = [(old, min(until, self.moment.seconds)) for old, until in self.known]
         self.known.append(([bundles_in(each) for each in found], 10**9))
 
@@ -91,10 +91,10 @@ class Rotation(RuleBasedStateMachine):
                 raise Death
             left.pop()
 
-        self.client.before_write = die
+        self.cluster.before_write = die
         with suppress(Death):
             self.leaders[leader][1].reconcile("")
-        self.client.before_write = lambda: None
+        self.cluster.before_write = lambda: None
         self.leaders[leader], self.seen[leader] = self.born(leader), None
 
     @rule(seconds=st.integers(1, OVERLAP + 2), reloading=st.sets(st.integers(0, 2)).map(sorted))
@@ -118,24 +118,24 @@ class Rotation(RuleBasedStateMachine):
 
     @rule(server=st.integers(0, 2))
     def reload(self, server: int) -> None:
-        leaf = held_in(self.client.data).leaf
+        leaf = held_in(self.cluster.data).leaf
         if any(issue.belongs(leaf.key, each) for each in certificates_in(leaf.certificate)):
             self.servers[server] = leaf
 
     @precondition(lambda self: self.is_in_use())
     @rule(key=KEYS)
     def damage_the_secret(self, key: str) -> None:
-        secret = self.client.objects[SECRETS.plural, SECRET]
-        self.client.put(SECRETS, secret | {"data": secret["data"] | {key: b64encode(b"x").decode()}})
+        secret = self.cluster.secret() or {}
+        self.cluster.put(SECRETS, secret | {"data": secret["data"] | {key: b64encode(b"x").decode()}})
 
     @precondition(lambda self: self.is_in_use())
     @rule()
     def lose_the_secret(self) -> None:
-        del self.client.objects[SECRETS.plural, SECRET]
+        self.cluster.lose_secret()
 
     def is_in_use(self) -> bool:
         """Whether the leaf in the Secret is trusted: before that nothing could have worked yet."""
-        leaf = held_in(self.client.data).leaf.certificate
+        leaf = held_in(self.cluster.data).leaf.certificate
         return bool(self.known) and all(
             any(is_issued_by(leaf, each) for each in certificates_in(bundle))
             for held in self.known[-1][0]
@@ -170,7 +170,7 @@ class Rotation(RuleBasedStateMachine):
         raise AssertionError("nothing comes to rest")
 
     def is_at_rest(self) -> bool:
-        now, held = self.moment.now(), held_in(self.client.data)
+        now, held = self.moment.now(), held_in(self.cluster.data)
         if held.signer is None or not is_issued_by(held.leaf.certificate, held.signer):
             return False
         return all(

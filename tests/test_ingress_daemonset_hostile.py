@@ -13,7 +13,7 @@ import pytest
 from kube.client import Page, Resource
 from settings import IngressDaemonSetSettings
 from tests.hostile_objects import WRONG, Place, places, replaced, spelt
-from tests.ingress_daemonset import gates, raw, request
+from tests.ingress_daemonset import Templates, gates, raw, request
 from tests.ingress_daemonset_world import raw_node
 from webhook.admission import Decision, ReviewError, deny, render
 from webhook.elasticity.affinity import REQUIRED
@@ -100,7 +100,7 @@ def among(*others: object) -> tuple[Defaults, Rules]:
     """Both halves, in a cluster with *others*."""
     defaults, _ = gates()
     settings = IngressDaemonSetSettings(enabled=True)
-    return defaults, Rules(lambda: settings, Cluster(Objects(*others)))  # type: ignore[arg-type]
+    return defaults, Rules(lambda: settings, Cluster(Objects(*others)), Templates())  # type: ignore[arg-type]
 
 
 def asked(gate: Defaults | Rules, new: object, old: object = None) -> Decision:

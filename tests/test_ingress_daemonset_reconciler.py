@@ -2,131 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.confirmation import Reading
-from controllers.ingress_daemonset.copies import RESOURCES
-from controllers.ingress_daemonset.marks import SCHEDULED
-from controllers.ingress_daemonset.readings import Checker, Reader
-from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD, Reconciler
-from controllers.ingress_daemonset.tell import Teller
-from controllers.ingress_daemonset.troubles import Troubles
-from controllers.ingress_daemonset.writer import Writer
-from healthchecker.state import State
+from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD
 from kube.errors import KubeError
 from kube.lease import LeadershipLost
-from settings import IngressDaemonSetSettings
-from tests.factories import NOW
-from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_api import Api, with_nodes
-from tests.ingress_daemonset_world import DETACHED, complete
-from webhook.ingress_daemonset import DETACHED_BY, FINALIZER
+from tests.ingress_daemonset_leader import DETACHING, KEY, Leader
+from tests.ingress_daemonset_world import DETACHED, raw_node
+from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TEMPLATE_HASH
 
-KEY = "edge/web"
-DETACHING = {
-    "maxUnavailableNodes": 1,
-    "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
-}
 CONFIRMED = DETACHING | {"waitForDetachmentByAnnotatedTimestamp": {"key": "a/b", "gracePeriodSeconds": 1}}
-
-
-class Leader:
-    """All parts of one leader, in the caller's thread."""
-
-    def __init__(self, api: Api) -> None:
-        self.api, self.clock, self.recorder = api, FakeClock(), FakeRecorder()
-        self.began = self.clock()
-        self.leads = True
-        teller, books = Teller(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
-        for kind in RESOURCES:
-            books.of(kind).listen(lambda old, new: None)
-        self.writer = Writer(
-            api,  # type: ignore[arg-type]
-            books,
-            teller,
-            check=self._check,
-            stopped=lambda: False,
-            hand_out=lambda work: work(),
-            troubles=Troubles(self.clock, self.now),
-        )
-        self.reader = Reader(lambda work: work(), self.read, clock=self.clock)
-        self.checkers: dict[str, State] = {}
-        settings = IngressDaemonSetSettings(enabled=True, detachment_reminder="10m")  # type: ignore[arg-type]
-        self.reconciler = Reconciler(
-            api,  # type: ignore[arg-type]
-            books,
-            self.writer,
-            teller,
-            self.reader,
-            lambda: settings,
-            self._check,
-            self.clock,
-            self.now,
-        )
-
-    def read(self, checker: Checker) -> Reading:
-        """A health checker, by the name of its node."""
-        state = self.checkers.get(checker.node)
-        return Reading(checker.address, checker.port, state, "" if state else "connection refused")
-
-    def now(self) -> datetime:
-        return NOW + timedelta(seconds=self.clock() - self.began)
-
-    def _check(self) -> None:
-        if not self.leads:
-            raise LeadershipLost("another leads")
-
-    def look(self) -> float | None:
-        return self.reconciler.reconcile(KEY)
-
-    def settle(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Look whenever a look is due, while pods start at once and the watches tell all, until nothing is left."""
-        for _ in range(200):
-            if until():
-                return
-            before = len(self.api.writes)
-            due = self.look()
-            self.run_pods()
-            quiet = not self.api.news and len(self.api.writes) == before
-            self.api.deliver()
-            if quiet and (due is None or due > 3600):
-                return
-            self.clock.advance(due if due is not None else 1.0)
-        raise AssertionError("it does not come to rest")
-
-    def run_pods(self) -> None:
-        """As the Deployment controller and the kubelets would."""
-        for (kind, _), held in list(self.api.objects.items()):
-            seen = held.get("status", {}).get("observedGeneration")
-            if kind == "Deployment" and seen != held["metadata"].get("generation"):
-                complete(held)
-                self.api.put(kind, held)
-
-    def retemplate(self, image: str) -> None:
-        """The finalizer, which is the first write of any rollout, is there already."""
-        template = self.api.objects["IngressDaemonSet", KEY]["spec"]["template"]
-        template["spec"]["containers"][0]["image"] = image
-        change = {"metadata": {"finalizers": [FINALIZER]}, "spec": {"template": template}}
-        self.api.edit("IngressDaemonSet", KEY, change)
-        self.api.deliver()
-
-    def off(self) -> set[str]:
-        return {
-            key
-            for (kind, key), raw in self.api.objects.items()
-            if kind == "Node" and DETACHED in raw["metadata"]["annotations"]
-        }
-
-    def images(self) -> set[str]:
-        return {
-            raw["spec"]["template"]["spec"]["containers"][0]["image"]
-            for (kind, _), raw in self.api.objects.items()
-            if kind == "Deployment"
-        }
 
 
 def made(api: Api, kind: str) -> set[str]:
@@ -268,12 +158,104 @@ def test_what_is_refused_is_tried_later_and_later_and_holds_up_nobody_else() -> 
     assert "FailedCreate" in here.recorder.reasons
 
 
+def refusing(*names: str) -> Callable[[str, str, str], str]:
+    return lambda verb, kind, name: "forbidden" if verb != "status" and name in names else ""
+
+
+def test_what_was_refused_and_is_wanted_no_more_leads_to_no_look() -> None:
+    here = Leader(with_nodes("n1", "n2"))
+    here.settle()
+    here.api.put("Node", raw_node("n3"))
+    here.api.deliver()
+    here.api.fault = refusing("web-n3")
+    assert 5 <= here.looks(600) <= 100
+    here.api.remove("Node", "n3")
+    here.api.deliver()
+
+    here.looks(10)
+    assert here.looks(600) <= 1
+    assert here.looks(600) <= 1
+
+
+def test_what_was_refused_to_one_that_is_gone_leads_no_other_to_look() -> None:
+    api = with_nodes("n1", "n2")
+    here = Leader(api)
+    here.settle()
+    other: Any = {**api.objects["IngressDaemonSet", KEY]}
+    other["metadata"] = {**other["metadata"], "name": "dns", "uid": "uid-dns"}
+    api.put("IngressDaemonSet", other)
+    api.deliver()
+    here.api.fault = refusing("dns-n1", "dns-n2")
+    here.looks(60, KEY, "edge/dns")
+    api.remove("IngressDaemonSet", "edge/dns")
+    api.deliver()
+
+    assert here.looks(600, KEY, "edge/dns") == 2
+    assert here.looks(600, KEY) == 1
+
+
+def test_a_doubt_about_one_that_is_gone_leads_no_other_to_look() -> None:
+    api = with_nodes("n1")
+    here = Leader(api)
+    here.settle()
+    other: Any = {**api.objects["IngressDaemonSet", KEY]}
+    other["metadata"] = {**other["metadata"], "name": "dns", "uid": "uid-dns"}
+    api.put("IngressDaemonSet", other)
+    api.deliver()
+    here.api.fault = lambda verb, kind, name: "timed out" if name == "dns-n1" else ""
+    here.looks(60, KEY, "edge/dns")
+    here.api.fault = refusing("dns-n1")
+    here.looks(60, KEY, "edge/dns")
+    api.remove("IngressDaemonSet", "edge/dns")
+    api.deliver()
+    here.looks(1, "edge/dns")
+
+    assert here.looks(600, KEY) == 1
+
+
+@pytest.mark.parametrize("fault", ["forbidden", "timed out", "not found", "garbled", "lost"])
+def test_no_look_comes_sooner_than_the_pace(fault: str) -> None:
+    here = Leader(with_nodes("n1", "n2", rolling=DETACHING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.api.fault = lambda verb, kind, name: fault if verb != "status" else ""
+    for _ in range(200):
+        due = here.look()
+        assert due is None or due >= here.reconciler.pace(KEY) > 0
+        here.clock.advance(0.05 if due is None else due)
+    assert here.looks(600) <= 200
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "Role"])
+def test_a_change_that_an_admission_policy_undoes_is_repeated_less_and_less_often(kind: str) -> None:
+    here = Leader(with_nodes("n1", healthCheckNodePorts=[10080]))
+    here.settle()
+    name = {"Deployment": "web-n1", "DaemonSet": "web-10080", "Role": "web-health-checker"}[kind]
+    change: Any = {"metadata": {"labels": {"app": "mine"}}, "rules": []}
+    if kind == "DaemonSet":
+        change = {"metadata": {"annotations": {TEMPLATE_HASH: "another"}}}
+    here.api.edit(kind, f"edge/{name}", change)  # type: ignore[arg-type]
+    here.api.deliver()
+    frozen = copy.deepcopy(here.api.objects[kind, f"edge/{name}"])  # type: ignore[index]
+
+    def undo(written: str, raw: Any) -> None:
+        if (written, raw["metadata"]["name"]) == (kind, name):
+            raw |= {part: copy.deepcopy(value) for part, value in frozen.items() if part != "metadata"}
+            raw["metadata"] = copy.deepcopy(frozen["metadata"])
+
+    here.api.mutate = undo  # type: ignore[assignment]
+    before = len(here.api.writes)
+    assert here.looks(600) <= 100
+
+    written = [each for each in here.api.writes[before:] if each.startswith(f"change {kind}")]
+    assert 4 <= len(written) <= 40
+    assert "stores it unchanged" in dict(here.recorder.events)["FailedUpdate"]
+
+
 def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:
     here = Leader(with_nodes("n1"))
     here.api.fault = lambda verb, kind, name: "not found" if (verb, kind) == ("create", "Deployment") else ""
-    here.look()
-
-    assert here.writer.troubles.due() is not None
+    assert here.look() is not None
     assert "FailedCreate" not in here.recorder.reasons  # a Role that a RoleBinding names may be too new
 
     for _ in range(4):
@@ -442,15 +424,13 @@ def test_pods_are_replaced_when_their_health_checker_has_confirmed_and_an_event_
     rolling = {"maxUnavailableNodes": 1, "annotateDeploymentToDetach": {"gracePeriodSeconds": 5}}
     here = Leader(with_nodes("n1", healthCheckNodePorts=[10080], rolling=rolling))
     here.settle()
+    here.unread = {"n1"}
     here.retemplate("proxy:2")
     here.settle(until=lambda: here.clock() - here.began > 100)
     assert here.images() == {"proxy:1"}
     [said] = [message for reason, message in here.recorder.events if reason == "DetachmentUnconfirmed"]
     assert "10080 cannot be read: connection refused" in said
 
-    held = here.api.objects["Deployment", "edge/web-n1"]["metadata"]
-    here.checkers["n1"] = State(
-        503, "x", uid=held["uid"], scheduled=held["annotations"][SCHEDULED], detached_seconds=5
-    )
+    here.unread = set()
     here.settle()
     assert here.images() == {"proxy:2"}

@@ -45,11 +45,14 @@ def conditions(where: World) -> dict[str, dict[str, str]]:
     return {each["type"]: each for each in status["conditions"]}
 
 
-def test_every_node_gets_its_deployment_in_one_write_and_then_nothing_is_written() -> None:
+def test_every_node_gets_its_deployment_in_one_write_and_only_the_first_answer_is_recorded() -> None:
     fresh = World(raw_resource(healthCheckNodePorts=[10080]), *NODES)
 
     assert sorted(fresh.turn().actions, key=lambda each: each.body["kind"])[0].body["kind"] == "DaemonSet"
     assert set(fresh.deployments) == {f"web-{name}" for name in NODES}
+    fresh.run_pods()
+    recorded = {(each.kind, each.name) for each in fresh.turn().actions if isinstance(each, Change)}
+    assert recorded == {("Deployment", "web-n1"), ("DaemonSet", "web-10080")}
     fresh.run_pods()
     assert fresh.plan().actions == ()
 
@@ -201,6 +204,7 @@ def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> N
     here.turn()
     here.later(10)
     here.turn()
+    here.turn()  # records what the API server made of the template
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     here.deployments["web-n1"]["status"] |= {"availableReplicas": 0, "conditions": [stuck]}
     here.later(99999)
@@ -221,7 +225,9 @@ def test_a_changed_number_of_pods_is_written_at_once_and_detaches_nobody() -> No
 
 def test_a_hand_edited_template_is_put_back_only_after_the_node_is_detached() -> None:
     here = world(rolling=detaching(1))
-    here.deployments["web-n2"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
+    here.edit(
+        "web-n2", {"spec": {"template": {"spec": {"containers": [{"name": "proxy", "image": "mine:1"}]}}}}
+    )
     here.turn()
     here.turn()
     assert here.image_on("n2") == "mine:1"
@@ -424,7 +430,9 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
         2,
     ]
     assert status["observedGeneration"] == 1
-    assert status["waitingFor"] == [
+    turns = [{"node": name, "phase": "Outdated", "reason": "it waits for its turn"} for name in NODES[2:]]
+    assert status["waitingFor"][2:] == turns
+    assert status["waitingFor"][:2] == [
         {
             "node": name,
             "phase": "Detaching",
@@ -620,7 +628,8 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
     here.settle()
     well = copy.deepcopy(here.nodes["n2"])
     merge(here.nodes["n2"], change)
-    here.deployments["web-n1"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
+    edited = {"template": {"spec": {"containers": [{"name": "proxy", "image": "mine:1"}]}}}
+    here.edit("web-n1", {"spec": edited})
     here.settle()
 
     progressing = conditions(here)["Progressing"]

@@ -8,6 +8,16 @@ from typing import Any
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, change
 from controllers.ingress_daemonset.checkers import access, daemon_sets
 from controllers.ingress_daemonset.compare import covers, overwrite
+from controllers.ingress_daemonset.desired import digest
+from controllers.ingress_daemonset.drift import (
+    Altered,
+    Baseline,
+    Drift,
+    annotations_of,
+    baseline_of,
+    drift_of,
+    rewritten,
+)
 from controllers.ingress_daemonset.objects import Grant, Workload, has_selector
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.model import IngressDaemonSet
@@ -22,11 +32,44 @@ def health_checkers(
     for name, body in bodies.items():
         found = by_name.get(name)
         if found is None:
-            yield Create("DaemonSet", body)
-        elif _is_ours(resource, found, body) and not covers(body["spec"], found.spec):
-            template = overwrite(body["spec"]["template"], found.spec.get("template"))
-            yield change("DaemonSet", found.metadata, {}, spec={"template": template})
+            yield Create("DaemonSet", _with_baseline(body))
+        elif _is_ours(resource, found, body):
+            yield from _kept(found, body)
     yield from surplus("DaemonSet", resource, set(bodies), held)
+
+
+def altered(
+    resource: IngressDaemonSet, daemonsets: Iterable[Workload], given: HealthChecker
+) -> Iterable[Altered]:
+    """Those that are left as another writer makes them again and again."""
+    bodies = {body["metadata"]["name"]: body for body in daemon_sets(resource, given)}
+    for held in daemonsets:
+        body = bodies.get(held.metadata.name)
+        if body and _is_ours(resource, held, body) and _drift(held, body) is Drift.ALTERED:
+            yield Altered("DaemonSet", held.metadata.name, held.spec_digest)
+
+
+def _with_baseline(body: dict[str, Any]) -> dict[str, Any]:
+    annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
+    return body | {"metadata": body["metadata"] | {"annotations": annotations}}
+
+
+def _kept(held: Workload, body: dict[str, Any]) -> Iterable[Action]:
+    """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
+    drift, old = _drift(held, body), baseline_of(held.metadata.annotations) or Baseline()
+    now, wanted = held.metadata.generation, digest(body["spec"])
+    if drift.calls_for_update:
+        asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)
+        spec = overwrite(body["spec"], held.spec)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(asked)}, spec=spec)
+    elif drift is Drift.UNRECORDED:
+        known = Baseline(wanted, generation=now, digest=held.spec_digest, undone=old.undone)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
+
+
+def _drift(held: Workload, body: dict[str, Any]) -> Drift:
+    wanted = body["spec"]
+    return drift_of(held, digest(wanted), held.spec_digest, lambda: covers(wanted, held.spec))
 
 
 def accesses(

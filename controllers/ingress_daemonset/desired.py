@@ -54,6 +54,8 @@ def settings_of(resource: IngressDaemonSet) -> dict[str, Any]:
         "minReadySeconds": resource.spec.min_ready_seconds,
         "progressDeadlineSeconds": resource.spec.progress_deadline_seconds,
         "revisionHistoryLimit": HISTORY,
+        # A rollout is paused on the IngressDaemonSet: a paused Deployment would hold up its node without a word.
+        "paused": False,
         "strategy": strategy(resource),
     }
 
@@ -84,6 +86,23 @@ def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
 
 def digest(template: Raw) -> str:
     return hashlib.sha256(msgspec.json.encode(template, order="deterministic")).hexdigest()[:16]
+
+
+def shared_digest(template: Raw) -> str:
+    """Of what is the same on all nodes: all but the node's name and its label."""
+    template = without_timestamp(template)
+    meta, pod = template["metadata"], template.get("spec") or {}
+    labels = _without(meta.get("labels") or {}, NODE_LABEL)
+    return digest({**template, "metadata": {**meta, "labels": labels}, "spec": _without(pod, "nodeName")})
+
+
+def without_timestamp(template: Raw) -> dict[str, Any]:
+    """Some versions of the API server write a null where others write nothing."""
+    return {**template, "metadata": _without(template.get("metadata") or {}, "creationTimestamp")}
+
+
+def _without(part: Raw, key: str) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != key}
 
 
 def label(node: str) -> str:

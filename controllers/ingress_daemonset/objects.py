@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
+from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
 from kube.objects import Condition, Value, complete
 from webhook.ingress_daemonset.model import Metadata
 
@@ -27,7 +29,7 @@ class WorkloadStatus(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Workload(Value, frozen=True):
+class Workload(Value, frozen=True, dict=True):
     """A Deployment or a DaemonSet; its *spec* is raw, to be compared with what it should be."""
 
     metadata: Metadata = Metadata()
@@ -63,6 +65,15 @@ class Workload(Value, frozen=True):
     def _progress(self) -> Condition:
         found = (each for each in self.status.conditions if each.type == "Progressing")
         return next(found, Condition())
+
+    @cached_property
+    def template_digest(self) -> str:
+        """The same on all nodes that got the same template."""
+        return shared_digest(self.spec.get("template") or {})
+
+    @cached_property
+    def spec_digest(self) -> str:
+        return digest({**self.spec, "template": without_timestamp(self.spec.get("template") or {})})
 
     def is_of(self, uid: str) -> bool:
         return is_of(self.metadata, uid)

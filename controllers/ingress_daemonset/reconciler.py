@@ -6,21 +6,26 @@ So budgets are exact: whatever was written before counts, by its answer or, whil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
+import structlog
 from prometheus_client import Histogram
 
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.copies import NAMESPACE, NAMESPACED, RESOURCES, Books
+from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.field_managers import Managed, alteration
 from controllers.ingress_daemonset.readings import Reader, checkers_of
 from controllers.ingress_daemonset.rollout import Plan, plan
 from controllers.ingress_daemonset.site import Site
 from controllers.ingress_daemonset.tell import Teller
 from controllers.ingress_daemonset.writer import CALL_TIMEOUT, Writer
 from kube.client import Client
+from kube.errors import KubeError
+from kube.objects import ObjectMeta
 from settings import IngressDaemonSetSettings
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
@@ -41,6 +46,8 @@ STRANGERS_PERIOD = 15.0
 
 Settings = Callable[[], IngressDaemonSetSettings]
 
+log = structlog.stdlib.get_logger(__name__)
+
 
 @dataclass
 class Past:
@@ -49,6 +56,8 @@ class Past:
     took: float = 0.0
     status_at: float = -STATUS_PERIOD
     sites: Sequence[Site] = ()
+    altered: frozenset[str] = frozenset()
+    """Digests of what Events have been about: the same for all nodes that are altered in the same way."""
 
 
 @dataclass
@@ -76,6 +85,7 @@ class Reconciler:
         if resource is None:
             self._past.pop(key, None)
             self.teller.forget(key)
+            self.writer.troubles.forget(key)
             return None
         past = self._past.setdefault(key, Past())
         strangers = self._meet_strangers()
@@ -83,15 +93,17 @@ class Reconciler:
         decided = self.clock()
         planned = self._plan(resource, past, readings)
         learned = self.writer.carry_out(resource.metadata, planned.steps, decided)
+        past.altered = frozenset(self._explained(resource.metadata, planned.altered, past.altered))
         later = (
             self.pace(key) if learned else None,
             strangers,
             more,
-            self.writer.troubles.due(),
+            self.writer.retry_after(resource.metadata, planned.actions),
             self._tell(resource, planned, past),
             self._until(planned.look_again_at),
         )
-        return min((each for each in later if each is not None), default=None)
+        soonest = min((each for each in later if each is not None), default=None)
+        return None if soonest is None else max(soonest, self.pace(key))
 
     def _plan(self, resource: IngressDaemonSet, past: Past, readings: Readings) -> Plan:
         namespace, books = resource.metadata.namespace, self.books
@@ -112,6 +124,28 @@ class Reconciler:
         past.took, past.sites = self.clock() - began, planned.sites
         PLAN_SECONDS.observe(past.took)
         return planned
+
+    def _explained(
+        self, owner: ObjectMeta, altered: Sequence[Altered], known: frozenset[str]
+    ) -> Iterator[str]:
+        """Say once of each alteration which fields it is about; the digests of those that are explained."""
+        for digest, each in {each.digest: each for each in altered}.items():
+            if digest in known or self._explain(owner, each):
+                yield digest
+
+    def _explain(self, owner: ObjectMeta, altered: Altered) -> bool:
+        """Whether the object could be read: it is not kept with its managed fields, which are most of it."""
+        kind, name = altered.kind, altered.name
+        try:
+            raw = self.client.get(
+                RESOURCES[kind], name, owner.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
+            )
+            found = alteration(msgspec.json.decode(raw, type=Managed))
+        except (KubeError, msgspec.MsgspecError) as error:
+            log.warning("managed fields cannot be read", kind=kind, name=name, error=str(error))
+            return False
+        self.teller.altered(owner, altered, found)
+        return True
 
     def _meet_strangers(self) -> float | None:
         """Read again what nobody tells us of; seconds until the next time, if there is any."""

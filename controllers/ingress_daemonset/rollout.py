@@ -10,9 +10,10 @@ from typing import Any
 
 from controllers.ingress_daemonset import budgets, drains, marks
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change
-from controllers.ingress_daemonset.beside import accesses, health_checkers, strangers
+from controllers.ingress_daemonset.beside import accesses, altered, health_checkers, strangers
 from controllers.ingress_daemonset.confirmation import Reading, Readings
 from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.site import Phase, Site
 from controllers.ingress_daemonset.status import Unconfirmed, status_of, unconfirmed
@@ -41,6 +42,8 @@ class Plan:
     unconfirmed: tuple[Unconfirmed, ...] = ()
     sites: tuple[Site, ...] = ()
     """For the plan after this one, which need not look at what has not changed."""
+    altered: tuple[Altered, ...] = ()
+    """What another writer changes again and again, so that it is left as it is."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -84,13 +87,21 @@ def plan(
     stepping = (tuple(step(site, site.node.name in chosen, now)) for site in sites if not site.uncertain)
     steps = (*((each,) for each in beside), *(each for each in (access, *stepping) if each))
     others = strangers(resource, [*checking, *granted, *bound])
+    left = (*_altered(sites), *altered(resource, checking, checker))
     return Plan(
         steps,
         _look_again_at(sites, departing, now),
-        status_of(resource, sites, now, others, departing),
+        status_of(resource, sites, now, others, left, departing),
         unconfirmed(sites, now),
         tuple(sites),
+        left,
     )
+
+
+def _altered(sites: Iterable[Site]) -> Iterable[Altered]:
+    for site in sites:
+        if site.deployment is not None and not site.foreign and site.drift is Drift.ALTERED:
+            yield Altered("Deployment", site.name, site.deployment.template_digest)
 
 
 def sites_of(

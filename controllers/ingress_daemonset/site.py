@@ -12,8 +12,9 @@ from controllers.ingress_daemonset import marks
 from controllers.ingress_daemonset.actions import Name, Writes
 from controllers.ingress_daemonset.compare import covers
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
+from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, drift_of
 from controllers.ingress_daemonset.objects import Workload, has_selector
-from webhook.ingress_daemonset import DRAIN_REQUESTED, TEMPLATE_HASH
+from webhook.ingress_daemonset import DRAIN_REQUESTED, NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.model import OFF, PREFERRED, Annotation, IngressDaemonSet, RollingUpdate
 from webhook.ingress_daemonset.nodes import FollowedNode
 
@@ -27,6 +28,7 @@ class Phase(StrEnum):
     UPDATING = "Updating"
     ATTACHING = "Attaching"
     DRAINING = "Draining"
+    ALTERED = "Altered"
     FOREIGN = "Foreign"
 
 
@@ -117,13 +119,31 @@ class Site:
             return self.in_flight
         return self.node.ready and self.deployment.was_complete and not self.deployment.available
 
+    @property
+    def wanted_hash(self) -> str:
+        return str(self.body["metadata"]["annotations"][TEMPLATE_HASH])
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        return baseline_of(self.annotations)
+
+    @cached_property
+    def drift(self) -> Drift:
+        """Of the template."""
+        if self.deployment is None:
+            return Drift.NONE
+        live, wanted = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
+        return drift_of(
+            self.deployment,
+            self.wanted_hash,
+            self.deployment.template_digest,
+            lambda: covers(wanted, live),
+            placed=_place(live) == _place(wanted),
+        )
+
     @cached_property
     def outdated(self) -> bool:
-        if self.deployment is None:
-            return False
-        held, hashed = self.deployment, self.body["metadata"]["annotations"][TEMPLATE_HASH]
-        same = held.metadata.annotations.get(TEMPLATE_HASH) == hashed
-        return not same or not covers(self.body["spec"]["template"], held.spec.get("template"))
+        return self.drift.calls_for_update
 
     @cached_property
     def phase(self) -> Phase:
@@ -137,6 +157,8 @@ class Site:
             return Phase.DRAINING
         if self.in_flight:
             return Phase.ATTACHING if self.deployment.rolled_out else Phase.UPDATING
+        if self.drift is Drift.ALTERED:
+            return Phase.ALTERED
         if self.deployment.available:
             return Phase.CURRENT
         return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
@@ -212,6 +234,12 @@ class Site:
 
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def _place(template: dict[str, Any]) -> tuple[Any, Any]:
+    """What differs from node to node."""
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 
 
 def _lacks(wanted: Annotation | None, mark: marks.Mark | None, annotations: dict[str, str]) -> bool:

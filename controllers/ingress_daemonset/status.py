@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset.drains import Departure
+from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.site import LONG_AGO, Phase, Site
 from webhook.ingress_daemonset import EVICTABLE
 from webhook.ingress_daemonset.model import IngressDaemonSet
@@ -17,12 +18,14 @@ SHOWN = 10
 DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
 URGENT = (
     Phase.FOREIGN,
+    Phase.ALTERED,
     Phase.DETACHING,
     Phase.DRAINING,
     Phase.UPDATING,
     Phase.ATTACHING,
     Phase.DEGRADED,
     Phase.STARTING,
+    Phase.OUTDATED,
 )
 
 Verdict = tuple[bool, str, str]
@@ -34,13 +37,14 @@ def status_of(
     sites: Sequence[Site],
     now: datetime,
     strangers: Sequence[str] = (),
+    altered: Sequence[Altered] = (),
     departing: Sequence[Departure] = (),
 ) -> dict[str, Any]:
-    """*strangers* are objects of others where those for its health checks should be."""
+    """*strangers* are objects of others where those for its health checks should be; *altered* ones are left so."""
     verdicts = {
         "Available": _available(sites),
         "Progressing": _progressing(resource, sites, now),
-        "Degraded": _degraded(sites, strangers),
+        "Degraded": _degraded(sites, strangers, altered),
     }
     return {
         "observedGeneration": resource.metadata.generation,
@@ -122,8 +126,14 @@ def _sentence(site: Site, now: datetime) -> str:
             return f"{_ready(site)} of {site.resource.spec.pods_per_node} pods are available"
         case Phase.ATTACHING:
             return "all pods are available; its annotations are being taken off"
+        case Phase.OUTDATED if site.drift is Drift.DRIFTED:
+            return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
         case Phase.OUTDATED:
             return "it waits for its turn"
+        case Phase.ALTERED:
+            return (
+                f"Deployment {name} was changed again in the same way after it was restored, and is left so"
+            )
         case Phase.CURRENT:
             return "nothing is to be done"
 
@@ -194,7 +204,7 @@ def _available(sites: Sequence[Site]) -> Verdict:
 
 def _progressing(resource: IngressDaemonSet, sites: Sequence[Site], now: datetime) -> Verdict:
     behind = [site for site in sites if site.in_flight or site.phase in (Phase.OUTDATED, Phase.STARTING)]
-    others = [site for site in sites if site.foreign and site not in behind]
+    others = [site for site in sites if site.phase in (Phase.FOREIGN, Phase.ALTERED) and site not in behind]
     message = f"{len(sites) - len(behind) - len(others)} of {len(sites)} nodes are as they should be"
     if not behind:
         return False, "Complete", message
@@ -252,7 +262,7 @@ def _names(sites: Sequence[Site]) -> str:
     return ", ".join([site.node.name for site in sites if _is_stuck(site)][:SHOWN])
 
 
-def _degraded(sites: Sequence[Site], strangers: Sequence[str]) -> Verdict:
+def _degraded(sites: Sequence[Site], strangers: Sequence[str], altered: Sequence[Altered]) -> Verdict:
     foreign = [site for site in sites if site.foreign]
     if foreign:
         return True, "ForeignDeployment", f"{foreign[0].node.name}: {why(foreign[0], LONG_AGO)}"
@@ -264,6 +274,8 @@ def _degraded(sites: Sequence[Site], strangers: Sequence[str]) -> Verdict:
         )
     if any(_is_stuck(site) for site in sites):
         return True, "RolloutStuck", f"no pods in time on {_names(sites)}"
+    if altered:
+        return True, "TemplateAltered", _again(altered)
     short = [site for site in sites if site.phase is Phase.DEGRADED]
     if short:
         return (
@@ -272,6 +284,15 @@ def _degraded(sites: Sequence[Site], strangers: Sequence[str]) -> Verdict:
             f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}",
         )
     return False, "AsDesired", "no node has lost pods"
+
+
+def _again(altered: Sequence[Altered]) -> str:
+    first, others = altered[0], len(altered) - 1
+    more = f" and {others} others" if others else ""
+    return (
+        f"{first.kind} {first.name}{more}: changed again in the same way after it was restored, and left so:"
+        " the Event TemplateAltered names the field and who changes it"
+    )
 
 
 def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: datetime) -> Mapping[str, Any]:

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from controllers.ingress_daemonset import drains, marks
 from controllers.ingress_daemonset.actions import Action, Create, change
 from controllers.ingress_daemonset.compare import covers, overwrite
-from controllers.ingress_daemonset.desired import settings_of, shares_ports
+from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
+from controllers.ingress_daemonset.drift import Baseline, Drift, annotations_of, rewritten
 from controllers.ingress_daemonset.objects import Workload
 from controllers.ingress_daemonset.site import Phase, Site
-from webhook.ingress_daemonset import TEMPLATE_HASH
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
 
@@ -20,26 +22,67 @@ def step(site: Site, chosen: bool, now: datetime) -> Iterable[Action]:
     if site.phase is Phase.FOREIGN:
         return
     if site.deployment is None:
-        yield Create("Deployment", site.body)
+        yield Create("Deployment", _new(site))
         return
     if site.absent:
         return
     annotations, template = _deployment_changes(site, chosen, now)
     # As many pods as the new template has room for could refuse each other's ports with the old one.
-    together = site.outdated and shares_ports(site.resource)
-    spec = {} if together and not template else _settings(site.resource, site.deployment)
+    apart = site.outdated and shares_ports(site.resource) and not template
+    spec = ({} if apart else _settings(site, site.deployment)) | template
+    if annotations or spec or site.drift is Drift.UNRECORDED:
+        annotations = annotations | _recorded(site, site.deployment, apart=apart, template=bool(template))
     held, labels = site.deployment.metadata, _labels(site)
-    if annotations or spec or template or labels:
-        yield change("Deployment", held, labels | _annotated(annotations), spec=spec | template)
+    if annotations or spec or labels:
+        yield change("Deployment", held, labels | _annotated(annotations), spec=spec)
     if on_node := _node_changes(site, chosen, now):
         yield change("Node", site.node.metadata, {"annotations": on_node})
 
 
-def _settings(resource: IngressDaemonSet, held: Workload) -> dict[str, Any]:
-    """Only those that are not as they should be."""
-    wanted = settings_of(resource)
+def _new(site: Site) -> dict[str, Any]:
+    """The Deployment, with its baseline."""
+    metadata = site.body["metadata"]
+    return site.body | {"metadata": metadata | {"annotations": annotations_of(_asked(site, generation=1))}}
+
+
+def _recorded(site: Site, held: Workload, *, apart: bool, template: bool) -> marks.Changes:
+    """The baseline as it is after a write: each one makes a generation. Settings *apart* are not written.
+
+    While the template is not as we applied it, the baseline stays what it is.
+    """
+    old, asked = site.baseline or Baseline(), _asked(site, held.metadata.generation + 1)
+    if apart:
+        asked = replace(asked, settings=old.settings)
+    if template:
+        return annotations_of(rewritten(asked, site.drift, old, held.template_digest))
+    if site.drift.is_accepted:
+        return annotations_of(replace(asked, digest=held.template_digest, undone=old.undone))
+    return {}
+
+
+def _asked(site: Site, generation: int) -> Baseline:
+    shared = shared_digest(site.body["spec"]["template"])
+    return Baseline(site.wanted_hash, shared, _settings_hash(site.resource), generation)
+
+
+def _settings(site: Site, held: Workload) -> dict[str, Any]:
+    """Only those that are not as they should be; not those that the API server has answered just so."""
+    wanted = settings_of(site.resource)
     differing = [name for name, value in wanted.items() if not covers(value, held.spec.get(name))]
+    if differing and _is_answer(site, held):
+        return {}
     return {name: overwrite(wanted[name], held.spec.get(name)) for name in differing}
+
+
+def _is_answer(site: Site, held: Workload) -> bool:
+    """Whether the settings are what a policy made of ours."""
+    baseline = site.baseline
+    same = baseline is not None and baseline.settings == _settings_hash(site.resource)
+    return same and baseline is not None and baseline.is_answered_by(held)
+
+
+def _settings_hash(resource: IngressDaemonSet) -> str:
+    return digest(settings_of(resource))
 
 
 def _labels(site: Site) -> dict[str, Any]:
@@ -62,10 +105,9 @@ def _deployment_changes(site: Site, chosen: bool, now: datetime) -> tuple[marks.
         return marks.schedule(site.annotations, wanted, now), {}
     if not _may_update(site, chosen, now) or site.deployment is None:
         return {**_restored(site), **drains.progress(site, now)}, {}
-    hashed = {TEMPLATE_HASH: site.body["metadata"]["annotations"][TEMPLATE_HASH]}
     mark = {} if site.scheduled else marks.schedule(site.annotations, None, now)
     template = overwrite(site.body["spec"]["template"], site.deployment.spec.get("template"))
-    return {**mark, **hashed}, {"template": template}
+    return mark, {"template": template}
 
 
 def _may_update(site: Site, chosen: bool, now: datetime) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from controllers.ingress_daemonset.actions import Action, Change, Create
+from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.field_managers import Alteration
 from controllers.ingress_daemonset.rollout import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
 from controllers.ingress_daemonset.troubles import name_of
@@ -34,6 +36,11 @@ HALTED = Gauge(
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Nodes that are detached, which neither a timestamp nor, after the graces, their health checkers confirm.",
+    ["namespace", "name"],
+)
+ALTERED = Gauge(
+    "drawbridge_ingress_daemonset_altered",
+    "Deployments and health-check DaemonSets that another writer changes again and again, and that are left so.",
     ["namespace", "name"],
 )
 WRITES = Counter(
@@ -68,6 +75,20 @@ class Teller:
         message = f"The API server refused to {verb} {action.kind} {name_of(action)}: {error}"
         self._event(owner, FAILED.get(verb, "FailedDelete"), message, "Warning")
 
+    def unchanged(self, owner: ObjectMeta, action: Action) -> None:
+        message = (
+            f"The API server accepts a change of {action.kind} {name_of(action)} and stores it unchanged:"
+            " an admission policy undoes it; exempt the object from that policy"
+        )
+        self._event(owner, FAILED["change"], message, "Warning")
+
+    def altered(self, owner: ObjectMeta, each: Altered, found: Alteration) -> None:
+        message = (
+            f"{each.kind} {each.name} was changed again in the same way after it was restored: {found}."
+            " It is left so until it changes, or the IngressDaemonSet does"
+        )
+        self._event(owner, "TemplateAltered", message, "Warning")
+
     def show(self, resource: IngressDaemonSet, planned: Plan) -> None:
         """As metrics."""
         labels = (resource.metadata.namespace, resource.metadata.name)
@@ -76,6 +97,7 @@ class Teller:
             NODES.labels(*labels, state).set(status.get(count, 0))
         HALTED.labels(*labels).set(_reasons(status).get("Progressing") == "Halted")
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
+        ALTERED.labels(*labels).set(len(planned.altered))
 
     def tell(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
         """What *status* has that the one of *resource* had not."""
@@ -103,7 +125,7 @@ class Teller:
         namespace, _, name = key.partition("/")
         for state in STATES.values():
             _drop(NODES, namespace, name, state)
-        for each in (HALTED, UNCONFIRMED):
+        for each in (HALTED, UNCONFIRMED, ALTERED):
             _drop(each, namespace, name)
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002

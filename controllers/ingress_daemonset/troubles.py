@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from controllers.ingress_daemonset.actions import Action, Create, Kind, Writes
 from kube.backoff import Backoff
-from kube.objects import ObjectMeta
+from kube.objects import ObjectMeta, key_of
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0
@@ -43,14 +43,17 @@ class Write:
 
     @property
     def target(self) -> Target:
-        namespace = "" if self.action.kind == "Node" else self.owner.namespace
-        return Target(self.action.kind, namespace, name_of(self.action))
+        return target_of(self.owner, self.action)
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Of a target: *doubtful* is what was written, and nothing heard of; the next try is *due* on the clock."""
+    """Of a target: *doubtful* is what was written, and nothing heard of; the next try is *due* on the clock.
 
+    *owner* is the key of the IngressDaemonSet that wanted it last.
+    """
+
+    owner: str = ""
     doubtful: Write | None = None
     failures: int = 0
     due: float = 0.0
@@ -77,11 +80,23 @@ class Troubles:
             doubts = [trouble.doubtful for trouble in self._troubles.values()]
         return [write for write in doubts if write and self.may_begin(write.target)]
 
-    def due(self) -> float | None:
-        """Seconds until something that failed may be tried again; None when nothing has."""
+    def retry_after(self, owner: str, wanted: Collection[Target]) -> float | None:
+        """Seconds until something may be tried again, of what *owner* wants now or what is in doubt; None without it.
+
+        What was refused to *owner* and is wanted no more is forgotten: nothing would ever try it again.
+        """
         with self._lock:
-            soonest = min((trouble.due for trouble in self._troubles.values()), default=None)
-        return None if soonest is None else max(0.0, soonest - self.clock())
+            self._drop(lambda target, it: it.owner == owner and not it.doubtful and target not in wanted)
+            dues = [it.due for target, it in self._troubles.items() if it.doubtful or target in wanted]
+        return max(0.0, min(dues) - self.clock()) if dues else None
+
+    def forget(self, owner: str) -> None:
+        """It is gone, and all that was wanted for it with it."""
+        with self._lock:
+            self._drop(lambda _, it: it.owner == owner)
+
+    def _drop(self, which: Callable[[Target, Trouble], bool]) -> None:
+        self._troubles = {target: it for target, it in self._troubles.items() if not which(target, it)}
 
     def writes(self, namespace: str, is_there: Callable[[Target], bool]) -> Writes:
         """What the objects of *namespace*, and Nodes, do not say themselves."""
@@ -100,15 +115,21 @@ class Troubles:
             if self._troubles.pop(write.target, None) or self.clock() - write.decided > AT_ONCE:
                 self._late[write.target] = self.now()
 
-    def failed(self, target: Target, doubtful: Write | None, retry_after: float = 0.0) -> int:
+    def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0) -> int:
         """How often by now, in a row."""
         with self._lock:
-            old = self._troubles.get(target, Trouble())
+            old = self._troubles.get(write.target, Trouble())
             failures = old.failures + 1
             pause = max(PAUSES.delay(failures), min(retry_after, PAUSES.cap))
             # A repetition that was refused says nothing of the one before.
-            self._troubles[target] = Trouble(doubtful or old.doubtful, failures, self.clock() + pause)
+            doubt, due = write if doubtful else old.doubtful, self.clock() + pause
+            self._troubles[write.target] = Trouble(key_of(write.owner), doubt, failures, due)
         return failures
+
+
+def target_of(owner: ObjectMeta, action: Action) -> Target:
+    namespace = "" if action.kind == "Node" else owner.namespace
+    return Target(action.kind, namespace, name_of(action))
 
 
 def name_of(action: Action) -> str:

@@ -7,7 +7,7 @@ whatever the answer, the first one cannot arrive afterwards. Until then its obje
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
@@ -17,12 +17,13 @@ import structlog
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Kind, Writes
 from controllers.ingress_daemonset.copies import RESOURCES, Books
+from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.rollout import Step
-from controllers.ingress_daemonset.troubles import Target, Troubles, Write
+from controllers.ingress_daemonset.troubles import Target, Troubles, Write, target_of
 from controllers.pool import Work
 from kube.client import Client
 from kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.objects import ObjectMeta
+from kube.objects import ObjectMeta, Value, complete, key_of
 
 CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""
@@ -37,6 +38,16 @@ class Outcome(Protocol):
 
     def wrote(self, action: Action, result: str) -> None: ...
     def refused(self, owner: ObjectMeta, action: Action, error: Exception) -> None: ...
+    def unchanged(self, owner: ObjectMeta, action: Action) -> None: ...
+
+
+class Written(Value, frozen=True):
+    """All that is read of an answer here."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+complete(Written)
 
 
 @dataclass
@@ -50,6 +61,7 @@ class Writer:
     stopped: Callable[[], bool]
     hand_out: Callable[[Work], None]
     troubles: Troubles
+    answers: Answers = field(default_factory=Answers)
 
     def carry_out(self, owner: ObjectMeta, steps: Iterable[Step], decided: float) -> bool:
         """Whether anything was written, or learned, so that another look is worth it; raises LeadershipLost.
@@ -62,6 +74,10 @@ class Writer:
     def settle(self) -> None:
         """Repeat what is in doubt, and due; raises LeadershipLost."""
         self._together([partial(self._try, write) for write in self.troubles.doubtful()])
+
+    def retry_after(self, owner: ObjectMeta, actions: Iterable[Action]) -> float | None:
+        """Seconds until one of *actions*, which are all that is wanted now, may be tried again, or a doubt settled."""
+        return self.troubles.retry_after(key_of(owner), {target_of(owner, each) for each in actions})
 
     def look(self, kind: Kind, namespace: str, name: str) -> None:
         """Read an object that is not followed; what is known of it stays while the API server does not say."""
@@ -116,7 +132,7 @@ class Writer:
 
     def _attempt(self, write: Write) -> bool:
         try:
-            written = self._send(write)
+            written = self._send(write, self.answers.expected(write.action))
         except (Conflict, NotFound, AlreadyExists) as error:
             self._lost(write, error)
         except ServerError as error:
@@ -126,20 +142,32 @@ class Writer:
         except KubeError as error:
             self._doubt(write, error)
         else:
-            self._take_in(write.target, written)
-            self.troubles.settled(write)
-            self.outcome.wrote(write.action, "ok")
-            return True
+            return self._arrived(write, written)
         return False
 
-    def _send(self, write: Write) -> msgspec.Raw | None:
+    def _arrived(self, write: Write, written: msgspec.Raw | None) -> bool:
+        """Whether it has changed anything: else it would be decided on again at once, and for ever."""
+        self._take_in(write.target, written)
+        if written is not None and _changed_nothing(write.action, written):
+            self._unchanged(write)
+            return False
+        self._learn_answer(write.target)
+        self.troubles.settled(write)
+        self.outcome.wrote(write.action, "ok")
+        return True
+
+    def _learn_answer(self, target: Target) -> None:
+        if target.kind == "Deployment" and (held := self.books.deployments.get(target.key)):
+            self.answers.learn(held)
+
+    def _send(self, write: Write, action: Action) -> msgspec.Raw | None:
         """The object as it is afterwards; None of one that is gone."""
         resource, name, place = (
             RESOURCES[write.action.kind],
             write.target.name,
             write.target.namespace or None,
         )
-        match write.action:
+        match action:
             case Create(body=body):
                 return self.client.create(resource, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
             case Change(body=body):
@@ -184,15 +212,29 @@ class Writer:
 
     def _doubt(self, write: Write, error: Exception) -> None:
         log.warning("a write is of unknown outcome", target=write.target, error=str(error))
-        self.troubles.failed(write.target, write)
+        self.troubles.failed(write, doubtful=True)
         self.outcome.wrote(write.action, "unknown")
 
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
         log.warning("a write was refused", target=write.target, error=str(error))
-        times = self.troubles.failed(write.target, None, error.retry_after or 0.0)
+        times = self.troubles.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
         self.outcome.wrote(write.action, "refused")
         if times > patience:
             self.outcome.refused(write.owner, write.action, error)
+
+    def _unchanged(self, write: Write) -> None:
+        log.warning("a write changed nothing", target=write.target)
+        times = self.troubles.failed(write, doubtful=False)
+        self.outcome.wrote(write.action, "unchanged")
+        if times > PATIENCE:
+            self.outcome.unchanged(write.owner, write.action)
+
+
+def _changed_nothing(action: Action, written: msgspec.Raw) -> bool:
+    before = action.body["metadata"].get("resourceVersion") if isinstance(action, Change) else None
+    return (
+        before is not None and before == msgspec.json.decode(written, type=Written).metadata.resource_version
+    )
 
 
 def _report(work: Callable[[], bool], results: SimpleQueue[bool | Exception]) -> None:

@@ -1,4 +1,7 @@
-"""Everything below needs the lab; the labs that tests share are brought up once."""
+"""Everything below needs the lab; the labs that tests share are brought up once.
+
+Those of the four features have a policy engine beside Drawbridge, as most clusters have.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +55,14 @@ def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def lab_v3() -> Iterator[Lab]:
     """A lab with the chart on it and IPReservation as Calico serves it natively, in projectcalico.org/v3."""
-    with running(calico="projectcalico.org/v3", values=VALUES) as up:
+    with running(calico="projectcalico.org/v3", values=VALUES, policy=True) as up:
         yield up
 
 
 @pytest.fixture(scope="session")
 def lab_v1() -> Iterator[Lab]:
     """A lab with the chart on it and all definitions of Calico 3.28, in crd.projectcalico.org/v1."""
-    with running(calico=None, chart=False) as up:
+    with running(calico=None, chart=False, policy=True) as up:
         up.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
         install.install_chart(up, VALUES)
         yield up
@@ -75,7 +78,8 @@ def bare_lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def cloud_lab() -> Iterator[Lab]:
     """A lab in whose cloud nodes get anycast IPs; in the end nothing must be left of those that are gone."""
-    with running(values=VALUES | {"controllers": {"replicaCount": 1}}, kwok_nodes=1, cloud={}) as up:
+    values = VALUES | {"controllers": {"replicaCount": 1}}
+    with running(values=values, kwok_nodes=1, cloud={}, policy=True) as up:
         yield up
         anycast.assert_empty_soon(up, lambda: anycast.left_behind(up))
 
@@ -90,7 +94,7 @@ def fleet(cloud_lab: Lab) -> Iterator[Fleet]:
 @pytest.fixture(scope="session")
 def elastic_lab() -> Iterator[Lab]:
     """A lab with nodes at home and one super node, whose pods kwok plays."""
-    with running(values=elasticity.VALUES, calico=None, nodes=2) as up:
+    with running(values=elasticity.VALUES, calico=None, nodes=2, policy=True) as up:
         yield up
 
 
@@ -104,7 +108,8 @@ def subnets(elastic_lab: Lab) -> Iterator[Callable[[], None]]:
 @pytest.fixture(scope="session")
 def edge_lab() -> Iterator[Lab]:
     """A lab that keeps IngressDaemonSets, and has no nodes for them yet."""
-    with running(values=ingress_daemonset.VALUES, calico=None, nodes=2, kwok_nodes=0) as up:
+    values = ingress_daemonset.VALUES
+    with running(values=values, calico=None, nodes=2, kwok_nodes=0, policy=True) as up:
         yield up
 
 

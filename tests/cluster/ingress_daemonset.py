@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube.client import Resource
+from lab.policy.mutations import without_mirror
 from tests.cluster.elasticity import is_settled
 from tests.cluster.ingress_daemonset_judge import SCHEDULED
 from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Annotated
@@ -73,8 +74,8 @@ def is_at_rest(deployment: Raw, image: str, pods: int) -> bool:
 
 
 def image_of(pod: Raw) -> str:
-    """Of a pod or a template."""
-    return str(pod["spec"]["containers"][0]["image"])
+    """Of a pod or a template, as it was asked for: the policy of the lab rewrites it."""
+    return without_mirror(str(pod["spec"]["containers"][0]["image"]))
 
 
 def reasons_of(resource: Raw) -> dict[str, str]:

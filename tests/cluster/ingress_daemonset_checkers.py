@@ -23,6 +23,7 @@ import yaml
 
 from lab import processes
 from lab.nodes import move
+from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import DAEMONSETS, NODE_LABEL, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
@@ -77,7 +78,8 @@ class Checker:
 @contextmanager
 def checking(edge: Edge, nodes: Sequence[str], **environment: str) -> Iterator[dict[str, Checker]]:
     """One of each node's, by the words and rights that its DaemonSet gives it, and *environment*."""
-    [daemon_set] = edge.wait(lambda: edge.client.list(DAEMONSETS, edge.namespace).items, "its DaemonSet")
+    [found] = edge.wait(lambda: edge.client.list(DAEMONSETS, edge.namespace).items, "its DaemonSet")
+    daemon_set = without_policy(found)
     kubeconfig = kubeconfig_of(edge)
     told = environment | {"KUBECONFIG": str(kubeconfig)}
     with ExitStack() as stack:

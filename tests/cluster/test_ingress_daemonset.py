@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import workloads
@@ -74,7 +75,7 @@ def thirty(edge_lab: Lab, record: Record, played: Callable[[Scene], None]) -> Ed
 
 def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) -> None:
     owner, pods = owner_of(thirty), thirty.pods()
-    for node, held in thirty.deployments().items():
+    for node, held in each_without_policy(thirty):
         labels = {"app": "web", NODE_LABEL: thirty.node_name(node)}
         assert held["metadata"]["name"] == f"web-{thirty.node_name(node)}"
         assert held["metadata"]["labels"] == labels
@@ -85,6 +86,10 @@ def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) 
     assert Counter(each["spec"]["nodeName"] for each in pods) == {thirty.node_name(node): 2 for node in NODES}
     assert {each["status"]["phase"] for each in pods} == {"Running"}
     assert [each["metadata"]["name"] for each in thirty.nodes() if ours_of(each)] == []
+
+
+def each_without_policy(edge: Edge) -> Iterator[tuple[str, Raw]]:
+    return ((node, without_policy(held)) for node, held in edge.deployments().items())
 
 
 def ours_of(node: Raw) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +27,13 @@ class Cluster(Protocol):
 
     def neighbours(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[Neighbour]:
         """The other IngressDaemonSets, of all namespaces."""
+
+
+class PodTemplates(Protocol):
+    """What the API server knows of pod templates; the method raises KubeError."""
+
+    def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
+        """Fields of *template* that the API server would drop, or refuse."""
 
 
 class Defaults:
@@ -56,8 +63,8 @@ class Rules:
 
     name, path = NAME, RULES_PATH
 
-    def __init__(self, settings: Settings, cluster: Cluster) -> None:
-        self._settings, self._cluster = settings, cluster
+    def __init__(self, settings: Settings, cluster: Cluster, templates: PodTemplates) -> None:
+        self._settings, self._cluster, self._templates = settings, cluster, templates
 
     def fails_open(self) -> bool:
         """Never, as the defaults."""
@@ -67,16 +74,18 @@ class Rules:
         if skipped := unconcerned(request, self._settings()):
             return allow(audit={"skipped": skipped})
         raw = _raw(request.object, "object")
-        new, old = _resource(raw), _old(request)
+        new, old = _resource(raw), _stored(request)
         neighbours, unknown = self._neighbours(new, deadline) if is_readable(raw) else ((), ())
+        fields, unchecked = self._fields(new, old, deadline) if is_readable(raw) else ((), ())
         found = [
             *two_spellings(rolling_update(defaulted(raw))),
-            *problems(new, resource(old) if old else None),
+            *problems(new, old),
+            *fields,
             *port_problems(new, neighbours),
         ]
         if found:
             return refused(new.metadata.name, found)
-        return allow(warnings=(*warnings(new), *port_warnings(new, neighbours), *unknown))
+        return allow(warnings=(*warnings(new), *port_warnings(new, neighbours), *unknown, *unchecked))
 
     def _neighbours(
         self, new: IngressDaemonSet, deadline: float
@@ -88,6 +97,18 @@ class Rules:
             return self._cluster.neighbours(new, deadline=deadline), ()
         except KubeError as error:
             return (), (f"healthCheckNodePorts were not compared with others': {error}",)
+
+    def _fields(
+        self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
+    ) -> tuple[Sequence[Problem], tuple[str, ...]]:
+        """Of a template that is new, and what to warn of when its fields cannot be known."""
+        template = new.spec.template
+        if old and template == old.spec.template:
+            return (), ()
+        try:
+            return self._templates.problems(template, deadline=deadline), ()
+        except KubeError as error:
+            return (), (f"unknown fields of spec.template were not looked for: {error}",)
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
@@ -134,6 +155,11 @@ def _old(request: Request) -> Raw | None:
     """What was stored until now; nothing of one that cannot be read, so that it can be put right."""
     raw = _raw(request.old_object, "oldObject")
     return raw if raw and is_readable(raw) else None
+
+
+def _stored(request: Request) -> IngressDaemonSet | None:
+    old = _old(request)
+    return resource(old) if old else None
 
 
 def _resource(raw: Raw) -> IngressDaemonSet:

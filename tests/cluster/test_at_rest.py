@@ -1,0 +1,79 @@
+"""Beside a policy engine, with objects of all four features, nothing is written when there is nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from lab.begin import running
+from lab.install import merged
+from lab.session import Lab
+from lab.waiting import until
+from tests import audit
+from tests.audit import Request
+from tests.cluster import anycast, elasticity, ingress_daemonset, workloads
+from tests.cluster.elasticity import Shop, keeping, template
+from tests.cluster.ingress_daemonset import by_deployment, detaching
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import recording
+
+VALUES = merged(
+    merged(elasticity.VALUES, ingress_daemonset.VALUES),
+    {"ipReservation": {"enabled": True}, "config": workloads.CONFIG},
+)
+NODES = ("a", "b", "c")
+READS = {"get", "list", "watch"}
+ELECTION = "leases"
+"""Of all writes the one that goes on: each leader renews its lease. Events are writes like any other."""
+CALM, WINDOW = 20.0, 120.0
+"""Seconds without a write after which it is at rest, and that it then stays so."""
+SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with running(values=VALUES, nodes=2, kwok_nodes=2, cloud={}, policy=True) as up:
+        yield up
+
+
+def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) -> None:
+    log = audit_logs / f"{lab.directory.name}.log"
+    with recording(lab.client) as record, anycast.joined(lab) as fleet:
+        fleet.join("n1")
+        edge = Edge(lab, record, *NODES)
+        edge.create(healthCheckNodePorts=[10080], rolling=detaching(2, **by_deployment(1)))
+        shop = Shop(lab)
+        shop.deploy("web", 4, template(keeping(2)))
+        redis = workloads.reserved_namespace(lab.client, "redis")
+        [pod, *_] = workloads.running_statefulset(lab, redis, 2)
+        lab.client.delete(workloads.PODS, pod.metadata.name, redis)
+        lab.wait(lambda: workloads.records(lab, "v3"), SECONDS, "an address to be reserved")
+        edge.settle(*NODES)
+        shop.settle("web", 4)
+        fleet.await_open("n1")
+
+        until(lambda: seconds_since_last(writes(log)) > CALM, SECONDS, "no more writes", every=2)
+        begin = len(writes(log))
+        end = time.monotonic() + WINDOW
+        until(lambda: time.monotonic() > end or writes(log)[begin:], WINDOW + 60, "the time to pass", every=5)
+        found = [str(each) for each in writes(log)[begin:]]
+
+    assert found == []
+
+
+def writes(log: Path) -> Sequence[Request]:
+    """By Drawbridge's ServiceAccounts and those that it has made, elections apart."""
+    return [
+        each
+        for each in audit.told(log).requests
+        if each.wanted.verb not in READS and each.wanted.resource != ELECTION
+    ]
+
+
+def seconds_since_last(found: Sequence[Request]) -> float:
+    last = max(datetime.fromisoformat(each.at) for each in found)
+    return (datetime.now(UTC) - last).total_seconds()

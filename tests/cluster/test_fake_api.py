@@ -1,0 +1,75 @@
+"""The fake API server answers as the real one does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import unified_diff
+from pathlib import Path
+from pprint import pformat
+
+import pytest
+import yaml
+
+from kube.client import Resource
+from kube.errors import ApiError
+from lab import faults, install
+from lab.session import Lab
+from lab.waiting import until
+from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
+from tests.fake_api import FakeAPI
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaemonsets.yaml"
+
+
+@pytest.fixture(scope="module")
+def server(bare_lab: Lab) -> Iterator[Lab]:
+    """The lab's API server, while no controller answers what is written."""
+    try:
+        bare_lab.client.create(install.DEFINITIONS, yaml.safe_load(CRD.read_text()))
+        until(lambda: bare_lab.client.serves(INGRESS_DAEMONSETS), 60, "the definition to be served")
+        yield bare_lab
+    finally:
+        bare_lab.kubectl("delete", "-f", str(CRD), "--wait=true")
+
+
+@contextmanager
+def namespace(lab: Lab) -> Iterator[str]:
+    name = f"t{secrets.token_hex(4)}"
+    lab.client.create(NAMESPACES, {"metadata": {"name": name}})
+    until(lambda: _exists(lab, name), 60, "the namespace's ServiceAccount")
+    with faults.frozen(lab, "kube-controller-manager"), faults.frozen(lab, "kube-scheduler"):
+        yield name
+    lab.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def _exists(lab: Lab, name: str) -> bool:
+    try:
+        return bool(lab.client.get(ACCOUNTS, "default", name))
+    except ApiError:
+        return False
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_fake_answers_as_the_real_one(scenario: str, server: Lab) -> None:
+    fake = FakeAPI()
+    steps = SCENARIOS[scenario]
+    with namespace(server) as name:
+        fake.put(NAMESPACES, {"metadata": {"name": name}})
+        expected = run(server.client, name, steps)
+    found = run(fake.client(), name, steps)
+
+    differences = [
+        f"step {number}, {step.verb} {step.resource.plural} {step.name}:\n{_difference(ours, real)}"
+        for number, (step, ours, real) in enumerate(zip(steps, found, expected, strict=True), 1)
+        if ours != real
+    ]
+    assert not differences, "\n".join(differences)
+
+
+def _difference(ours: Outcome, real: Outcome) -> str:
+    lines = (pformat(each, width=100).splitlines() for each in (real, ours))
+    return "\n".join(unified_diff(*lines, "real", "fake", lineterm="", n=1))

@@ -1,0 +1,140 @@
+"""The ways to the fake API server: the real client without a socket, and HTTP for other processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import urllib3
+
+from kube.client import Client
+from tests.fake_api.calls import Reply, Request
+from tests.misbehaving_server import Answer, Asked, Handler, Server, serving
+
+if TYPE_CHECKING:
+    from tests.fake_api.server import FakeAPI
+
+HOST = "fake://api"
+
+
+def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
+    """The product's client and transport; what a fault raises reaches its caller as from a real connection."""
+    return Client(connection_to(api, manager), timeout=timeout)
+
+
+def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
+    """For clients that are more than a Client."""
+    return Connection(api, manager)
+
+
+@contextmanager
+def over_http(api: FakeAPI) -> Iterator[Server]:
+    """A server on the loopback; a fault may answer with an Answer of misbehaving_server, too."""
+    with serving(lambda asked: _answer_to(api, asked)) as server:
+        yield server
+
+
+class Connection:
+    """As kube.connection.Connection."""
+
+    host = HOST
+
+    def __init__(self, api: FakeAPI, manager: str) -> None:
+        self.pool = Pool(api, manager)
+
+    def authorization(self) -> dict[str, str]:
+        return {}
+
+
+class Pool:
+    """As urllib3.PoolManager."""
+
+    pools: Mapping[str, Any] = {}
+
+    def __init__(self, api: FakeAPI, manager: str) -> None:
+        self._api, self._manager = api, manager
+
+    def request(
+        self, method: str, url: str, *, body: bytes | None, headers: Mapping[str, str], **_: object
+    ) -> Any:
+        parts = urlsplit(url.removeprefix(HOST))
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        named = {name.lower(): value for name, value in headers.items()} | {"user-agent": self._manager}
+        call = Request(method, parts.path, query, named, json.loads(body) if body else None)
+        reply = self._api.handle(call)
+        return Lines(reply) if reply.lines is not None else _response(reply)
+
+
+def _response(reply: Reply) -> urllib3.HTTPResponse:
+    return urllib3.HTTPResponse(
+        io.BytesIO(reply.body), dict(reply.headers), reply.status, preload_content=False
+    )
+
+
+class Lines:
+    """The answer to a watch, until it ends or is shut down."""
+
+    connection = None
+
+    def __init__(self, reply: Reply) -> None:
+        assert reply.lines is not None
+        self.status, self.headers = reply.status, dict(reply.headers)
+        self._lines, self._ended = reply.lines, threading.Event()
+
+    def read1(self, _size: int) -> bytes:
+        while not self._ended.is_set():
+            line = next(self._lines, None)
+            if line is None:
+                return b""
+            if line:
+                return line
+        raise OSError("the connection was shut down")
+
+    def shutdown(self) -> None:
+        self._ended.set()
+
+    def close(self) -> None:
+        self._ended.set()
+
+
+def _answer_to(api: FakeAPI, asked: Asked) -> Answer:
+    try:
+        reply: Any = api.handle(asked)
+    except OSError:
+        return _hang_up
+    return _sending(reply) if isinstance(reply, Reply) else reply
+
+
+def _sending(reply: Reply) -> Answer:
+    def send(handler: Handler) -> None:
+        if reply.lines is not None:
+            _stream(handler, reply.lines)
+            return
+        handler.send_response(reply.status)
+        for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(reply.body)))
+        handler.end_headers()
+        handler.wfile.write(reply.body)
+
+    return send
+
+
+def _stream(handler: Handler, lines: Iterator[bytes]) -> None:
+    handler.start_lines()
+    for line in lines:
+        if handler.server.closing.is_set():
+            handler.close_connection = True
+            return
+        if line:
+            handler.line(line)
+    handler.line(b"")
+
+
+def _hang_up(handler: Handler) -> None:
+    handler.close_connection = True

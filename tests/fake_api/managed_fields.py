@@ -1,0 +1,131 @@
+"""Which manager has written which field last, as ``metadata.managedFields`` has it after plain updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Raw = dict[str, Any]
+Path = tuple[str, ...]
+KEYS = {
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "ports": ("containerPort", "protocol"),
+    "schedulingGates": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+    "webhooks": ("name",),
+}
+"""Lists whose items are owned one by one, with the fields that tell these apart; other lists are owned whole."""
+UNOWNED = {
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+}
+"""Fields of metadata that the server sets itself."""
+
+
+def updated(
+    old: Raw, new: Raw, manager: str, api_version: str, time: str, subresource: str = ""
+) -> list[Raw]:
+    """The entries after *manager* made *new* of *old*: what it has changed is its own, what is gone is nobody's."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    changed = {path for path, value in after.items() if path not in before or before[path] != value}
+    entries = []
+    for each in old.get("metadata", {}).get("managedFields", []):
+        paths = {path for path in _paths(each["fieldsV1"]) if path in after} - changed
+        if _identity(each) == (manager, subresource):
+            changed |= paths
+        elif paths:
+            entries.append({**each, "fieldsV1": _tree(paths)})
+    if changed:
+        entries.append(_entry(manager, api_version, time, subresource, changed))
+    return entries
+
+
+def _entry(manager: str, api_version: str, time: str, subresource: str, paths: set[Path]) -> Raw:
+    entry = {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": api_version,
+        "time": time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": _tree(paths),
+    }
+    return {**entry, "subresource": subresource} if subresource else entry
+
+
+def _identity(entry: Raw) -> tuple[str, str]:
+    return entry["manager"], entry.get("subresource", "")
+
+
+def _leaves(raw: Raw) -> Iterator[tuple[Path, Any]]:
+    for name, value in raw.items():
+        if name == "metadata":
+            rest = {each: part for each, part in value.items() if each not in UNOWNED}
+            yield from _below(rest, ("f:metadata",))
+        elif name not in ("apiVersion", "kind"):
+            yield from _value(name, value, ())
+
+
+def _below(raw: Raw, path: Path) -> Iterator[tuple[Path, Any]]:
+    for name, value in raw.items():
+        yield from _value(name, value, path)
+
+
+def _value(name: str, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    here = (*path, f"f:{name}")
+    if isinstance(value, dict) and value:
+        yield (*here, "."), None
+        yield from _below(value, here)
+    elif isinstance(value, list) and _is_keyed(name, value):
+        yield (*here, "."), None
+        for each in value:
+            yield from _item(name, each, here)
+    else:
+        yield here, value
+
+
+def _item(name: str, item: Raw, path: Path) -> Iterator[tuple[Path, Any]]:
+    pairs = [f'"{each}":{_json(item.get(each))}' for each in KEYS[name] if each in item]
+    here = (*path, "k:{" + ",".join(pairs) + "}")
+    yield (*here, "."), None
+    yield from _below(item, here)
+
+
+def _json(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _is_keyed(name: str, items: list[Any]) -> bool:
+    return name in KEYS and all(isinstance(each, dict) and KEYS[name][0] in each for each in items)
+
+
+def _tree(paths: set[Path]) -> Raw:
+    tree: Raw = {}
+    for path in sorted(paths):
+        node = tree
+        for step in path:
+            node = node.setdefault(step, {})
+    return tree
+
+
+def _paths(tree: Raw, above: Path = ()) -> Iterator[Path]:
+    for name, below in tree.items():
+        if below:
+            yield from _paths(below, (*above, name))
+        else:
+            yield (*above, name)

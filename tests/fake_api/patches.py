@@ -1,0 +1,35 @@
+"""The patches that the API server is sent: merge patches by RFC 7386, JSON patches by RFC 6902."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch  # type: ignore[import-untyped]
+import jsonpointer  # type: ignore[import-untyped]
+
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+
+
+class Unpatchable(Exception):
+    """The patch does not apply to the object."""
+
+
+def patched(held: Any, patch: Any, content_type: str) -> Any:
+    """*held* stays as it is; KeyError for another type of patch."""
+    return {MERGE: merged, JSON_PATCH: _operated}[content_type](held, patch)
+
+
+def merged(held: Any, change: Any) -> Any:
+    if not isinstance(change, dict):
+        return change
+    base = held if isinstance(held, dict) else {}
+    values = base | {name: merged(base.get(name), each) for name, each in change.items()}
+    return {name: each for name, each in values.items() if each is not None}
+
+
+def _operated(held: Any, operations: Any) -> Any:
+    try:
+        return jsonpatch.apply_patch(copy.deepcopy(held), operations)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        raise Unpatchable(str(error)) from error

@@ -1,0 +1,192 @@
+"""What a kind's objects may contain: fields that are not in the schema are dropped, with their paths.
+
+Built-in kinds have the types of the official client; a CRD has its structural schema.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+Raw = dict[str, Any]
+GENERIC = re.compile(r"(List|Dict)\[(?:str, )?(.+)\]")
+SCALARS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "datetime": (str,),
+    "bytes": (str,),
+}
+# Fields of Go that are neither pointers nor always written: their zero values are not stored. The client's
+# types do not show the difference; strings are never pointers in the fields that matter here.
+OMITTED_ZEROES = frozenset(
+    {
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "initialDelaySeconds",
+        "minReadySeconds",
+        "paused",
+        "readOnly",
+        "stdin",
+        "stdinOnce",
+        "tty",
+        "unschedulable",
+    }
+)
+
+
+class Undecodable(Exception):
+    """A value has the wrong type."""
+
+
+class Schema(Protocol):
+    def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
+        """The object as it is decoded, and the paths of its unknown fields; Undecodable."""
+        ...
+
+
+class Anything:
+    """Every field is stored as it is."""
+
+    def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
+        return raw, []
+
+
+class Typed:
+    """By the official client's type of that name."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
+        unknown: list[str] = []
+        return _typed(raw, self._model, "", unknown), unknown
+
+
+class Structural:
+    """By the openAPIV3Schema of a CRD; metadata is that of every object."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+
+    def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
+        unknown: list[str] = []
+        identity = {name: raw[name] for name in ("apiVersion", "kind") if name in raw}
+        metadata = _typed(raw.get("metadata", {}), "V1ObjectMeta", "metadata", unknown)
+        rest = {name: each for name, each in raw.items() if name not in ("apiVersion", "kind", "metadata")}
+        body = _structural(rest, self._schema, "", unknown)
+        return {**identity, "metadata": metadata, **body}, unknown
+
+
+def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
+    if value is None or type_ == "object":
+        return value
+    if found := GENERIC.fullmatch(type_):
+        return _many(value, found[1], found[2], path, unknown)
+    if type_ in SCALARS:
+        return _scalar(value, type_, path)
+    if not isinstance(value, dict):
+        raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into an object")
+    fields, kept = _fields(type_), {}
+    if not fields:  # V1FieldsV1, V1JSONSchemaProps and the like, whose fields the client does not list
+        return value
+    for name, each in value.items():
+        below = f"{path}.{name}" if path else name
+        if name not in fields:
+            unknown.append(below)
+        elif not _is_omitted(name, each, fields[name]):
+            kept[name] = _typed(each, fields[name], below, unknown)
+    return kept
+
+
+def _many(value: Any, kind: str, type_: str, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, list if kind == "List" else dict):
+        raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into {kind.lower()}")
+    if kind == "List":
+        return [_typed(each, type_, f"{path}[{at}]", unknown) for at, each in enumerate(value)]
+    return {name: _typed(each, type_, f"{path}.{name}", unknown) for name, each in value.items()}
+
+
+def _scalar(value: Any, type_: str, path: str) -> Any:
+    if not isinstance(value, SCALARS[type_]) or (isinstance(value, bool) and type_ != "bool"):
+        # The client has some types of Go as str that may be written as numbers: quantities.
+        if type_ == "str" and isinstance(value, int | float) and ".resources." in path:
+            return str(value)
+        raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into {type_}")
+    return value
+
+
+def _go(value: Any) -> str:
+    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def _is_omitted(name: str, value: Any, type_: str) -> bool:
+    """Whether Go would not write it again: null, an empty list or map, a zero that is no pointer."""
+    if value is None:
+        return True
+    if GENERIC.fullmatch(type_):
+        return value in ([], {})
+    if type_ == "str":
+        return value == "" and name not in ("type", "apiGroup")
+    return name in OMITTED_ZEROES and value in (False, 0)
+
+
+@functools.cache
+def _fields(model: str) -> dict[str, str]:
+    """JSON names with their types."""
+    from kubernetes.client import models
+
+    found = getattr(models, model, None)
+    types = getattr(found, "openapi_types", {})
+    return {found.attribute_map[name]: type_ for name, type_ in types.items()}
+
+
+def _structural(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str]) -> Any:
+    if schema.get("x-kubernetes-preserve-unknown-fields") and "properties" not in schema:
+        return value
+    if isinstance(value, list) and "items" in schema:
+        return [_structural(each, schema["items"], f"{path}[{at}]", unknown) for at, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: each for name, each in _members(value, schema, path, unknown) if each is not None or path == ""
+    }
+
+
+def _members(
+    value: Raw, schema: Mapping[str, Any], path: str, unknown: list[str]
+) -> Iterable[tuple[str, Any]]:
+    known: Mapping[str, Any] = schema.get("properties", {})
+    others = schema.get("additionalProperties")
+    for name, each in value.items():
+        below = f"{path}.{name}" if path else name
+        if name in known:
+            yield name, _structural(each, known[name], below, unknown)
+        elif isinstance(others, Mapping):
+            yield name, _structural(each, others, below, unknown)
+        elif others or schema.get("x-kubernetes-preserve-unknown-fields"):
+            yield name, each
+        else:
+            unknown.append(below)
+
+
+def defaults_of(schema: Mapping[str, Any]) -> Callable[[Raw], None]:
+    """Sets what a CRD's schema gives as defaults, in objects that are there."""
+
+    def fill(value: Any, part: Mapping[str, Any]) -> None:
+        if isinstance(value, list):
+            for each in value:
+                fill(each, part.get("items", {}))
+        if isinstance(value, dict):
+            for name, known in part.get("properties", {}).items():
+                if "default" in known:
+                    value.setdefault(name, known["default"])
+                if name in value:
+                    fill(value[name], known)
+
+    return lambda raw: fill(raw, schema)

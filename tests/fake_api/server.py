@@ -1,0 +1,787 @@
+"""An API server in memory: every request of ``kube.client.Client``, answered by the rules of the real one.
+
+It decodes, prunes and defaults, runs the mutating and the validating hooks, and stores; versions, generations and
+field managers count as they do there, and a write that changes nothing is none. ``tests/cluster/test_fake_api.py``
+holds it against the real one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from kube.client import Client, Resource
+from tests.fake_api import managed_fields
+from tests.fake_api.calls import Call, Refused, Reply, Target, target_of
+from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
+from tests.fake_api.patches import MERGE, Unpatchable, merged, patched
+from tests.fake_api.schema import Undecodable
+from tests.fake_api.selectors import Unselectable, matches_fields, matches_labels
+from tests.fake_api.storage import Change, Key, Storage, Stored
+
+Raw = dict[str, Any]
+DEFAULT_KINDS = (*BUILT_IN, *INGRESS_DAEMONSETS, *CALICO_V3)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+DEFAULT_GRACE = 30
+WATCH_POLL = 0.05
+STRICT = "Strict"
+
+
+@dataclass(frozen=True)
+class Review:
+    """What an admission hook is asked about."""
+
+    operation: str
+    resource: Resource
+    old: Raw | None
+    new: Raw | None
+    subresource: str = ""
+    dry_run: bool = False
+    manager: str = ""
+
+
+class Denied(Exception):
+    """A hook refuses the request."""
+
+    def __init__(self, message: str, code: int = 403, reason: str = "Forbidden") -> None:
+        super().__init__(message)
+        self.code, self.reason = code, reason
+
+
+class Unavailable(Exception):
+    """The webhook behind a hook does not answer, and its failure policy is Fail."""
+
+
+Mutating = Callable[[Raw], Raw | None]
+Validating = Callable[[Review], object]
+
+
+@dataclass
+class _Hooks:
+    mutating: list[tuple[Resource, Mutating]] = field(default_factory=list)
+    validating: list[tuple[Resource, Validating]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Write:
+    """One write under way."""
+
+    kind: Kind
+    key: Key
+    manager: str
+    subresource: str = ""
+    dry_run: bool = False
+    strict: bool = False
+    patches: bool = False
+
+
+class FakeAPI:
+    """*kinds* are served in place of the default ones; *now* is the server's time.
+
+    *fault* is asked before each request and may answer in its place (with a Reply) or raise; *after* sees each
+    answer and may replace it or raise: an OSError is a connection that broke.
+    """
+
+    def __init__(
+        self,
+        *kinds: Kind,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.now = now
+        self.fault: Callable[[Any], Any] = lambda call: None
+        self.after: Callable[[Any, Reply], Reply | None] = lambda call, reply: None
+        self.calls: list[Call] = []
+        self._kinds = {each.resource: each for each in kinds or DEFAULT_KINDS}
+        self._hooks = _Hooks()
+        self._storage = Storage()
+        self._born = 0
+        self._pages: dict[str, list[Stored]] = {}
+
+    # The cluster's side.
+
+    def client(self, manager: str = "drawbridge", *, timeout: float = 10.0) -> Client:
+        """A real client whose requests come without a socket."""
+        from tests.fake_api.front import in_process
+
+        return in_process(self, manager, timeout=timeout)
+
+    def mutate(self, resource: Resource, hook: Mutating) -> None:
+        """From now on, *hook* changes (a copy of) each object of *resource* before it is stored."""
+        self._hooks.mutating.append((resource, hook))
+
+    def validate(self, resource: Resource, hook: Validating) -> None:
+        """From now on, *hook* sees each write of *resource* and may raise Denied."""
+        self._hooks.validating.append((resource, hook))
+
+    def without_hooks(self) -> None:
+        self._hooks = _Hooks()
+
+    def put(self, resource: Resource, raw: Mapping[str, Any], *, manager: str = "kubectl") -> Raw:
+        """Place *raw*, status and all, as another client would have; neither hooks nor rules apply.
+
+        Its namespace is made when there is none.
+        """
+        with self._storage.changed:
+            kind = self._kinds[resource]
+            new, _ = self._decoded(kind, copy.deepcopy(dict(raw)))
+            metadata = new["metadata"]
+            key = (resource, metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
+            self._ensure_namespace(key[1])
+            held = self._storage.get(key)
+            kept = held.raw["metadata"] if held else {}
+            for name, value in self._identity().items():
+                metadata.setdefault(name, kept.get(name, value))
+            if kind.generation != "none" and "generation" not in metadata:
+                metadata["generation"] = self._generation(kind, held.raw, new) if held else 1
+            return self._store(_Write(kind, key, manager), held, new)
+
+    def edit(
+        self,
+        resource: Resource,
+        name: str,
+        change: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        manager: str = "kubectl",
+    ) -> Raw:
+        """A merge patch of all parts, status and metadata too, by another client; neither hooks nor rules apply."""
+        with self._storage.changed:
+            held = self._existing((resource, namespace, name))
+            new = merged(held.raw, copy.deepcopy(dict(change)))
+            kind = self._kinds[resource]
+            new, _ = self._decoded(kind, copy.deepcopy(new))
+            if kind.generation != "none" and "generation" not in change.get("metadata", {}):
+                new["metadata"]["generation"] = self._generation(kind, held.raw, new)
+            return self._store(_Write(kind, (resource, namespace, name), manager), held, new)
+
+    def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """At once, finalizers or not."""
+        with self._storage.changed:
+            self._existing((resource, namespace, name))
+            self._storage.remove((resource, namespace, name))
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Raw:
+        with self._storage.changed:
+            return copy.deepcopy(self._existing((resource, namespace, name)).raw)
+
+    def find(self, resource: Resource, name: str, namespace: str = "") -> Raw | None:
+        with self._storage.changed:
+            held = self._storage.get((resource, namespace, name))
+            return copy.deepcopy(held.raw) if held else None
+
+    def list(self, resource: Resource, namespace: str = "") -> list[Raw]:
+        with self._storage.changed:
+            return [copy.deepcopy(each.raw) for each in self._storage.all(resource, namespace)]
+
+    def encoded(self, resource: Resource) -> Sequence[bytes]:
+        with self._storage.changed:
+            return [each.encoded for each in self._storage.all(resource)]
+
+    @property
+    def version(self) -> int:
+        return self._storage.version
+
+    def changes(self, since: int = 0) -> Sequence[Change]:
+        """All changes after version *since*."""
+        with self._storage.changed:
+            return list(self._storage.since(since))
+
+    def compact(self) -> None:
+        """Forget history: watches from older versions and pages of lists answer 410."""
+        with self._storage.changed:
+            self._storage.forget()
+            self._pages.clear()
+
+    @property
+    def writes(self) -> Sequence[Call]:
+        """The requests that would change something, dry runs too."""
+        return [each for each in self.calls if each.method != "GET"]
+
+    def kind(self, resource: Resource) -> Kind:
+        return self._kinds[resource]
+
+    # The clients' side.
+
+    def handle(self, call: Call) -> Reply:
+        """The answer to *call*, faults included; whatever a fault raises comes through."""
+        self.calls.append(call)
+        answer = self.fault(call)
+        if answer is not None:
+            return cast(Reply, answer)
+        reply = self.answer(call)
+        return self.after(call, reply) or reply
+
+    def answer(self, call: Call) -> Reply:
+        """Without faults."""
+        try:
+            with self._storage.changed:
+                return self._answer(call)
+        except Refused as refused:
+            return refused.reply
+
+    def _answer(self, call: Call) -> Reply:
+        target = target_of(call.path)
+        kind = target and self._kind_at(target)
+        if target is None or kind is None:
+            return self._discover(call.path)
+        if call.method == "GET":
+            return self._read(call, kind, target)
+        if call.method == "POST":
+            return self._post(call, kind, target)
+        if not target.name:
+            raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the resource")
+        return {"PUT": self._replace, "PATCH": self._patch, "DELETE": self._delete}[call.method](
+            call, kind, target
+        )
+
+    def _kind_at(self, target: Target) -> Kind | None:
+        for each in self._kinds.values():
+            if (each.resource.root, each.resource.plural) == (target.root, target.plural):
+                return each
+        return None
+
+    def _discover(self, path: str) -> Reply:
+        served = [each for each in self._kinds.values() if each.resource.root == path]
+        if not served:
+            raise Refused(404, "NotFound", "404 page not found")
+        resources = [
+            {"name": each.resource.plural, "kind": each.kind, "namespaced": each.resource.namespaced}
+            for each in served
+        ]
+        return _ok({"kind": "APIResourceList", "resources": resources})
+
+    def _read(self, call: Call, kind: Kind, target: Target) -> Reply:
+        if target.name:
+            return Reply(200, self._existing(_key(kind, target)).encoded)
+        selects = _selection(kind, call.query, target.namespace)
+        if call.query.get("watch") in ("true", "1"):
+            return self._watch(call, kind, selects)
+        return self._list(call, kind, selects)
+
+    def _list(self, call: Call, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
+        token, limit = call.query.get("continue", ""), int(call.query.get("limit", 0))
+        if token and token not in self._pages:
+            raise Refused(410, "Expired", "The provided continue parameter is too old")
+        if token:
+            found, version = self._pages.pop(token), token.split(".")[0]
+        else:
+            found = [each for each in self._storage.all(kind.resource) if selects(each.raw)]
+            version = str(self._storage.version)
+        metadata: Raw = {"resourceVersion": version}
+        if limit and len(found) > limit:
+            found, rest = found[:limit], found[limit:]
+            metadata["continue"] = f"{version}.{len(self._pages)}.{id(rest)}"
+            self._pages[metadata["continue"]] = rest
+        head = json.dumps(
+            {"kind": f"{kind.kind}List", "apiVersion": kind.resource.api_version, "metadata": metadata}
+        )
+        items = b",".join(each.encoded for each in found)
+        return Reply(200, head[:-1].encode() + b', "items": [' + items + b"]}")
+
+    def _watch(self, call: Call, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
+        version = int(call.query.get("resourceVersion") or 0)
+        if version and version < self._storage.compacted:
+            gone = Refused(410, "Expired", f"too old resource version: {version} ({self._storage.compacted})")
+            event = b'{"type":"ERROR","object":' + gone.reply.body + b"}\n"
+            return Reply(200, lines=iter([event]))
+        seconds = float(call.query.get("timeoutSeconds") or 3600)
+        present = [] if version else [each for each in self._storage.all(kind.resource) if selects(each.raw)]
+        bookmarks = call.query.get("allowWatchBookmarks") in ("true", "1")
+        start = version or self._storage.version
+        return Reply(200, lines=self._events(kind, selects, start, present, seconds, bookmarks=bookmarks))
+
+    def _events(
+        self,
+        kind: Kind,
+        selects: Callable[[Raw], bool],
+        version: int,
+        present: Sequence[Stored],
+        seconds: float,
+        *,
+        bookmarks: bool,
+    ) -> Iterator[bytes]:
+        """Lines, b"" now and then where there is none, until the time is over."""
+        for each in present:
+            yield _event("ADDED", each)
+        ends = _deadline(seconds)
+        while not ends():
+            with self._storage.changed:
+                self._storage.changed.wait_for(lambda: self._storage.version > version, WATCH_POLL)  # noqa: B023
+                news = list(self._storage.since(version))
+            version += len(news)
+            for change in news:
+                if change.key[0] == kind.resource and (line := _line(change, selects)):
+                    yield line
+            yield b""
+        if bookmarks:
+            yield _bookmark(kind, version)
+
+    def _post(self, call: Call, kind: Kind, target: Target) -> Reply:
+        if target.subresource == "eviction":
+            return self._evict(call, kind, target)
+        if target.subresource == "binding":
+            return self._bind(call, kind, target)
+        body = copy.deepcopy(call.body)
+        metadata = body.setdefault("metadata", {})
+        _check_place(kind, target, metadata)
+        if kind.resource.namespaced:
+            self._check_namespace(target.namespace, kind, metadata.get("name", ""))
+        if not metadata.get("name") and metadata.get("generateName"):
+            self._born += 1
+            metadata["name"] = f"{metadata['generateName']}{self._born:05x}"
+        key = (kind.resource, metadata.get("namespace", ""), metadata.get("name", ""))
+        write = _write_of(call, kind, key)
+        stored = self._create(write, body)
+        return Reply(201, stored.encoded, self._warnings(call, kind, write))
+
+    def _create(self, write: _Write, body: Raw) -> Stored:
+        kind = write.kind
+        new = self._decode(write, body)
+        for name in ("resourceVersion", "uid", "deletionTimestamp", "selfLink"):
+            if name == "resourceVersion" and new["metadata"].get(name):
+                raise Refused(500, "", "resourceVersion should not be set on objects to be created")
+            new["metadata"].pop(name, None)
+        new["metadata"].pop("managedFields", None)
+        new["metadata"] |= self._identity()
+        if kind.has_status:
+            new.pop("status", None)
+            kind.default(new)
+        if kind.generation != "none":
+            new["metadata"]["generation"] = 1
+        kind.prepare(None, new)
+        new = self._mutated(write, new, None)
+        self._validate(write, None, new)
+        if self._storage.get(write.key):
+            raise Refused(409, "AlreadyExists", f'{kind.described} "{write.key[2]}" already exists')
+        return self._stored(write, None, new)
+
+    def _replace(self, call: Call, kind: Kind, target: Target) -> Reply:
+        write = _write_of(call, kind, _key(kind, target), target.subresource)
+        new = self._decode(write, copy.deepcopy(call.body))
+        if new["metadata"].get("name") != target.name:
+            raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
+        _check_place(kind, target, new["metadata"])
+        held = self._existing(write.key)
+        if not new["metadata"].get("resourceVersion") and not kind.unconditional:
+            raise self._invalid(
+                write, ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"]
+            )
+        return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
+
+    def _patch(self, call: Call, kind: Kind, target: Target) -> Reply:
+        write = _write_of(call, kind, _key(kind, target), target.subresource)
+        held = self._existing(write.key)
+        try:
+            new = patched(held.raw, call.body, call.headers.get("content-type", MERGE))
+        except KeyError:
+            raise Refused(
+                415, "UnsupportedMediaType", "the body of the request was in an unknown format"
+            ) from None
+        except Unpatchable as error:
+            raise Refused(422, "Invalid", f"the server rejected our request: {error}") from error
+        new = self._decode(write, copy.deepcopy(new))
+        return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
+
+    def _update(self, write: _Write, held: Stored, new: Raw) -> Stored:
+        kind, old = write.kind, held.raw
+        _check_identity(write, old["metadata"], new["metadata"])
+        new = self._kept(write, old, new)
+        if not write.subresource:
+            kind.prepare(old, new)
+        if not _same(old, new) or self._hooks.mutating:
+            new = self._mutated(write, new, old)
+            new = self._kept(write, old, new)
+        if kind.generation != "none":
+            new["metadata"]["generation"] = self._generation(kind, old, new)
+        self._validate(write, old, new)
+        if _is_released(new["metadata"]):
+            if not write.dry_run:
+                self._storage.remove(write.key)
+            return _encoded(new)
+        return self._stored(write, held, new)
+
+    def _kept(self, write: _Write, old: Raw, new: Raw) -> Raw:
+        """*new* with what this request may not change as it was."""
+        kind, before = write.kind, old["metadata"]
+        if write.subresource == "status":
+            status = new.get("status")
+            base = old if kind.custom else {**new, **_parts(old, "spec", "data")}
+            new = {name: each for name, each in base.items() if name != "status"}
+            new |= {"status": status} if status is not None else {}
+            labels = {} if kind.custom else {"labels": before.get("labels", {})}
+            new["metadata"] = {**new["metadata"], **labels}
+            if not new["metadata"].get("labels"):
+                new["metadata"].pop("labels", None)
+        elif kind.has_status:
+            new = {**{name: each for name, each in new.items() if name != "status"}, **_parts(old, "status")}
+        metadata = {**new["metadata"]}
+        for name in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ):
+            metadata.pop(name, None)
+            if name in before:
+                metadata[name] = before[name]
+        return {**new, "metadata": metadata}
+
+    def _delete(self, call: Call, kind: Kind, target: Target) -> Reply:
+        key = _key(kind, target)
+        held = self._existing(key)
+        options = call.body or {}
+        wanted = options.get("preconditions") or {}
+        for name in ("uid", "resourceVersion"):
+            if wanted.get(name) not in (None, held.raw["metadata"][name]):
+                raise self._conflict(
+                    key, f"the {name} in the precondition ({wanted[name]}) does not match record"
+                )
+        grace = options.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))
+        write = _write_of(call, kind, key)
+        write = _Write(**{**vars(write), "dry_run": write.dry_run or options.get("dryRun") == ["All"]})
+        return self._remove(write, held, grace)
+
+    def _remove(self, write: _Write, held: Stored, grace: Any = None) -> Reply:
+        self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
+        metadata, graceful = held.raw["metadata"], write.kind.graceful
+        if write.key[0] == NAMESPACES:
+            return self._terminate(write, held)
+        seconds = self._grace(write.kind, held.raw, grace)
+        stays = bool(metadata.get("finalizers") or seconds)
+        if stays or graceful:
+            held = self._marked(write, held, seconds)
+        if stays:
+            return Reply(200, held.encoded)
+        if not write.dry_run:
+            self._storage.remove(write.key)
+        return Reply(200, held.encoded) if graceful else _ok({"kind": "Status", "status": "Success"})
+
+    def _marked(self, write: _Write, held: Stored, seconds: int) -> Stored:
+        """With its deletionTimestamp; a second deletion may only make that earlier."""
+        metadata = held.raw["metadata"]
+        is_marked = "deletionTimestamp" in metadata
+        if is_marked and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
+            return held
+        at = _time(self.now() + timedelta(seconds=seconds))
+        marks: Raw = {"deletionTimestamp": at, "deletionGracePeriodSeconds": seconds}
+        if "generation" in metadata and not is_marked:
+            marks["generation"] = metadata["generation"] + 1
+        return self._stored(write, held, {**held.raw, "metadata": {**metadata, **marks}})
+
+    def _grace(self, kind: Kind, raw: Raw, wanted: Any) -> int:
+        """Pods that a kubelet has, or may have, end gracefully."""
+        if not kind.graceful or not raw["spec"].get("nodeName") or raw["metadata"].get("finalizers"):
+            return 0
+        if raw.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return 0
+        return int(
+            raw["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE) if wanted is None else wanted
+        )
+
+    def _terminate(self, write: _Write, held: Stored) -> Reply:
+        """A namespace stays as long as it has content."""
+        if "deletionTimestamp" in held.raw["metadata"]:
+            return Reply(200, held.encoded)
+        metadata = {**held.raw["metadata"], "deletionTimestamp": _time(self.now())}
+        new = {**held.raw, "metadata": metadata, "status": {"phase": "Terminating"}}
+        return Reply(200, self._stored(write, held, new).encoded)
+
+    def _evict(self, call: Call, kind: Kind, target: Target) -> Reply:
+        held = self._existing(_key(kind, target))
+        write = _write_of(call, kind, _key(kind, target), "eviction")
+        options = (call.body or {}).get("deleteOptions") or {}
+        review = Review("CREATE", kind.resource, None, call.body, "eviction", write.dry_run, write.manager)
+        self._review(review)
+        wanted = (options.get("preconditions") or {}).get("uid")
+        if wanted not in (None, held.raw["metadata"]["uid"]):
+            raise self._conflict(write.key, f"the UID in the precondition ({wanted}) does not match record")
+        self._remove(write, held, options.get("gracePeriodSeconds"))
+        return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
+
+    def _bind(self, call: Call, kind: Kind, target: Target) -> Reply:
+        held = self._existing(_key(kind, target))
+        spec = held.raw["spec"]
+        if spec.get("nodeName") or spec.get("schedulingGates"):
+            raise self._conflict(_key(kind, target), "pod is already assigned to a node, or gated")
+        new = merged(held.raw, {"spec": {"nodeName": call.body["target"]["name"]}})
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(self.now())}
+        status = new.get("status", {})
+        others = [each for each in status.get("conditions", ()) if each["type"] != "PodScheduled"]
+        new["status"] = {**status, "conditions": [*others, scheduled]}
+        self._stored(_write_of(call, kind, _key(kind, target), "binding"), held, new)
+        return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
+
+    # Parts of a write.
+
+    def _decode(self, write: _Write, body: Any) -> Raw:
+        if not isinstance(body, dict):
+            raise Refused(400, "BadRequest", "the object provided is unrecognized")
+        if write.kind.custom and not {"apiVersion", "kind"} <= body.keys():
+            raise Refused(400, "BadRequest", "Object 'Kind' is missing")
+        code, reason = (422, "Invalid") if write.patches else (400, "BadRequest")
+        try:
+            new, unknown = self._decoded(write.kind, body)
+        except Undecodable as error:
+            raise Refused(code, reason, f"{write.kind.kind} cannot be handled: {error}") from error
+        if unknown and write.strict:
+            found = ", ".join(f'unknown field "{each}"' for each in unknown)
+            raise Refused(code, reason, f"strict decoding error: {found}")
+        return new
+
+    def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, list[str]]:
+        """Pruned and defaulted; *body* is used up."""
+        api_version = {"apiVersion": kind.resource.api_version, "kind": kind.kind}
+        new, unknown = kind.schema.tidy({**body, **api_version})
+        new.setdefault("metadata", {})
+        kind.default(new)
+        return new, unknown
+
+    def _mutated(self, write: _Write, new: Raw, old: Raw | None) -> Raw:
+        """What the mutating hooks leave of it; the status of an object has no such hooks."""
+        if write.subresource:
+            return new
+        for resource, hook in self._hooks.mutating:
+            if resource == write.kind.resource:
+                given = copy.deepcopy(new)
+                try:
+                    changed = hook(given)
+                except Unavailable as error:
+                    raise Refused(500, "InternalError", f"failed calling webhook: {error}") from error
+                except Denied as denied:
+                    raise _denied(denied) from denied
+                new, _ = self._decoded(write.kind, copy.deepcopy(changed if changed is not None else given))
+        return new
+
+    def _validate(self, write: _Write, old: Raw | None, new: Raw) -> None:
+        faults = [each for rule in write.kind.rules for each in rule(old, new)]
+        if faults:
+            raise self._invalid(write, faults)
+        operation = "UPDATE" if old else "CREATE"
+        self._review(
+            Review(operation, write.kind.resource, old, new, write.subresource, write.dry_run, write.manager)
+        )
+
+    def _review(self, review: Review) -> None:
+        for resource, hook in self._hooks.validating:
+            if resource == review.resource:
+                try:
+                    hook(copy.deepcopy(review))
+                except Unavailable as error:
+                    raise Refused(500, "InternalError", f"failed calling webhook: {error}") from error
+                except Denied as denied:
+                    raise _denied(denied) from denied
+
+    def _stored(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
+        if held and _same(held.raw, new):
+            return held
+        if write.dry_run:
+            return _encoded(new)
+        self._store(write, held, new)
+        stored = self._storage.get(write.key)
+        assert stored is not None
+        return stored
+
+    def _store(self, write: _Write, held: Stored | None, new: Raw) -> Raw:
+        old = held.raw if held else {}
+        if held and _same(old, new):
+            return copy.deepcopy(old)
+        subresource = "status" if write.subresource == "status" else ""
+        api_version = write.kind.resource.api_version
+        entries = managed_fields.updated(old, new, write.manager, api_version, _time(self.now()), subresource)
+        new = copy.deepcopy({**new, "metadata": {**new["metadata"], "managedFields": entries}})
+        return copy.deepcopy(self._storage.put(write.key, new).raw)
+
+    def _identity(self) -> Raw:
+        self._born += 1
+        uid = f"{self._born:08x}-0000-4000-8000-000000000000"
+        return {"uid": uid, "creationTimestamp": _time(self.now())}
+
+    def _generation(self, kind: Kind, old: Raw, new: Raw) -> int:
+        before: int = old["metadata"].get("generation", 1)
+        return before + _counts(kind, old, new)
+
+    def _existing(self, key: Key) -> Stored:
+        held = self._storage.get(key)
+        if held is None:
+            raise Refused(404, "NotFound", f'{self._kinds[key[0]].described} "{key[2]}" not found')
+        return held
+
+    def _check_namespace(self, name: str, kind: Kind, object_name: str) -> None:
+        namespace = self._storage.get((NAMESPACES, "", name))
+        if namespace is None:
+            raise Refused(404, "NotFound", f'namespaces "{name}" not found')
+        if namespace.raw.get("status", {}).get("phase") == "Terminating":
+            raise Refused(
+                403,
+                "Forbidden",
+                f'{kind.described} "{object_name}" is forbidden: unable to create new content in namespace {name} '
+                "because it is being terminated",
+            )
+
+    def _ensure_namespace(self, name: str) -> None:
+        if name and NAMESPACES in self._kinds and not self._storage.get((NAMESPACES, "", name)):
+            self.put(NAMESPACES, {"metadata": {"name": name}})
+
+    def _invalid(self, write: _Write, faults: Sequence[str]) -> Refused:
+        found = faults[0] if len(faults) == 1 else "[" + ", ".join(faults) + "]"
+        return Refused(422, "Invalid", f'{write.kind.kind} "{write.key[2]}" is invalid: {found}')
+
+    def _conflict(self, key: Key, what: str) -> Refused:
+        return _conflict(self._kinds[key[0]], key[2], what)
+
+    def _warnings(self, call: Call, kind: Kind, write: _Write) -> Mapping[str, str]:
+        """Unknown fields of the body, as the default field validation reports them."""
+        if write.strict or call.query.get("fieldValidation") == "Ignore" or not isinstance(call.body, dict):
+            return {}
+        _, unknown = kind.schema.tidy(copy.deepcopy(call.body))
+        found = ", ".join(f'299 - "unknown field \\"{each}\\""' for each in unknown)
+        return {"Warning": found} if unknown else {}
+
+
+def _denied(denied: Denied) -> Refused:
+    message = f'admission webhook "hook.fake-api" denied the request: {denied}'
+    return Refused(denied.code, denied.reason, message)
+
+
+def _conflict(kind: Kind, name: str, what: str) -> Refused:
+    message = f'Operation cannot be fulfilled on {kind.described} "{name}": {what}'
+    return Refused(409, "Conflict", message)
+
+
+def _check_place(kind: Kind, target: Target, metadata: Raw) -> None:
+    """The namespace of an object is that of its path."""
+    if not kind.resource.namespaced:
+        metadata.pop("namespace", None)
+    elif metadata.setdefault("namespace", target.namespace) != target.namespace:
+        raise Refused(400, "BadRequest", "the namespace of the object does not match the request")
+
+
+def _check_identity(write: _Write, old: Raw, new: Raw) -> None:
+    if new.get("uid") not in (None, "", old["uid"]):
+        if write.patches:
+            raise Refused(422, "Invalid", f'metadata.uid: Invalid value: "{new["uid"]}": field is immutable')
+        what = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
+        raise _conflict(write.kind, write.key[2], what)
+    if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
+        what = "the object has been modified; please apply your changes to the latest version and try again"
+        raise _conflict(write.kind, write.key[2], what)
+
+
+def _key(kind: Kind, target: Target) -> Key:
+    return kind.resource, target.namespace, target.name
+
+
+def _write_of(call: Call, kind: Kind, key: Key, subresource: str = "") -> _Write:
+    agent = call.headers.get("user-agent", "").partition("/")[0]
+    return _Write(
+        kind,
+        key,
+        call.query.get("fieldManager") or agent or "unknown",
+        subresource,
+        dry_run="dryRun" in call.query,
+        strict=call.query.get("fieldValidation") == STRICT,
+        patches=call.method == "PATCH",
+    )
+
+
+def _selection(kind: Kind, query: Mapping[str, str], namespace: str) -> Callable[[Raw], bool]:
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+
+    def selects(raw: Raw) -> bool:
+        metadata = raw["metadata"]
+        return (
+            (not namespace or metadata.get("namespace") == namespace)
+            and matches_labels(labels, metadata.get("labels") or {})
+            and matches_fields(fields, raw, kind.selectable)
+        )
+
+    try:
+        selects({"metadata": {"namespace": namespace}})
+    except Unselectable as error:
+        raise Refused(400, "BadRequest", str(error)) from error
+    return selects
+
+
+def _line(change: Change, selects: Callable[[Raw], bool]) -> bytes:
+    """What one who watches a selection sees of *change*."""
+    old = change.old if change.old and selects(change.old.raw) else None
+    new = change.new if change.new and selects(change.new.raw) else None
+    if new:
+        return _event("MODIFIED" if old else "ADDED", new)
+    if old and change.new:  # it does not match any more: its last state that did, at the present version
+        metadata = {**old.raw["metadata"], "resourceVersion": str(change.version)}
+        return _event("DELETED", _encoded({**old.raw, "metadata": metadata}))
+    return _event("DELETED", old) if old else b""
+
+
+def _event(kind: str, stored: Stored) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + stored.encoded + b"}\n"
+
+
+def _bookmark(kind: Kind, version: int) -> bytes:
+    identity = {"kind": kind.kind, "apiVersion": kind.resource.api_version}
+    body = {**identity, "metadata": {"resourceVersion": str(version)}}
+    return json.dumps({"type": "BOOKMARK", "object": body}).encode() + b"\n"
+
+
+def _encoded(raw: Raw) -> Stored:
+    return Stored(raw, json.dumps(raw).encode())
+
+
+def _ok(body: Raw) -> Reply:
+    return Reply(200, json.dumps({"apiVersion": "v1", "metadata": {}, **body}).encode())
+
+
+def _parts(raw: Raw, *names: str) -> Raw:
+    return {name: raw[name] for name in names if name in raw}
+
+
+def _is_released(metadata: Raw) -> bool:
+    """Whether it was deleted before, and nothing holds it any more."""
+    holds = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return "deletionTimestamp" in metadata and not holds
+
+
+def _same(old: Raw, new: Raw) -> bool:
+    """But for what the server itself notes at each write."""
+    return _compared(old) == _compared(new)
+
+
+def _compared(raw: Raw) -> Raw:
+    metadata = {
+        name: each
+        for name, each in raw["metadata"].items()
+        if name not in ("managedFields", "resourceVersion") and each not in ({}, [])
+    }
+    return {**raw, "metadata": metadata}
+
+
+def _counts(kind: Kind, old: Raw, new: Raw) -> bool:
+    if kind.generation == "body":
+        return _without(old, "metadata", "status") != _without(new, "metadata", "status")
+    changed = old.get("spec") != new.get("spec")
+    if kind.generation == "spec and annotations":
+        before, after = (each["metadata"].get("annotations") or {} for each in (old, new))
+        return changed or before != after
+    return changed
+
+
+def _without(raw: Raw, *names: str) -> Raw:
+    return {name: each for name, each in raw.items() if name not in names}
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _deadline(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end

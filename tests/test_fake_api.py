@@ -1,0 +1,277 @@
+"""The fake API server's own parts; that it answers as the real one is tested in tests/cluster/test_fake_api.py."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube.client import Client
+from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
+from kube.objects import Node
+from kube.reflector import Reflector
+from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
+from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
+from tests.fake_api.server import NAMESPACES
+from tests.misbehaving_server import until
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    made = FakeAPI()
+    made.put(NAMESPACES, {"metadata": {"name": "edge"}})
+    return made
+
+
+@pytest.fixture(params=["in process", "over HTTP"])
+def client(request: pytest.FixtureRequest, api: FakeAPI) -> Iterator[Client]:
+    if request.param == "in process":
+        yield api.client()
+    else:
+        with over_http(api) as server:
+            yield server.client()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_runs_to_its_end_and_reads_back_what_was_answered(scenario: str, api: FakeAPI) -> None:
+    outcomes = run(api.client(), "edge", SCENARIOS[scenario])
+
+    assert [each for each in outcomes if each.error and each.error[0] > 500] == []
+
+
+def test_a_watch_brings_each_change_once_and_a_write_of_what_is_there_none(
+    api: FakeAPI, client: Client
+) -> None:
+    start = client.list(CONFIG_MAPS, "edge").resource_version
+    client.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"x": "1"}}, "edge")
+    for value in ("1", "2", "2"):
+        client.patch(CONFIG_MAPS, "a", {"data": {"x": value}}, "edge")
+    client.delete(CONFIG_MAPS, "a", "edge")
+
+    assert [each["type"] for each in events(client, start)] == ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+def test_who_watches_a_selection_sees_what_enters_and_leaves_it(api: FakeAPI, client: Client) -> None:
+    start = str(api.version)
+    api.put(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "edge"}})
+    api.edit(CONFIG_MAPS, "a", {"metadata": {"labels": {"x": "y"}}}, "edge")
+    api.edit(CONFIG_MAPS, "a", {"metadata": {"labels": {"x": None}}}, "edge")
+
+    found = events(client, start, label_selector="x in (y, z)")
+    assert [each["type"] for each in found] == ["ADDED", "DELETED", "BOOKMARK"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("x=y", True),
+        ("x==y,!z", True),
+        ("x!=y", False),
+        ("x in (a, y)", True),
+        ("x notin (a,y)", False),
+        ("x", True),
+        ("z", False),
+        ("z notin (a)", True),
+    ],
+)
+def test_labels_select(selector: str, matches: bool, api: FakeAPI, client: Client) -> None:
+    api.put(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "edge", "labels": {"x": "y"}}})
+
+    assert len(client.list(CONFIG_MAPS, label_selector=selector).items) == matches
+
+
+def test_fields_select(api: FakeAPI, client: Client) -> None:
+    spec = {"nodeName": "n1", "containers": [CONTAINER]}
+    api.put(PODS, {"metadata": {"name": "a", "namespace": "edge"}, "spec": spec})
+
+    assert len(client.list(PODS, field_selector="spec.nodeName=n1").items) == 1
+    assert client.list(PODS, field_selector="spec.nodeName!=n1").items == []
+    with pytest.raises(Exception, match=r"field label not supported: spec\.hostname"):
+        client.list(PODS, field_selector="spec.hostname=x")
+
+
+def test_a_list_comes_in_pages_of_one_moment(api: FakeAPI, client: Client) -> None:
+    for number in range(5):
+        api.put(NODES, {"metadata": {"name": f"n{number}"}})
+    pages = client.list_pages(NODES, page_size=2)
+    first = next(pages)
+    api.remove(NODES, "n4")
+
+    assert [len(each.items or ()) for each in (first, *pages)] == [2, 2, 1]
+
+
+def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> None:
+    start = str(api.version)
+    api.put(NODES, {"metadata": {"name": "n1"}})
+    api.compact()
+
+    [error] = events(client, start)
+    assert isinstance(event_error(json.dumps(error["object"]).encode()), Expired)
+
+
+def test_a_reflector_follows_it(api: FakeAPI, client: Client) -> None:
+    reflector = Reflector(client, NODES, Node)
+    reflector.start()
+    assert reflector.wait_synced(5)
+    api.put(NODES, {"metadata": {"name": "n1"}})
+    until(lambda: reflector.get("n1"))
+    api.remove(NODES, "n1")
+    until(lambda: not reflector.get("n1"))
+    reflector.stop()
+
+
+def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, client: Client) -> None:
+    def policy(raw: dict[str, Any]) -> None:
+        raw["spec"]["template"]["spec"].setdefault("tolerations", []).append(
+            {"key": "policy", "operator": "Exists"}
+        )
+
+    api.mutate(DEPLOYMENTS, policy)
+    made = client.create(DEPLOYMENTS, {"metadata": {"name": "a"}, **workload()}, "edge")
+    assert made["spec"]["template"]["spec"]["tolerations"] == [{"key": "policy", "operator": "Exists"}]
+
+    again = client.patch(DEPLOYMENTS, "a", {"spec": {"replicas": 1}}, "edge")
+    assert len(again["spec"]["template"]["spec"]["tolerations"]) == 2
+
+    client.patch(DEPLOYMENTS, "a", {"status": {"replicas": 1}}, "edge", subresource="status")
+    assert len(api.get(DEPLOYMENTS, "a", "edge")["spec"]["template"]["spec"]["tolerations"]) == 2
+
+
+def test_a_validating_hook_refuses_and_one_that_is_down_fails_the_request(
+    api: FakeAPI, client: Client
+) -> None:
+    def deny(review: Review) -> None:
+        raise Denied(f"{review.operation} by {review.manager}")
+
+    def down(review: Review) -> None:
+        raise Unavailable("connection refused")
+
+    api.validate(CONFIG_MAPS, deny)
+    with pytest.raises(Forbidden, match="CREATE by drawbridge"):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    api.without_hooks()
+    api.validate(CONFIG_MAPS, down)
+    with pytest.raises(ServerError, match="failed calling webhook"):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    assert api.list(CONFIG_MAPS) == []
+
+
+def test_a_hook_runs_ahead_of_the_rules(api: FakeAPI, client: Client) -> None:
+    def break_it(raw: dict[str, Any]) -> None:
+        raw["spec"]["template"]["spec"]["containers"] = []
+
+    api.mutate(DEPLOYMENTS, break_it)
+    with pytest.raises(Invalid, match=r"spec\.template\.spec\.containers: Required value"):
+        client.create(DEPLOYMENTS, {"metadata": {"name": "a"}, **workload()}, "edge")
+
+
+def test_each_field_belongs_to_the_manager_that_wrote_it_last(api: FakeAPI) -> None:
+    ours, theirs = api.client("drawbridge"), api.client("kubectl-edit")
+    ours.create(DEPLOYMENTS, {"metadata": {"name": "a"}, **workload(replicas=3)}, "edge")
+    change = {"replicas": 4, "template": {"spec": {"hostNetwork": True}}}
+    theirs.patch(DEPLOYMENTS, "a", {"spec": change}, "edge")
+
+    assert "f:template" in owned_by(api, "drawbridge")
+    assert owned_by(api, "kubectl-edit") == {
+        "f:replicas": {},
+        "f:template": {"f:spec": {"f:hostNetwork": {}}},
+    }
+    assert "f:replicas" not in owned_by(api, "drawbridge")
+
+    ours.patch(DEPLOYMENTS, "a", {"spec": {"template": {"spec": {"hostNetwork": None}}}}, "edge")
+    assert owned_by(api, "kubectl-edit") == {"f:replicas": {}}
+
+
+def test_a_terminating_namespace_takes_nothing_new(api: FakeAPI, client: Client) -> None:
+    client.delete(NAMESPACES, "edge")
+
+    with pytest.raises(Forbidden, match="because it is being terminated"):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "nowhere")
+
+
+def test_faults_answer_in_its_place_and_answers_get_lost(api: FakeAPI, client: Client) -> None:
+    api.fault = lambda call: refusal(403, "Forbidden") if call.method == "POST" else None
+    with pytest.raises(Forbidden):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    assert api.list(CONFIG_MAPS) == []
+
+    def lose(call: Any, reply: Reply) -> None:
+        raise ConnectionResetError("lost")
+
+    api.fault, api.after = lambda call: None, lose
+    with pytest.raises(Unreachable):
+        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    assert len(api.list(CONFIG_MAPS)) == 1
+
+
+def test_what_a_fault_raises_kills_the_caller(api: FakeAPI) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(call: Any, reply: Reply) -> None:
+        raise Killed
+
+    api.after = kill
+    with pytest.raises(Killed):
+        api.client().create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
+    assert len(api.list(CONFIG_MAPS)) == 1
+
+
+def test_evictions_and_bindings(api: FakeAPI, client: Client) -> None:
+    api.put(PODS, {"metadata": {"name": "a", "namespace": "edge"}, "spec": {"containers": [CONTAINER]}})
+    client.request("POST", PODS.path("edge", "a", "binding"), body={"target": {"name": "n1"}})
+    assert api.get(PODS, "a", "edge")["spec"]["nodeName"] == "n1"
+
+    with pytest.raises(Conflict):
+        client.request("POST", PODS.path("edge", "a", "binding"), body={"target": {"name": "n2"}})
+
+    eviction = {"metadata": {"name": "a"}, "deleteOptions": {"gracePeriodSeconds": 0}}
+    client.request("POST", PODS.path("edge", "a", "eviction"), body=eviction)
+    assert api.list(PODS) == []
+
+
+def test_writers_at_the_same_time_lose_no_write(api: FakeAPI) -> None:
+    client = api.client()
+    client.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}}, "edge")
+
+    def count() -> None:
+        for _ in range(20):
+            while True:
+                held = client.get(CONFIG_MAPS, "a", "edge")
+                held["data"]["n"] = str(int(held["data"]["n"]) + 1)
+                try:
+                    client.replace(CONFIG_MAPS, "a", held, "edge")
+                    break
+                except Conflict:
+                    continue
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert api.get(CONFIG_MAPS, "a", "edge")["data"] == {"n": "80"}
+
+
+def events(client: Client, since: str, **selectors: str) -> list[dict[str, Any]]:
+    resource = NODES if not selectors and client.list(NODES).items else CONFIG_MAPS
+    with client.watch(resource, resource_version=since, duration=1, read_timeout=10, **selectors) as stream:
+        return [msgspec.json.decode(line) for line in stream]
+
+
+def owned_by(api: FakeAPI, manager: str) -> dict[str, Any]:
+    """Of the Deployment's spec, without the marks of maps that are there."""
+    entries = api.get(DEPLOYMENTS, "a", "edge")["metadata"]["managedFields"]
+    found = [each["fieldsV1"].get("f:spec", {}) for each in entries if each["manager"] == manager]
+    marked: dict[str, Any] = {name: each for part in found for name, each in part.items() if name != "."}
+    return _unmarked(marked)
+
+
+def _unmarked(tree: dict[str, Any]) -> dict[str, Any]:
+    return {name: _unmarked(below) for name, below in tree.items() if name != "."}

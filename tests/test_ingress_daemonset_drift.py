@@ -1,0 +1,616 @@
+"""What the API server makes of our own write is the baseline; what another writer changes later is restored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.ingress_daemonset.drift import Answers, Baseline, Drift, annotations_of, drift_of
+from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
+from tests.ingress_daemonset_api import UNKNOWN, Api, default, with_nodes
+from tests.ingress_daemonset_leader import DETACHING, KEY, Leader
+from tests.ingress_daemonset_world import workload
+from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
+
+Raw = dict[str, Any]
+FLEET = tuple(f"n{number}" for number in range(1, 6))
+DEPLOYMENTS = {f"edge/web-{name}" for name in FLEET}
+CHECKER = "edge/web-10080"
+
+
+def pod_of(api: Api, key: str, kind: Any = "Deployment") -> Raw:
+    found: Raw = api.objects[kind, key]["spec"]["template"]["spec"]
+    return found
+
+
+def quiet(here: Leader, seconds: float = 3600) -> list[str]:
+    """What is written while nothing happens; each look is at a time at which one is due, or a minute later."""
+    before, until = len(here.api.writes), here.clock() + seconds
+    while here.clock() < until:
+        due = here.look()
+        here.api.deliver()
+        here.clock.advance(60 if due is None else max(due, 0.02))
+    return here.api.writes[before:]
+
+
+def condition(here: Leader, kind: str) -> Raw:
+    conditions = here.api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
+    return next(each for each in conditions if each["type"] == kind)
+
+
+# Policies that mutate at admission
+
+
+def add_sidecar(spec: Raw) -> None:
+    if all(each["name"] != "sidecar" for each in spec["containers"]):
+        spec["containers"].append({"name": "sidecar", "image": "mesh:1"})
+
+
+def add_env(spec: Raw) -> None:
+    for each in spec["containers"]:
+        if not each.get("env"):
+            each["env"] = [{"name": "CLUSTER", "value": "edge"}]
+
+
+def add_toleration(spec: Raw) -> None:
+    if all(each.get("key") != "policy" for each in spec["tolerations"]):
+        spec["tolerations"].append({"key": "policy", "operator": "Exists"})
+
+
+def use_mirror(spec: Raw) -> None:
+    for each in spec["containers"]:
+        each["image"] = "mirror.local/" + each["image"].removeprefix("mirror.local/")
+
+
+POLICIES = (add_sidecar, add_env, add_toleration, use_mirror)
+
+
+def policy(*changes: Callable[[Raw], None]) -> Callable[[str, Raw], None]:
+    def mutate(kind: str, raw: Raw) -> None:
+        if kind in ("Deployment", "DaemonSet") and "template" in raw.get("spec", {}):
+            for each in changes:
+                each(raw["spec"]["template"]["spec"])
+
+    return mutate
+
+
+NO_POLICY = policy()
+
+
+def fleet(mutate: Callable[[str, Raw], None] = NO_POLICY, pod: Raw | None = None) -> Leader:
+    api = with_nodes(*FLEET, rolling=DETACHING, healthCheckNodePorts=[10080], pod=pod)
+    api.mutate = mutate  # type: ignore[assignment]
+    here = Leader(api)
+    here.settle()
+    return here
+
+
+def watch_for_detachments(here: Leader) -> set[str]:
+    """The nodes that are off at any write from now on."""
+    seen: set[str] = set()
+
+    def look(verb: str, kind: str, name: str) -> str:
+        seen.update(here.off())
+        return ""
+
+    here.api.fault = look  # type: ignore[assignment]
+    return seen
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        *(pytest.param(policy(each), id=each.__name__) for each in POLICIES),
+        pytest.param(policy(*POLICIES), id="all"),
+    ],
+)
+def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_node(
+    mutate: Callable[[str, Raw], None],
+) -> None:
+    here = fleet(mutate)
+    seen = watch_for_detachments(here)
+
+    assert quiet(here) == []
+    assert seen == set()
+    assert condition(here, "Progressing")["reason"] == "Complete"
+    assert condition(here, "Degraded")["reason"] == "AsDesired"
+
+
+@pytest.mark.parametrize("mutate", [policy(), policy(*POLICIES)])
+def test_a_rollout_ends_beside_policies(mutate: Callable[[str, Raw], None]) -> None:
+    here = fleet(mutate)
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert {image.removeprefix("mirror.local/") for image in here.images()} == {"proxy:2"}
+    assert here.off() == set()
+    assert quiet(here) == []
+
+
+def test_a_field_that_the_api_server_prunes_costs_no_write_and_ends_no_rollout() -> None:
+    here = fleet(pod={UNKNOWN: 60})
+    assert UNKNOWN not in pod_of(here.api, "edge/web-n1")
+    assert quiet(here) == []
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert (here.images(), here.off()) == ({"proxy:2"}, set())
+    assert quiet(here) == []
+
+
+def test_a_fleet_costs_one_write_for_each_node_but_the_first() -> None:
+    here = fleet(policy(*POLICIES))
+    changes = [each for each in here.api.writes if each.startswith("change Deployment")]
+
+    assert changes == ["change Deployment web-n1"]
+
+
+def test_another_leader_has_nothing_to_write() -> None:
+    here = fleet(policy(*POLICIES))
+    assert quiet(Leader(here.api)) == []
+
+
+# Changes by another writer
+
+EDITS: dict[str, Raw] = {
+    "image": {"spec": {"containers": [{"name": "proxy", "image": "mine:1"}]}},
+    "command": {"spec": {"containers": [{"name": "proxy", "image": "proxy:1", "command": ["sh"]}]}},
+    "resources": {
+        "spec": {"containers": [{"name": "proxy", "image": "proxy:1", "resources": {"limits": {"cpu": "1"}}}]}
+    },
+    "env": {
+        "spec": {"containers": [{"name": "proxy", "image": "proxy:1", "env": [{"name": "A", "value": "b"}]}]}
+    },
+    "second container": {
+        "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}, {"name": "more", "image": "x"}]}
+    },
+    "initContainers": {"spec": {"initContainers": [{"name": "init", "image": "x"}]}},
+    "hostPID": {"spec": {"hostPID": True}},
+    "volumes": {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+    "nodeSelector": {"spec": {"nodeSelector": {"a": "b"}}},
+    "nodeName": {"spec": {"nodeName": "n9"}},
+    "tolerations": {"spec": {"tolerations": []}},
+    "restartPolicy": {"spec": {"terminationGracePeriodSeconds": 5}},
+    "label": {"metadata": {"labels": {"extra": "label"}}},
+    "annotation": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+@pytest.mark.parametrize("mutate", [policy(), policy(*POLICIES)], ids=["alone", "beside policies"])
+def test_what_is_changed_by_hand_is_restored_after_the_node_is_detached(
+    edit: Raw, mutate: Callable[[str, Raw], None]
+) -> None:
+    here = fleet(mutate)
+    before = copy.deepcopy(here.api.objects["Deployment", "edge/web-n2"]["spec"]["template"])
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": edit}})
+    here.api.deliver()
+    here.look()
+    here.api.deliver()
+    here.look()
+    changed = here.api.objects["Deployment", "edge/web-n2"]["spec"]["template"]
+
+    assert here.off() == {"n2"}
+    assert changed != before
+    here.settle()
+    assert here.api.objects["Deployment", "edge/web-n2"]["spec"]["template"] == before
+    assert here.off() == set()
+    assert quiet(here) == []
+
+
+def test_a_node_that_waits_to_be_restored_says_why() -> None:
+    here = fleet()
+    here.api.edit("IngressDaemonSet", KEY, {"spec": {"paused": True}})
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
+    here.api.deliver()
+    quiet(here, 5)
+    waiting = here.api.objects["IngressDaemonSet", KEY]["status"]["waitingFor"]
+
+    assert [(each["node"], each["phase"]) for each in waiting] == [("n2", "Outdated")]
+    assert "was changed by another writer" in waiting[0]["reason"]
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_a_health_checker_that_is_changed_by_hand_is_restored(edit: Raw) -> None:
+    here = fleet()
+    before = copy.deepcopy(here.api.objects["DaemonSet", CHECKER]["spec"])
+    here.api.edit("DaemonSet", CHECKER, {"spec": {"template": edit, "updateStrategy": {"type": "OnDelete"}}})
+    here.api.deliver()
+    here.settle()
+    after = here.api.objects["DaemonSet", CHECKER]["spec"]
+
+    assert after == before
+    assert quiet(here) == []
+
+
+def test_a_deployment_that_is_paused_by_hand_goes_on_at_once() -> None:
+    here = fleet()
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"paused": True}})
+    here.api.deliver()
+    here.look()
+
+    assert here.api.objects["Deployment", "edge/web-n2"]["spec"]["paused"] is False
+    assert here.off() == set()
+    here.settle()
+    assert quiet(here) == []
+
+
+def test_a_paused_deployment_does_not_hold_up_a_rollout() -> None:
+    here = fleet()
+    here.retemplate("proxy:2")
+    for name in FLEET:
+        here.api.edit("Deployment", f"edge/web-{name}", {"spec": {"paused": True}})
+    here.api.deliver()
+    here.settle()
+
+    assert (here.images(), here.off()) == ({"proxy:2"}, set())
+    assert not any(here.api.objects["Deployment", key]["spec"]["paused"] for key in DEPLOYMENTS)
+
+
+def test_settings_that_a_policy_decides_are_left_to_it() -> None:
+    def history(kind: str, raw: Raw) -> None:
+        if kind == "Deployment":
+            raw["spec"]["revisionHistoryLimit"] = 3
+
+    here = fleet(history)
+    assert quiet(here) == []
+
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"replicas": 7}})
+    here.api.deliver()
+    here.settle()
+    assert here.api.objects["Deployment", "edge/web-n2"]["spec"]["replicas"] == 2
+    assert quiet(here) == []
+
+    here.api.edit("IngressDaemonSet", KEY, {"spec": {"podsPerNode": 3}})
+    here.api.deliver()
+    here.settle()
+    assert {here.api.objects["Deployment", key]["spec"]["replicas"] for key in DEPLOYMENTS} == {3}
+    assert quiet(here) == []
+
+
+# A change that comes back
+
+
+class Background:
+    """Another writer that changes what it watches, soon after each change of it."""
+
+    def __init__(self, here: Leader, kind: Any, key: str, patch: Raw) -> None:
+        self.here, self.kind, self.key, self.patch = here, kind, key, patch
+
+    def act(self) -> None:
+        self.here.api.edit(self.kind, self.key, self.patch, manager="background-policy")
+
+    def live_with(self, seconds: float = 600) -> list[str]:
+        """What we write while it acts after each of our looks."""
+        here, before = self.here, len(self.here.api.writes)
+        until = here.clock() + seconds
+        while here.clock() < until:
+            due = here.look()
+            self.act()
+            here.run_pods()
+            here.api.deliver()
+            here.clock.advance(10 if due is None else max(due, 0.02))
+        return [each for each in here.api.writes[before:] if not each.startswith("status")]
+
+
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        ("hostPID", "spec.template.spec.hostPID"),
+        ("image", "spec.template.spec.containers[name=proxy].image"),
+        ("label", "spec.template.metadata.labels.extra"),
+        ("annotation", "spec.template.metadata.annotations"),
+        ("initContainers", "spec.template.spec.initContainers"),
+    ],
+)
+def test_a_change_that_comes_back_is_said_once_and_left(edit: str, field: str) -> None:
+    here = fleet()
+    other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS[edit]}})
+    other.act()
+    here.api.deliver()
+    written = other.live_with()
+
+    assert len([each for each in written if each == "change Deployment web-n2"]) <= 6
+    assert here.off() == set()
+    assert other.live_with() == []
+    assert (condition(here, "Degraded")["status"], condition(here, "Degraded")["reason"]) == (
+        "True",
+        "TemplateAltered",
+    )
+    assert condition(here, "Progressing")["reason"] == "Complete"
+    assert here.recorder.reasons.count("TemplateAltered") == 1
+    assert field in dict(here.recorder.events)["TemplateAltered"]
+    assert "'background-policy'" in dict(here.recorder.events)["TemplateAltered"]
+    waiting = here.api.objects["IngressDaemonSet", KEY]["status"]["waitingFor"]
+    assert [(each["node"], each["phase"]) for each in waiting] == [("n2", "Altered")]
+    assert here.api.objects["IngressDaemonSet", KEY]["status"]["updatedNodes"] == 4
+
+    assert quiet(Leader(here.api)) == []
+
+
+def altered() -> Leader:
+    """By a background policy that has ended since."""
+    here = fleet()
+    other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
+    other.act()
+    here.api.deliver()
+    other.live_with()
+    assert pod_of(here.api, "edge/web-n2")["hostPID"] is True
+    return here
+
+
+def test_a_left_change_goes_with_the_next_rollout() -> None:
+    here = altered()
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert here.images() == {"proxy:2"}
+    assert "hostPID" not in pod_of(here.api, "edge/web-n2")
+    assert condition(here, "Degraded")["reason"] == "AsDesired"
+    assert quiet(here) == []
+
+
+def test_a_left_change_is_restored_once_the_object_changes() -> None:
+    here = altered()
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": EDITS["label"]}})
+    here.api.deliver()
+    here.settle()
+
+    assert "hostPID" not in pod_of(here.api, "edge/web-n2")
+    assert quiet(here) == []
+
+
+def test_a_left_change_is_restored_when_the_hash_is_taken_off() -> None:
+    here = altered()
+    here.api.edit("Deployment", "edge/web-n2", {"metadata": {"annotations": {TEMPLATE_HASH: None}}})
+    here.api.deliver()
+    here.settle()
+
+    assert "hostPID" not in pod_of(here.api, "edge/web-n2")
+    assert condition(here, "Degraded")["reason"] == "AsDesired"
+    assert quiet(here) == []
+
+
+def test_a_left_change_that_is_undone_by_hand_needs_no_write() -> None:
+    here = altered()
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": {"spec": {"hostPID": None}}}})
+    here.api.deliver()
+
+    assert [each for each in quiet(here) if not each.startswith("status")] == []
+    assert condition(here, "Degraded")["reason"] == "AsDesired"
+
+
+def test_two_writers_that_change_it_in_turn_are_left_alone_too() -> None:
+    here = fleet()
+    edits = [EDITS["hostPID"], {"spec": {"hostPID": None, "hostIPC": True}}]
+    for turn in range(12):
+        here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": edits[turn % 2]}})
+        here.api.deliver()
+        here.settle()
+    before = len(here.api.writes)
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": edits[0]}})
+    here.api.deliver()
+    here.settle()
+
+    assert [each for each in here.api.writes[before:] if not each.startswith("status")] == []
+    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+
+
+def test_a_health_checker_that_is_changed_again_and_again_is_left_and_said() -> None:
+    here = fleet()
+    other = Background(here, "DaemonSet", CHECKER, {"spec": {"template": EDITS["hostPID"]}})
+    other.act()
+    here.api.deliver()
+    other.live_with()
+
+    assert other.live_with() == []
+    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+    assert here.recorder.reasons.count("TemplateAltered") == 1
+    assert "DaemonSet web-10080" in dict(here.recorder.events)["TemplateAltered"]
+
+
+def test_managed_fields_that_cannot_be_read_are_read_later() -> None:
+    here = fleet()
+    other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
+    here.api.fault = lambda verb, kind, name: "timed out" if verb == "get" else ""
+    other.act()
+    here.api.deliver()
+    other.live_with()
+    assert "TemplateAltered" not in here.recorder.reasons
+    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+
+    here.api.fault = lambda verb, kind, name: ""
+    here.look()
+    assert here.recorder.reasons.count("TemplateAltered") == 1
+
+
+# Versions of the API server, and releases of ours
+
+
+def test_a_field_that_a_newer_api_server_defaults_is_no_change_by_another_writer() -> None:
+    here = fleet()
+    seen = watch_for_detachments(here)
+
+    def newer(raw: Raw) -> None:
+        default(raw)
+        raw["spec"]["template"]["spec"].setdefault("hostUsers", True)
+
+    here.api.upgrade(newer)
+    here.api.deliver()
+    before = len(here.api.writes)
+    here.settle()
+    changes = [each for each in here.api.writes[before:] if not each.startswith("status")]
+
+    assert sorted(changes) == [
+        "change DaemonSet web-10080",
+        *(f"change Deployment web-{name}" for name in FLEET),
+    ]
+    assert seen == set()
+    assert quiet(here) == []
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": {"spec": {"hostUsers": False}}}})
+    here.api.deliver()
+    here.settle()
+    assert pod_of(here.api, "edge/web-n2")["hostUsers"] is True
+
+
+def without_baselines(here: Leader) -> None:
+    """As the release before left its objects."""
+    for kind, key in list(here.api.objects):
+        if kind in ("Deployment", "DaemonSet"):
+            gone = {APPLIED_TEMPLATE: None} | ({TEMPLATE_HASH: None} if kind == "DaemonSet" else {})
+            here.api.edit(kind, key, {"metadata": {"annotations": gone}})
+    here.run_pods()
+    here.api.deliver()
+
+
+def test_objects_of_the_release_before_are_taken_over_without_a_rollout() -> None:
+    before = fleet()
+    without_baselines(before)
+    here = Leader(before.api)
+    seen = watch_for_detachments(here)
+    templates = {key: copy.deepcopy(pod_of(here.api, key)) for key in DEPLOYMENTS}
+    here.settle()
+
+    assert seen == set()
+    assert {key: pod_of(here.api, key) for key in DEPLOYMENTS} == templates
+    assert quiet(here) == []
+    here.api.edit("Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
+    here.api.deliver()
+    here.settle()
+    assert "hostPID" not in pod_of(here.api, "edge/web-n2")
+
+
+def test_a_leader_that_dies_before_it_has_recorded_the_answer_costs_no_rollout() -> None:
+    api = with_nodes(*FLEET, rolling=DETACHING)
+    api.mutate = policy(*POLICIES)  # type: ignore[assignment]
+    Leader(api).look()
+    here = Leader(api)
+    seen = watch_for_detachments(here)
+    here.settle()
+
+    assert seen == set()
+    assert quiet(here) == []
+
+
+def test_a_policy_that_takes_our_annotations_off_is_written_to_less_and_less_often() -> None:
+    def strip(kind: str, raw: Raw) -> None:
+        if kind == "Deployment":
+            raw["metadata"]["annotations"].pop(APPLIED_TEMPLATE, None)
+
+    api = with_nodes(*FLEET, rolling=DETACHING)
+    api.mutate = strip  # type: ignore[assignment]
+    here = Leader(api)
+    for _ in range(3):
+        here.look()
+        here.run_pods()
+        here.api.deliver()
+    assert len(quiet(here, 600)) <= 5 * 40
+    assert "FailedUpdate" in here.recorder.reasons
+    assert here.off() == set()
+
+
+# The parts
+
+WANTED = {"containers": [{"name": "proxy"}]}
+
+
+def held(baseline: Baseline | None = None, generation: int = 4, **annotations: str) -> Any:
+    given = annotations_of(baseline) if baseline else {}
+    return workload({"metadata": {"generation": generation, "annotations": {**given, **annotations}}})
+
+
+@pytest.mark.parametrize(
+    ("live", "covered", "wanted"),
+    [
+        pytest.param(held(Baseline("t", generation=4, digest="d")), False, Drift.NONE, id="as recorded"),
+        pytest.param(
+            held(Baseline("t", generation=2, digest="d")), False, Drift.NONE, id="of an older generation"
+        ),
+        pytest.param(held(Baseline("t", generation=4)), False, Drift.UNRECORDED, id="our own write"),
+        pytest.param(
+            held(Baseline("t", generation=4, digest="x")), False, Drift.UNRECORDED, id="another answer"
+        ),
+        pytest.param(
+            held(Baseline("t", generation=5, digest="d")),
+            False,
+            Drift.UNRECORDED,
+            id="a write without effect",
+        ),
+        pytest.param(held(Baseline("t", generation=3, digest="x")), True, Drift.DRIFTED, id="changed since"),
+        pytest.param(held(Baseline("t", generation=3)), True, Drift.UNRECORDED, id="unknown, and covered"),
+        pytest.param(held(Baseline("t", generation=3)), False, Drift.DRIFTED, id="unknown, and not covered"),
+        pytest.param(
+            held(Baseline("t", generation=3, digest="x", undone=("d",))), True, Drift.ALTERED, id="again"
+        ),
+        pytest.param(
+            held(Baseline("u", generation=4, digest="d")), True, Drift.OUTDATED, id="of another template"
+        ),
+        pytest.param(held(**{TEMPLATE_HASH: "t"}), True, Drift.UNRECORDED, id="of an earlier release"),
+        pytest.param(held(**{TEMPLATE_HASH: "t"}), False, Drift.DRIFTED, id="of an earlier release, changed"),
+        pytest.param(held(), True, Drift.UNRECORDED, id="without annotations, and covered"),
+        pytest.param(held(), False, Drift.OUTDATED, id="without annotations"),
+        pytest.param(
+            held(**{TEMPLATE_HASH: "t", APPLIED_TEMPLATE: "no json"}), True, Drift.UNRECORDED, id="unreadable"
+        ),
+        pytest.param(
+            held(Baseline("u", generation=3, digest="x"), **{TEMPLATE_HASH: "t"}),
+            True,
+            Drift.UNRECORDED,
+            id="written by a release that knows no baseline",
+        ),
+    ],
+)
+def test_drift(live: Any, covered: bool, wanted: Drift) -> None:
+    assert drift_of(live, "t", "d", lambda: covered) is wanted
+
+
+def test_answers_are_of_our_own_writes_only() -> None:
+    answers = Answers()
+    body = {"metadata": {"annotations": annotations_of(Baseline("t", shared="s", generation=1))}}
+    from controllers.ingress_daemonset.actions import Create
+
+    answers.learn(held(Baseline("t", shared="s", generation=3)))
+    assert answers.expected(Create("Deployment", body)).body == body  # type: ignore[union-attr]
+    answers.learn(held(Baseline("t", shared="s", generation=4)))
+    filled = answers.expected(Create("Deployment", body)).body["metadata"]["annotations"]  # type: ignore[union-attr]
+    assert '"digest":"' in filled[APPLIED_TEMPLATE]
+
+
+OURS = {"manager": "drawbridge", "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{APPLIED_TEMPLATE}": {}}}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"f:spec": {"f:hostPID": {}}}, ("spec.template.spec.hostPID",)),
+        (
+            {"f:spec": {"f:containers": {'k:{"name":"proxy"}': {"f:image": {}}}}},
+            ("spec.template.spec.containers[name=proxy].image",),
+        ),
+        (
+            {"f:spec": {"f:containers": {'k:{"name":"more"}': {".": {}, "f:image": {}, "f:name": {}}}}},
+            ("spec.template.spec.containers[name=more]",),
+        ),
+        ({"f:metadata": {"f:labels": {"f:a": {}}}}, ("spec.template.metadata.labels.a",)),
+        ({"f:spec": {"f:x": {"v:1": {}}}}, ("spec.template.spec.x[1]",)),
+        ({}, ()),
+    ],
+)
+def test_fields_of_another_manager_are_paths(fields: Raw, paths: tuple[str, ...]) -> None:
+    other = {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:template": fields}}}
+    of_status = {
+        "manager": "kcm",
+        "subresource": "status",
+        "fieldsV1": {"f:spec": {"f:template": {"f:a": {}, "f:b": {}}}},
+    }
+    found = msgspec.convert({"metadata": {"managedFields": [OURS, other, of_status]}}, Managed)
+
+    assert alteration(found) == Alteration("kubectl-edit", paths)
+
+
+def test_managed_fields_may_be_missing() -> None:
+    assert "removed" in str(alteration(Managed()))

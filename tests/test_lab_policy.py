@@ -1,0 +1,105 @@
+"""What the lab's policy engine makes of objects."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch  # type: ignore[import-untyped]
+import pytest
+import urllib3
+
+from lab.policy.mutations import (
+    ENVIRONMENT,
+    MIRROR,
+    SIDECAR,
+    TOLERATION,
+    mutated,
+    pod_without_policy,
+    without_policy,
+)
+from lab.policy.server import HOST, serving
+from lab.slots import free_ports
+
+Raw = dict[str, Any]
+POD: Raw = {
+    "containers": [{"name": "app", "image": "app:1"}],
+    "initContainers": [{"name": "i", "image": "i"}],
+}
+ARGUMENTS = {
+    "Deployment": {"metadata": {"name": "a"}, "spec": {"template": {"spec": POD}}},
+    "DaemonSet": {
+        "metadata": {"name": "a"},
+        "spec": {"template": {"metadata": {"labels": {"x": "y"}}, "spec": POD}},
+    },
+    "Pod": {
+        "metadata": {"name": "a", "labels": None},
+        "spec": POD | {"tolerations": [{"operator": "Exists"}]},
+    },
+    "Node": {"metadata": {"name": "a"}},
+    "ConfigMap": {"metadata": {"name": "a"}},
+}
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_twice_is_as_once_and_the_argument_stays(kind: str, is_new: bool) -> None:
+    given = copy.deepcopy(ARGUMENTS[kind])
+    once = mutated(kind, given, is_new=is_new)
+
+    assert given == ARGUMENTS[kind]
+    assert mutated(kind, once, is_new=is_new) == once
+    assert (once == given) == (kind == "ConfigMap")
+
+
+def test_a_new_pod_gets_a_variable_a_toleration_a_sidecar_a_label_and_images_of_the_mirror() -> None:
+    new = mutated("Pod", {"metadata": {"name": "a"}, "spec": POD}, is_new=True)
+
+    assert new["metadata"]["labels"] == {"policy.lab/checked": "true"}
+    assert new["spec"] == {
+        "containers": [
+            {"name": "app", "image": f"{MIRROR}app:1", "env": [ENVIRONMENT]},
+            SIDECAR | {"env": [ENVIRONMENT]},
+        ],
+        "initContainers": [{"name": "i", "image": f"{MIRROR}i", "env": [ENVIRONMENT]}],
+        "tolerations": [TOLERATION],
+    }
+    assert pod_without_policy(new["spec"]) == POD
+
+
+def test_a_workload_is_read_as_it_was_before_the_policy() -> None:
+    given = ARGUMENTS["DaemonSet"] | {"metadata": {"name": "a", "labels": {"x": "y"}}}
+
+    assert without_policy(mutated("DaemonSet", given, is_new=True)) == given
+
+
+def test_a_pod_that_is_there_keeps_its_containers() -> None:
+    new = mutated("Pod", {"metadata": {"name": "a"}, "spec": POD}, is_new=False)
+
+    assert [each["name"] for each in new["spec"]["containers"]] == ["app"]
+    assert "env" not in new["spec"]["containers"][0]
+
+
+def test_a_pod_that_is_to_end_gets_no_sidecar() -> None:
+    new = mutated("Pod", {"metadata": {"name": "a"}, "spec": POD | {"restartPolicy": "Never"}}, is_new=True)
+
+    assert [each["name"] for each in new["spec"]["containers"]] == ["app"]
+
+
+def test_its_webhook_answers_with_a_patch(tmp_path: Path) -> None:
+    [port] = free_ports(range(25000, 25100), 1)
+    pod = {"metadata": {"name": "a"}, "spec": POD}
+    request = {"uid": "u", "kind": {"kind": "Pod"}, "operation": "CREATE", "object": pod}
+    with serving(tmp_path, port) as authority:
+        with urllib3.PoolManager(ca_cert_data=authority.decode()) as pool:
+            answer = pool.request(
+                "POST", f"https://{HOST}:{port}/mutate", json={"request": request}, timeout=5
+            )
+        response = json.loads(answer.data)["response"]
+
+    patch = json.loads(base64.b64decode(response["patch"]))
+    assert (response["uid"], response["allowed"], response["patchType"]) == ("u", True, "JSONPatch")
+    assert jsonpatch.apply_patch(pod, patch) == mutated("Pod", pod, is_new=True)
