@@ -32,10 +32,13 @@ LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 
 def daemon_set(name: str = "agent", uid: str = "", **spec: Any) -> dict[str, Any]:
     """One whose pods tolerate everything, unless *spec* says something else."""
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [], "tolerations": ALL, **spec}}
+    containers = [{"name": "agent", "image": "agent"}]
+    pods = {"containers": containers, "tolerations": ALL, **spec}
+    template = {"metadata": {"labels": {"app": name}}, "spec": pods}
     metadata = {"name": name, "namespace": "shop", "uid": uid or f"owner-{name}", "generation": 1}
     status = {"observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3}
-    return {"metadata": metadata, "spec": {"template": template}, "status": status}
+    whole = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"metadata": metadata, "spec": whole, "status": status}
 
 
 def affinity_of(raw: dict[str, Any]) -> dict[str, Any] | None:
@@ -166,7 +169,8 @@ class World:
 
     def roll_out(self, name: str, updated: int) -> None:
         held = self.sets()[name]
-        self.api.put(DAEMON_SETS, held | {"status": held["status"] | {"updatedNumberScheduled": updated}})
+        seen = {"observedGeneration": held["metadata"]["generation"], "updatedNumberScheduled": updated}
+        self.api.put(DAEMON_SETS, held | {"status": held["status"] | seen})
 
 
 @contextmanager
@@ -181,13 +185,14 @@ def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: st
     with world() as lab:
         lab.have(daemon_set(), HOME, node)
         lab.turn()
+        lab.roll_out("agent", 3)
         first = lab.sets()
         lab.turn(PAUSES.base)
         lab.turn()
 
         assert lab.corrected() == {"agent"}
         assert lab.sets() == first
-        assert first["agent"]["metadata"]["annotations"] == {KEPT_OFF: "true"}
+        assert first["agent"]["metadata"]["annotations"][KEPT_OFF] == "true"
         assert lab.recorder.reasons == ["KeptOffSuperNodes"]
 
 
@@ -232,6 +237,7 @@ def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
         lab.turn()
         held = lab.sets()["agent"]
         lab.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
+        lab.roll_out("agent", 3)
         for _ in range(5):
             lab.turn(PAUSES.cap)
 
