@@ -52,7 +52,14 @@ DEPLOYMENT = {
         "labels": LABELS,
         "annotations": dict[str, str](),
         "ownerReferences": owner(KIND, "web", API_VERSION),
-    }
+    },
+    "spec": {
+        "selector": {"matchLabels": LABELS},
+        "template": {
+            "metadata": {"labels": LABELS},
+            "spec": {"containers": [{"name": "web", "image": "web"}]},
+        },
+    },
 }
 DETACHING = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web-n1-7d4-x"}}
