@@ -303,7 +303,7 @@ def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
     ports = {"healthCheckNodePorts": [10080]}
 
     [said] = warnings(resource(raw(spec | ports)))
-    assert said == "drainTimeoutSeconds is 90: an eviction is let through before the grace of 120 s is over"
+    assert said == "drainTimeoutSeconds is 90: an eviction passes before the grace of 120 s is over"
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
 

@@ -55,7 +55,7 @@ class Evictions:
         self._settings, self._cluster, self._now = settings, cluster, now
 
     def fails_open(self) -> bool:
-        """Always: a drain must end, also when nobody can be asked."""
+        """Always: a drain must end, also when the API server does not answer."""
         return True
 
     def review(self, request: Request, deadline: float) -> Decision:
@@ -67,11 +67,11 @@ class Evictions:
             if isinstance(held, str):
                 return allow(audit={"skipped": held})
             if held.ends_at(now) <= now:
-                return _let_go(f"{pod} is evicted though its node is not known to be off the load balancer")
+                return _allowed(f"{pod} is evicted though its node is not known to be off the load balancer")
             if held.asked_at is None and not _is_dry_run(request):
                 self._cluster.request_drain(held.deployment, f"{now:%Y-%m-%dT%H:%M:%SZ}", deadline=deadline)
         except KubeError as error:
-            return _let_go(f"{pod} is evicted though its node may be attached: {error}")
+            return _allowed(f"{pod} is evicted though its node may be attached: {error}")
         return _refused(pod, held, now)
 
     def _gather(self, request: Request, deadline: float) -> Held | str:
@@ -104,7 +104,7 @@ def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
 
 
 def deployment_of(pod: Pod) -> str:
-    """The name of its Deployment; nothing for a pod that is none of ours, or serves nobody any more."""
+    """The name of its Deployment; empty for a pod that is not ours, or has ended."""
     owner, revision = pod.metadata.controller, pod.metadata.labels.get(REVISION, "")
     if NODE_LABEL not in pod.metadata.labels or pod.terminating or pod.finished:
         return ""
@@ -140,7 +140,7 @@ def _refused(pod: str, held: Held, now: datetime) -> Decision:
     )
 
 
-def _let_go(what: str) -> Decision:
+def _allowed(what: str) -> Decision:
     return allow(warnings=(what,), audit={"failed-open": what})
 
 

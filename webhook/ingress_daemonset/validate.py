@@ -180,7 +180,7 @@ def _short_drain(spec: Spec) -> Iterator[str]:
     written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp)
     longest = max((each.grace_period_seconds for each in written if each), default=0)
     if 0 < held < longest:
-        yield f"drainTimeoutSeconds is {held}: an eviction is let through before the grace of {longest} s is over"
+        yield f"drainTimeoutSeconds is {held}: an eviction passes before the grace of {longest} s is over"
 
 
 def _none(share: Share) -> bool:
