@@ -29,7 +29,7 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
         await_all(edge_lab, asked, 200)
         with asking(edge_lab, asked):
             with pytest.raises(TooManyRequests, match="keeps running until node"):
-                evict(edge, dry_run=True)
+                evict_in_a_dry_run(edge)
             assert not edge.off()
             drain(edge)
             assert not before & {each["metadata"]["uid"] for each in edge.pods("a")}
@@ -48,11 +48,11 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
     assert complaints(edge.history(), answers, GRACE) == []
 
 
-def evict(edge: Edge, *, dry_run: bool) -> None:
+def evict_in_a_dry_run(edge: Edge) -> None:
     name = edge.pods("a")[0]["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    query = {"dryRun": "All"} if dry_run else {}
-    edge.client.request("POST", PODS.path(edge.namespace, name, "eviction"), body=eviction, query=query)
+    path = PODS.path(edge.namespace, name, "eviction")
+    edge.client.request("POST", path, body=eviction, query={"dryRun": "All"})
 
 
 def drain(edge: Edge) -> None:
