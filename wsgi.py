@@ -25,6 +25,8 @@ from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import gate as ingress_daemonset
 from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
+from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
+from webhook.ingress_daemonset.evictions import Evictions
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.worker import stopping
 
@@ -75,6 +77,7 @@ app = create_app(
         DaemonSets(elasticity_settings),
         ingress_daemonset.Defaults(ingress_daemonset_settings),
         ingress_daemonset.Rules(ingress_daemonset_settings, Neighbourhood(client), PodTemplates(client)),
+        Evictions(ingress_daemonset_settings, EvictionLookup(client)),
     ],
     max_in_flight=settings.current.webhook.threads,
     draining=stopping,

@@ -18,6 +18,7 @@ import yaml
 
 import healthchecker
 from demo.rollout import Answer
+from lab.nodes import move
 from lab.processes import marked_environment
 from lab.session import Lab
 
@@ -37,6 +38,7 @@ def asking(
         stack.callback(stop.set)
         for number, node in enumerate(nodes, 2):
             address = str(addresses[-number])
+            move(lab.client, node, address)
             environment = {
                 healthchecker.NAMESPACE: namespace,
                 healthchecker.INGRESS_DAEMONSET: name,

@@ -25,7 +25,7 @@ def main() -> int:
         task = task_of(os.environ)
         client = client_from_environment(task.bound / 6)
         sight = Sight(task)
-        server = Server(create_app(sight.problem), all_interfaces(), task.port)
+        server = Server(create_app(sight.answer, state=sight.state), all_interfaces(), task.port)
     except (BadTask, KubeError, OSError) as error:
         print(f"the health checker cannot start: {error}", file=sys.stderr)
         return 2

@@ -9,9 +9,14 @@ HEALTHY = Gauge("drawbridge_healthchecker_healthy", "Whether the node may get tr
 SIGHT_AGE = Gauge(
     "drawbridge_healthchecker_sight_age_seconds", "Time since the Deployment was known to be as it was seen."
 )
+BLIND = Gauge(
+    "drawbridge_healthchecker_blind",
+    "Whether nothing was heard of the API server for longer than is tolerated.",
+)
 
 
 def show(sight: Sight) -> None:
     """Let the metrics follow *sight*."""
     HEALTHY.set_function(lambda: float(sight.problem() is None))
     SIGHT_AGE.set_function(lambda: sight.age)
+    BLIND.set_function(lambda: float(sight.is_blind))

@@ -10,9 +10,13 @@ from healthchecker import (
     BOUND,
     DEFAULT_ANNOTATION,
     DEFAULT_BOUND,
+    FAIL,
     INGRESS_DAEMONSET,
+    KEEP,
+    LONGEST_BOUND,
     NAMESPACE,
     NODE,
+    ON_OUTAGE,
     PORT,
     SHORTEST_BOUND,
 )
@@ -25,7 +29,10 @@ class BadTask(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """*bound* is in seconds; *annotation* is a key, whatever the value."""
+    """*annotation* is a key, whatever the value.
+
+    After *bound* seconds without the API server the checker *fails* its health checks, or keeps its answer.
+    """
 
     namespace: str
     node: str
@@ -33,6 +40,7 @@ class Task:
     port: int
     annotation: str = DEFAULT_ANNOTATION
     bound: int = DEFAULT_BOUND
+    fails: bool = False
 
     @property
     def deployment(self) -> str:
@@ -47,7 +55,8 @@ def task_of(environment: Mapping[str, str]) -> Task:
         ingress_daemonset=_text(environment, INGRESS_DAEMONSET),
         port=_number(environment, PORT, 1, 65535),
         annotation=environment.get(ANNOTATION) or DEFAULT_ANNOTATION,
-        bound=_number({BOUND: str(DEFAULT_BOUND), **environment}, BOUND, SHORTEST_BOUND, 3600),
+        bound=_number({BOUND: str(DEFAULT_BOUND), **environment}, BOUND, SHORTEST_BOUND, LONGEST_BOUND),
+        fails=_one_of(environment.get(ON_OUTAGE) or KEEP, ON_OUTAGE, KEEP, FAIL) == FAIL,
     )
 
 
@@ -62,3 +71,9 @@ def _number(environment: Mapping[str, str], name: str, least: int, most: int) ->
     if text.isdecimal() and text.isascii() and least <= int(text) <= most:
         return int(text)
     raise BadTask(f"{name} is {text!r}; write a whole number from {least} to {most}")
+
+
+def _one_of(text: str, name: str, *known: str) -> str:
+    if text in known:
+        return text
+    raise BadTask(f"{name} is {text!r}; write {' or '.join(known)}")

@@ -8,6 +8,10 @@ from kube.objects import ObjectMeta, Value, complete
 KIND = "IngressDaemonSet"
 
 
+class Metadata(ObjectMeta, frozen=True):
+    generation: int = 0
+
+
 class DeploymentSpec(Value, frozen=True):
     replicas: int = 1
 
@@ -17,12 +21,12 @@ class DeploymentStatus(Value, frozen=True):
 
 
 class Deployment(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: Metadata = Metadata()
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
-complete(DeploymentSpec, DeploymentStatus, Deployment)
+complete(Metadata, DeploymentSpec, DeploymentStatus, Deployment)
 
 
 def fault_of(deployment: Deployment | None, task: Task) -> str | None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
-from healthchecker import METRICS_PATH, PATHS
+from healthchecker import METRICS_PATH, PATHS, STATE_PATH
 from healthchecker.metrics import ANSWERS
+from healthchecker.state import State
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 TEXT = "text/plain; charset=utf-8"
-HERE = ", ".join([*PATHS, METRICS_PATH])
+JSON = "application/json"
+HERE = ", ".join([*PATHS, METRICS_PATH, STATE_PATH])
 
 log = structlog.get_logger(__name__)
 
@@ -25,10 +28,12 @@ Answer = tuple[str, str, bytes]
 """Status, type and body."""
 
 
-def create_app(check: Check, registry: CollectorRegistry = REGISTRY) -> WSGIApplication:
+def create_app(
+    check: Check, registry: CollectorRegistry = REGISTRY, *, state: Callable[[], State] = State
+) -> WSGIApplication:
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         method = environ["REQUEST_METHOD"]
-        status, kind, body = _answer(method, environ.get("PATH_INFO") or "/", check, registry)
+        status, kind, body = _answer(method, environ.get("PATH_INFO") or "/", check, registry, state)
         headers = [("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
         start_response(status, headers)
         return [] if method == "HEAD" else [body]
@@ -36,13 +41,17 @@ def create_app(check: Check, registry: CollectorRegistry = REGISTRY) -> WSGIAppl
     return app
 
 
-def _answer(method: str, path: str, check: Check, registry: CollectorRegistry) -> Answer:
+def _answer(
+    method: str, path: str, check: Check, registry: CollectorRegistry, state: Callable[[], State]
+) -> Answer:
     if method not in ("GET", "HEAD"):
         return "405 Method Not Allowed", TEXT, b"only GET and HEAD are answered\n"
     if path in PATHS:
         return _health(check)
     if path == METRICS_PATH:
         return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+    if path == STATE_PATH:
+        return "200 OK", JSON, msgspec.json.encode(state())
     return "404 Not Found", TEXT, f"not found; here are {HERE}\n".encode()
 
 

@@ -108,6 +108,7 @@ class Toleration(Value, frozen=True):
 
 class NodeSpec(Value, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
+    unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 

@@ -87,6 +87,12 @@ def join(
     return client.create(NODES, cloud_node(name, instance, labels), type=Node)
 
 
+def move(client: Client, name: str, address: str) -> None:
+    """Let what listens on *address* of this machine be found on node *name*."""
+    addresses = {"addresses": [{"type": "InternalIP", "address": address}]}
+    client.patch(NODES, name, {"status": addresses}, subresource="status")
+
+
 def leave(client: Client, name: str) -> None:
     client.delete(NODES, name)
 

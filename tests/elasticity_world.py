@@ -1,33 +1,33 @@
 """A cluster of pods in which leaders of elasticity live, die, are stopped in the middle of a write, and hear late."""
 
-# ruff: noqa: A002 (``type`` as in the client)
-
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+import kube.client
 from controllers.elasticity.book import Book
-from controllers.elasticity.edits import TOLERATION
+from controllers.elasticity.claims import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.feature import assemble
 from controllers.elasticity.fence import Fence, may_have_been_decided_on
 from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
 from controllers.elasticity.placement import Standing, standing
 from controllers.elasticity.pods import Pod, decode
-from kube.client import Resource
-from kube.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from controllers.elasticity.writer import PODS
+from kube.errors import api_error
 from kube.lease import LeadershipLost
 from settings import ElasticitySettings
-from tests.api_server import merged
 from tests.factories import NOW
+from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal
+from tests.fake_api.front import Connection
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.elasticity import GATE, INSTANCE_TYPE, LOCAL_REPLICAS, SUPER_NODE, TAINT
-from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 
+Event = tuple[dict[str, Any] | None, dict[str, Any] | None]
+OTHERS = (CLAIMS, VOLUMES, CLASSES)
 HOME, AWAY = "home-1", "eklet-subnet-1"
 STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 SETTINGS = ElasticitySettings(enabled=True)
@@ -38,65 +38,49 @@ class Killed(BaseException):
 
 
 class Cluster:
-    """Pods with the rules by which an API server lets them be changed; each change is an event."""
+    """Pods of a fake API server; each change of one is an event."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, dict[str, Any]] = {}
-        self._decoded: dict[str, Pod] = {}
-        self.others: dict[tuple[str, str], dict[str, Any]] = {}
-        self.events: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = []
+        self.api = FakeAPI()
+        self.events: Events = Events(self.api)
         self.stuck: list[Callable[[], object]] = []
         self.first_ordinals: dict[str, int] = {}
         """Of StatefulSets, by uid."""
         self.writes: list[str] = []
         self.ungated: list[str] = []
-        self._version = 0
+        self._others = Objects(self.api, *OTHERS, namespace="shop")
+        self._decoded: dict[bytes, Pod] = {}
 
-    def put(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        self._version += 1
-        stored = merged(copy.deepcopy(dict(raw)), {"metadata": {"resourceVersion": str(self._version)}})
-        name = stored["metadata"]["name"]
-        self.events.append((self.pods.get(name), stored))
-        self.pods[name], self._decoded[name] = stored, decode(raw_of(stored))
-        return dict(stored)
+    @property
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Copies of all by name."""
+        return {each["metadata"]["name"]: each for each in self.api.list(PODS)}
+
+    @property
+    def others(self) -> Objects:
+        """Volumes and their claims by plural and name."""
+        return self._others
+
+    @others.setter
+    def others(self, placed: Mapping[tuple[str, str], dict[str, Any]]) -> None:
+        self._others.clear()
+        self._others.update(placed)
+
+    def put(self, raw: Mapping[str, Any]) -> None:
+        self.api.put(PODS, raw)
 
     def edit(self, name: str, change: Mapping[str, Any]) -> None:
-        """As somebody else would."""
-        self.put(merged(self.pods[name], change))
+        """As another client would."""
+        self.api.edit(PODS, name, change, self._namespace_of(name))
 
     def remove(self, name: str) -> None:
-        self._version += 1
-        self.events.append((self.pods.pop(name), None))
-        del self._decoded[name]
-
-    def patch(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
-        held = self._existing(name)
-        _guard(held, patch["metadata"].get("uid"), patch["metadata"].get("resourceVersion"))
-        new = merged(held, patch)
-        _validate(held["spec"], new["spec"])
-        self.writes.append(name)
-        if is_gated(held) and not is_gated(new):
-            self.ungated.append(held["metadata"]["uid"])
-        return self.put(new)
-
-    def delete(self, name: str, uid: str | None, version: str | None) -> None:
-        _guard(self._existing(name), uid, version)
-        self.writes.append(name)
-        self.remove(name)
-
-    def get(self, name: str) -> dict[str, Any]:
-        return self._existing(name)
-
-    def _existing(self, name: str) -> dict[str, Any]:
-        if name not in self.pods:
-            raise NotFound(404, "NotFound", name)
-        return self.pods[name]
+        self.api.remove(PODS, name, self._namespace_of(name))
 
     def decoded(self) -> list[Pod]:
-        return list(self._decoded.values())
+        return [self._of(each) for each in self.api.encoded(PODS)]
 
     def pod(self, name: str) -> Pod:
-        return self._decoded[name]
+        return next(each for each in self.decoded() if each.metadata.name == name)
 
     def names(self, wanted: Callable[[Pod], bool]) -> list[str]:
         return [pod.metadata.name for pod in self.decoded() if wanted(pod)]
@@ -111,66 +95,87 @@ class Cluster:
             standing(pod, frozenset({AWAY})) is Standing.SUPER or pod.may_be_sent for pod in self.decoded()
         )
 
+    def carry_out(self, call: Request) -> Reply:
+        """Without the faults of any leader's connection."""
+        version = self.api.version
+        reply = self.api.answer(call)
+        if call.method != "GET" and reply.status < 400:
+            self.writes.append(call.path.rpartition("/")[2])
+            self.ungated += [
+                each.new.raw["metadata"]["uid"]
+                for each in self.api.changes(version)
+                if each.old and each.new and is_gated(each.old.raw) and not is_gated(each.new.raw)
+            ]
+        return reply
 
-class Client:
+    def _namespace_of(self, name: str) -> str:
+        return self.pod(name).metadata.namespace
+
+    def _of(self, encoded: bytes) -> Pod:
+        if encoded not in self._decoded:
+            self._decoded[encoded] = decode(msgspec.Raw(encoded))
+        return self._decoded[encoded]
+
+
+class Events:
+    """The changes of pods, oldest first, as (old, new)."""
+
+    def __init__(self, api: FakeAPI) -> None:
+        self._api, self._version = api, 0
+        self._known: list[Event] = []
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, which: slice) -> list[Event]:
+        return self._all()[which]
+
+    def _all(self) -> list[Event]:
+        news = self._api.changes(self._version)
+        self._version = self._api.version
+        self._known += [
+            (each.old and each.old.raw, each.new and each.new.raw) for each in news if each.key[0] == PODS
+        ]
+        return self._known
+
+
+class Client(kube.client.Client):
     """One leader's way to the cluster; *fault* is what becomes of its next write, *before* runs ahead of each call."""
 
     def __init__(self, cluster: Cluster) -> None:
+        connection: Any = Connection(self._handle)
+        super().__init__(connection)
         self.cluster = cluster
         self.fault = ""
         self.before: Callable[[], object] = lambda: None
         self.reads = 0
 
-    def patch(
-        self, _resource: Resource, name: str, patch: Any, _namespace: str, *, type: object, timeout: float
-    ) -> msgspec.Raw:
-        return raw_of(self._write(lambda: self.cluster.patch(name, patch)))
-
-    def delete(
-        self,
-        _resource: Resource,
-        name: str,
-        _namespace: str,
-        *,
-        uid: str,
-        resource_version: str,
-        timeout: float,
-    ) -> None:
-        self._write(lambda: self.cluster.delete(name, uid, resource_version))
-
-    def get(
-        self,
-        resource: Resource,
-        name: str,
-        _namespace: str | None = None,
-        *,
-        type: Any,
-        timeout: float = 1.0,
-    ) -> Any:
+    def _handle(self, call: Request) -> Reply:
         self.before()
-        self.reads += 1
-        if resource.plural == "pods":
-            return raw_of(self.cluster.get(name))
-        if (resource.plural, name) not in self.cluster.others:
-            raise NotFound(404, "NotFound", name)
-        return msgspec.convert(self.cluster.others[resource.plural, name], type)
-
-    def _write(self, do: Callable[[], Any]) -> Any:
-        self.before()
+        if call.method == "GET":
+            self.reads += 1
+            return self.cluster.carry_out(call)
         fault, self.fault = self.fault, ""
         if fault == "forbidden":
-            raise Forbidden(403, "Forbidden", "not you")
+            return refusal(403, "Forbidden", "not you")
         if fault == "killed before":
             raise Killed
         if fault in ("stuck", "stuck and killed"):
-            self.cluster.stuck.append(do)
-            raise Killed if "killed" in fault else Unreachable("timed out")
-        done = do()
+            self.cluster.stuck.append(lambda: _carried_out(self.cluster, call))
+            raise Killed if "killed" in fault else ConnectionResetError("timed out")
+        reply = self.cluster.carry_out(call)
         if fault == "killed after":
             raise Killed
         if fault == "lost":
-            raise Unreachable("no answer")
-        return done
+            raise ConnectionResetError("no answer")
+        return reply
+
+
+def _carried_out(cluster: Cluster, call: Request) -> None:
+    """Raises what its caller would have seen."""
+    reply = cluster.carry_out(call)
+    if reply.status >= 400:
+        raise api_error(reply.status, reply.body)
 
 
 class Leader:
@@ -363,26 +368,3 @@ def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:
 
 def is_gated(raw: Mapping[str, Any]) -> bool:
     return {"name": GATE} in raw["spec"].get("schedulingGates", [])
-
-
-def _guard(held: Mapping[str, Any], uid: str | None, version: str | None) -> None:
-    metadata = held["metadata"]
-    if uid not in (None, metadata["uid"]) or version not in (None, metadata["resourceVersion"]):
-        raise Conflict(409, "Conflict", metadata["name"])
-
-
-def _validate(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Of a pod's spec, gates may only go, tolerations only come, and affinity only be tightened while it is gated."""
-    for field in old.keys() | new.keys():
-        if field == "tolerations":
-            kept = [each for each in new.get(field, []) if each in old.get(field, [])]
-            allowed = kept == old.get(field, []) or TOLERATION in old.get(field, [])
-        elif field == "schedulingGates":
-            allowed = all(each in old.get(field, []) for each in new.get(field, []))
-        elif field == "affinity" and old.get("schedulingGates"):
-            tightened = (bound_to_super_nodes(old), kept_off_super_nodes(old), old)
-            allowed = new.get(field) in [each.get(field) for each in tightened]
-        else:
-            allowed = old.get(field) == new.get(field)
-        if not allowed:
-            raise Invalid(422, "Invalid", f"spec.{field} must not be changed so")

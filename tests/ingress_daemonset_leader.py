@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.copies import RESOURCES
+from controllers.ingress_daemonset.readings import Checker, Reader
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.tell import Teller
 from controllers.ingress_daemonset.troubles import Troubles
@@ -15,7 +17,7 @@ from settings import IngressDaemonSetSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_api import Api
-from tests.ingress_daemonset_world import DETACHED, complete
+from tests.ingress_daemonset_world import DETACHED, complete, state_of
 from webhook.ingress_daemonset import FINALIZER
 
 KEY = "edge/web"
@@ -44,6 +46,8 @@ class Leader:
             hand_out=lambda work: work(),
             troubles=Troubles(self.clock, self.now),
         )
+        self.unread: set[str] = set()
+        """The nodes whose health checkers cannot be read."""
         settings = IngressDaemonSetSettings.model_validate(
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
@@ -52,11 +56,19 @@ class Leader:
             books,
             self.writer,
             teller,
+            Reader(lambda work: work(), self.read, clock=self.clock),
             lambda: settings,
             self._check,
             self.clock,
             self.now,
         )
+
+    def read(self, checker: Checker) -> Reading:
+        """A health checker that sees each write at once."""
+        if checker.node in self.unread:
+            return Reading(checker.address, checker.port, error="connection refused")
+        held = self.api.objects["Deployment", f"edge/web-{checker.node}"]
+        return Reading(checker.address, checker.port, state_of(held, self.now()))
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.clock() - self.began)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from controllers.ingress_daemonset import marks
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
 from controllers.ingress_daemonset.site import Site
+from healthchecker import SCHEDULED
+from healthchecker.state import State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 from webhook.ingress_daemonset import FINALIZER
@@ -77,6 +81,13 @@ class World:
         self._answers = Answers()
         self.roles: dict[str, dict[str, Any]] = {}
         self.bindings: dict[str, dict[str, Any]] = {}
+        self.unasked: set[str] = set()
+        self.unread: set[str] = set()
+        """Nodes whose health checkers have not been read yet, and those whose cannot be."""
+        self.blind: dict[str, dict[str, Any]] = {}
+        """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
+        self.told: dict[str, State] = {}
+        """By the names of nodes: what their health checkers say whatever they see."""
 
     def plan(self, writes: Writes = NOTHING) -> Plan:
         """With the sites of the plan before, which must not matter."""
@@ -98,7 +109,31 @@ class World:
             checker=HealthChecker(image="drawbridge:1"),
             writes=writes,
             before=before,
+            readings={name: tuple(self._readings(name)) for name in self.nodes},
         )
+
+    def _readings(self, node: str) -> Iterator[Reading]:
+        """As its health checkers answer."""
+        for port in self.raw["spec"].get("healthCheckNodePorts", ()):
+            if node in self.unasked:
+                return
+            if node in self.told:
+                yield Reading("10.0.0.1", port, self.told[node])
+            elif node in self.unread:
+                yield Reading("10.0.0.1", port, error="connection refused")
+            elif seen := self.blind.get(node, self.deployments.get(f"web-{node}")):
+                yield Reading("10.0.0.1", port, state_of(seen, self.now))
+
+    def is_confirmed(self, node: str) -> bool:
+        """Whether its health checkers answer 503, for the detachment that its Deployment is under now."""
+        held = self.deployments[f"web-{node}"]["metadata"]
+        states = [each.state for each in self._readings(node)]
+        scheduled = held["annotations"].get(SCHEDULED, "")
+        return all(each and (each.status, each.scheduled) == (503, scheduled) for each in states)
+
+    def cut_off(self, *nodes: str) -> None:
+        """Their health checkers see nothing any more, and keep their answers."""
+        self.blind |= {name: copy.deepcopy(self.deployments[f"web-{name}"]) for name in nodes}
 
     def _value(self, raw: dict[str, Any], kind: Any) -> Any:
         """The same one for as long as nothing has changed."""
@@ -155,7 +190,7 @@ class World:
     def edit(self, name: str, patch: dict[str, Any]) -> None:
         """A Deployment, by hand."""
         held = self.deployments[name]
-        merge(held, patch)
+        merge(held, copy.deepcopy(patch))
         held["metadata"]["generation"] += 1
 
     def run_pods(self, *names: str) -> None:
@@ -191,6 +226,17 @@ def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> 
         "annotations"
     )
     return annotated or old.get("spec") != new.get("spec")
+
+
+def state_of(deployment: dict[str, Any], now: datetime) -> State:
+    """What a health checker says that sees it."""
+    metadata = workload(deployment).metadata
+    mark = marks.on_deployment(metadata.annotations)
+    if mark is None or mark.key not in metadata.annotations:
+        return State(200, uid=metadata.uid)
+    seconds = (now - mark.at).total_seconds()
+    scheduled = metadata.annotations[SCHEDULED]
+    return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)
 
 
 def is_ready(raw: dict[str, Any]) -> bool:

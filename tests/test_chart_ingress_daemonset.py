@@ -23,7 +23,7 @@ from tests.charts import (
     rights,
     settings_in,
 )
-from webhook.ingress_daemonset import DEFAULTS_PATH, GROUP, PLURAL, RULES_PATH, VERSION
+from webhook.ingress_daemonset import DEFAULTS_PATH, EVICTIONS_PATH, GROUP, PLURAL, RULES_PATH, VERSION
 
 pytestmark = helm_needed
 
@@ -108,7 +108,7 @@ def test_the_chart_lints_strictly() -> None:
     ],
 )
 def test_the_registrations_are_narrow_and_fail_closed(kind: str, name: str, path: str) -> None:
-    (webhook,) = render(ALONE)[f"{kind}WebhookConfiguration", "drawbridge"]["webhooks"]
+    webhook, *_ = render(ALONE)[f"{kind}WebhookConfiguration", "drawbridge"]["webhooks"]
     assert webhook.pop("reinvocationPolicy", None) == ("IfNeeded" if kind == "Mutating" else None)
     assert webhook == {
         "name": f"{name}.drawbridge.io",
@@ -145,6 +145,33 @@ def test_the_registrations_are_narrow_and_fail_closed(kind: str, name: str, path
     }
 
 
+def test_evictions_are_asked_about_outside_of_the_systems_namespaces_and_never_lost_by_us() -> None:
+    _, webhook = render(ALONE)["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
+    assert webhook["name"] == "ingress-daemonset-evictions.drawbridge.io"
+    assert webhook["clientConfig"]["service"]["path"] == EVICTIONS_PATH
+    [rule] = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["pods/eviction"], ["CREATE"])
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "NoneOnDryRun")
+    [where] = webhook["namespaceSelector"]["matchExpressions"]
+    assert (where["operator"], where["values"]) == ("NotIn", ["gate-system", "kube-system"])
+
+
+def test_a_restricted_network_lets_the_controllers_and_nobody_else_read_health_checkers() -> None:
+    given = {
+        "enabled": True,
+        "egress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
+        "nodes": ["10.1.0.0/16"],
+    }
+    objects = render(merged(ALONE, {"networkPolicy": given}))
+    health = {
+        "ports": [{"protocol": "TCP", "port": 1024, "endPort": 65535}],
+        "to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
+    }
+
+    assert objects["NetworkPolicy", CONTROLLERS]["spec"]["egress"] == [*given["egress"], health]
+    assert objects["NetworkPolicy", WEBHOOK]["spec"]["egress"] == given["egress"]
+
+
 def test_how_long_the_api_server_waits_can_be_said() -> None:
     objects = render(merged(ALONE, on(timeoutSeconds=30)))
     assert [mutating(objects)["timeoutSeconds"], validating(objects)["timeoutSeconds"]] == [30, 30]
@@ -154,7 +181,7 @@ def test_it_is_registered_beside_the_other_features() -> None:
     both = render(merged(ANYCAST_IP, ON))
     first, second = both["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]
     assert (first, second) == (mutating(render(ANYCAST_IP)), mutating(render(ON)))
-    reserving, _ = both["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
+    reserving, *_ = both["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
     assert reserving == validating(render())
     assert validating(both) == validating(render(ALONE))
 

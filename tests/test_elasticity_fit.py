@@ -60,7 +60,7 @@ def spread(key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
 
 
 def ports(*given: dict[str, Any], **container: Any) -> dict[str, Any]:
-    return {"containers": [{"name": "app", "ports": list(given), **container}]}
+    return {"containers": [{"name": "app", "image": "app", "ports": list(given), **container}]}
 
 
 def asking(resource: str, *amounts: str) -> dict[str, Any]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
-from healthchecker import DEFAULT_ANNOTATION, verdict
+from controllers.ingress_daemonset import marks
+from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, verdict
 from healthchecker.naming import deployment_name
 from healthchecker.sight import Sight
+from healthchecker.state import State
 from healthchecker.task import BadTask, Task, task_of
-from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus, fault_of
+from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.wsgi import create_app
-from kube.objects import ObjectMeta, OwnerReference
+from kube.objects import OwnerReference
 from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +38,7 @@ ENVIRONMENT = {
 
 def deployment(*, replicas: int = 2, available: int = 2, **metadata: Any) -> Deployment:
     return Deployment(
-        ObjectMeta(**{"name": "nginx-node-1", "owner_references": (OURS,), **metadata}),
+        Metadata(**{"name": "nginx-node-1", "owner_references": (OURS,), **metadata}),
         DeploymentSpec(replicas),
         DeploymentStatus(available),
     )
@@ -103,9 +108,23 @@ def test_what_was_not_seen_yet_gets_no_traffic() -> None:
     assert "has not been seen yet" in str(Sight(TASK, Clock()).problem())
 
 
-def test_what_was_seen_counts_until_the_bound_and_no_longer() -> None:
+def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
     clock = Clock()
-    sight = Sight(TASK, clock)
+    good, bad = Sight(TASK, clock), Sight(TASK, clock)
+    good.see(deployment(), clock.now)
+    bad.see(deployment(available=1), clock.now)
+    for each in (good, bad):
+        each.failed(OSError("no route to host"))
+
+    clock.now += 99999
+    assert good.problem() is None
+    assert "1 of 2 replicas" in str(bad.problem())
+    assert good.is_blind
+
+
+def test_one_that_is_to_fail_without_the_api_server_answers_200_until_the_bound_and_no_longer() -> None:
+    clock = Clock()
+    sight = Sight(dataclasses.replace(TASK, fails=True), clock)
     sight.see(deployment(), clock.now)
     sight.failed(OSError("no route to host"))
 
@@ -113,6 +132,8 @@ def test_what_was_seen_counts_until_the_bound_and_no_longer() -> None:
     assert sight.problem() is None
     clock.now += 1
     assert sight.problem() == "lost sight of Deployment nginx-node-1 31 s ago: no route to host"
+    assert sight.state().status == 503
+    assert sight.state().for_seconds == 1
 
 
 def test_news_that_there_is_none_prolong_the_sight_but_do_not_begin_it() -> None:
@@ -126,6 +147,61 @@ def test_news_that_there_is_none_prolong_the_sight_but_do_not_begin_it() -> None
     clock.now += 40
     assert sight.problem() is None
     assert sight.age == 20
+
+
+def scheduled(mark: str = "first", **metadata: Any) -> Deployment:
+    annotations = {DEFAULT_ANNOTATION: "", SCHEDULED: mark}
+    return deployment(annotations=annotations, uid="u1", resource_version="8", generation=3, **metadata)
+
+
+def test_the_state_says_for_how_long_a_detachment_has_been_answered_with_503() -> None:
+    clock = Clock()
+    sight = Sight(TASK, clock)
+    assert sight.state() == State(503, str(sight.problem()))
+
+    sight.see(deployment(uid="u1", resource_version="7"), clock.now)
+    clock.now += 5
+    assert sight.answer() is None
+    assert sight.state() == State(200, "", 5, "u1", "7", seen_seconds_ago=5)
+
+    # The time of the list counts for the age of what is known, not for the answers that came after it.
+    sight.see(scheduled(), clock.now - 2)
+    clock.now += 10
+    assert sight.answer() == sight.problem()
+    sight.see(scheduled(), clock.now)
+    clock.now += 1
+    known = State(503, str(sight.problem()), 11, "u1", "8", 3, "first", 11, 1, 1)
+    assert sight.state() == known
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(scheduled("second"), id="another detachment"),
+        pytest.param(
+            replace(scheduled(), metadata=replace(scheduled().metadata, uid="u2")), id="another one"
+        ),
+    ],
+)
+def test_another_detachment_counts_from_when_it_is_seen(other: Deployment) -> None:
+    clock = Clock()
+    sight = Sight(TASK, clock)
+    sight.see(scheduled(), clock.now)
+    sight.answer()
+    clock.now += 60
+    sight.see(other, clock.now)
+
+    state = sight.state()
+    assert (state.status, state.for_seconds, state.detached_seconds, state.refusals) == (503, 60, 0, 0)
+
+
+def test_a_node_that_is_short_of_pods_is_not_detached_by_that() -> None:
+    clock = Clock()
+    sight = Sight(TASK, clock)
+    sight.see(deployment(available=0, annotations={SCHEDULED: "first"}), clock.now)
+    clock.now += 60
+
+    assert (sight.state().status, sight.state().scheduled, sight.state().detached_seconds) == (503, "", 0)
 
 
 @pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1.ap-guangzhou.compute.internal" + "x" * 200])
@@ -148,6 +224,12 @@ def test_the_task_is_read_from_the_environment() -> None:
     assert task_of(ENVIRONMENT) == TASK
     own = {"TO_BE_UPDATED_ANNOTATION": "example.com/soon", "LONGEST_WITHOUT_SIGHT_SECONDS": "12"}
     assert task_of(ENVIRONMENT | own) == Task("edge", "node-1", "nginx", 10080, "example.com/soon", 12)
+    assert task_of(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "fail"}).fails
+
+
+def test_a_word_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(BadTask, match="ON_API_SERVER_OUTAGE is 'open'; write keep or fail"):
+        task_of(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "open"})
 
 
 @pytest.mark.parametrize("name", ENVIRONMENT)
@@ -176,7 +258,7 @@ def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[str
     said: list[Any] = []
     registry = CollectorRegistry()
     Gauge("some", "thing", registry=registry).set(7)
-    app = create_app(lambda: problem, registry)
+    app = create_app(lambda: problem, registry, state=lambda: State(503, problem or ""))
     body = b"".join(app({"REQUEST_METHOD": method, "PATH_INFO": path}, lambda *args: said.extend(args)))
     return said[0], dict(said[1]), body
 
@@ -201,11 +283,18 @@ def test_the_metrics_are_on_the_same_port() -> None:
     assert b"some 7.0" in ask("/metrics", "no pods")[2]
 
 
+def test_the_state_is_on_the_same_port_and_is_no_health_check() -> None:
+    status, headers, body = ask("/state", "no pods")
+
+    assert (status, headers["Content-Type"]) == ("200 OK", "application/json")
+    assert msgspec.json.decode(body, type=State) == State(503, "no pods")
+
+
 def test_another_path_is_told_what_there_is() -> None:
     assert ask("/health") == (
         "404 Not Found",
         ask("/x")[1],
-        b"not found; here are /healthz, /ok, /, /metrics\n",
+        b"not found; here are /healthz, /ok, /, /metrics, /state\n",
     )
 
 
@@ -244,3 +333,4 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
 def test_the_words_are_those_of_admission_and_the_controllers() -> None:
     assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
     assert verdict.KIND == ingress_daemonset.KIND
+    assert SCHEDULED == marks.SCHEDULED

@@ -50,7 +50,7 @@ from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
 
 ROOT = Path(__file__).parent.parent
 DEPLOYMENTS = "/apis/apps/v1/deployments"
-TASK = Task("edge", "node-1", "nginx", 10080, bound=120)
+TASK = Task("edge", "node-1", "nginx", 10080, bound=120, fails=True)
 """Its bound leaves a busy machine the time to answer."""
 SOON = Backoff(base=0.01, cap=0.02)
 SILENT = streams([])

@@ -134,9 +134,20 @@ def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
         healthchecker.INGRESS_DAEMONSET: "web",
         healthchecker.PORT: "10080",
         healthchecker.ANNOTATION: "example.com/soon",
+        healthchecker.ON_OUTAGE: "keep",
+        healthchecker.BOUND: "30",
         healthchecker.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
         healthchecker.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
+
+
+def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -> None:
+    given = {"onApiServerOutage": "fail", "outageToleranceSeconds": 12}
+    asked = resource(healthCheckNodePorts=[10080], healthChecker=given)
+    [container] = pod_of(daemon_sets(asked, HealthChecker(image="drawbridge:1"))[0])["containers"]
+    said = {each["name"]: each.get("value") for each in container["env"]}
+
+    assert (said[healthchecker.ON_OUTAGE], said[healthchecker.BOUND]) == ("fail", "12")
 
 
 def test_a_health_checker_of_its_own_image_and_account_runs_where_the_pods_do() -> None:

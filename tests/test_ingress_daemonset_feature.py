@@ -48,7 +48,9 @@ def test_all_are_looked_at_when_a_node_changes_in_what_matters() -> None:
         {"metadata": {"labels": {"a": "b"}}},
         {"metadata": {"annotations": {"a": "b"}}},
         {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        {"spec": {"unschedulable": True}},
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+        {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}},
     ):
         here.api.edit("Node", "n1", change)
         assert here.keys() == {"edge/web"}

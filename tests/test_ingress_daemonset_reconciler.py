@@ -415,3 +415,21 @@ def test_budgets_are_kept_among_those_that_share_nodes() -> None:
         here.reconciler.reconcile(key)
 
     assert here.off() == {"n1"}
+
+
+def test_pods_are_replaced_when_their_health_checker_has_confirmed_and_an_event_says_when_it_does_not() -> (
+    None
+):
+    rolling = {"maxUnavailableNodes": 1, "annotateDeploymentToDetach": {"gracePeriodSeconds": 5}}
+    here = Leader(with_nodes("n1", healthCheckNodePorts=[10080], rolling=rolling))
+    here.settle()
+    here.unread = {"n1"}
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: here.clock() - here.began > 100)
+    assert here.images() == {"proxy:1"}
+    [said] = [message for reason, message in here.recorder.events if reason == "DetachmentUnconfirmed"]
+    assert "10080 cannot be read: connection refused" in said
+
+    here.unread = set()
+    here.settle()
+    assert here.images() == {"proxy:2"}

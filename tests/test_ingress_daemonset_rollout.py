@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from controllers.ingress_daemonset.actions import Change, Writes
 from controllers.ingress_daemonset.marks import SCHEDULED
 from controllers.ingress_daemonset.rollout import Plan
-from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, raw_resource
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -173,7 +174,7 @@ def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
 
 
 def test_nodes_that_are_not_ready_come_last() -> None:
-    here = world(rolling=detaching(1))
+    here = world(rolling=detaching(2))
     here.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
     here.retemplate("proxy:2")
     here.settle()
@@ -581,6 +582,67 @@ def test_who_waits_for_a_confirmation_is_told_with_its_time() -> None:
     assert here.plan().unconfirmed == ()
 
 
+UNAVAILABLE = [
+    pytest.param(
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "NotReady", id="not ready"
+    ),
+    pytest.param({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, "NotReady", id="lost"),
+    pytest.param({"spec": {"unschedulable": True}}, "cordoned", id="cordoned"),
+    pytest.param(
+        {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}},
+        "detached",
+        id="left out by its label",
+    ),
+    pytest.param(
+        {"metadata": {"annotations": {DETACHED: "by hand"}}}, "detached", id="with the annotation of another"
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), UNAVAILABLE)
+def test_with_a_node_that_is_unavailable_anyway_one_less_is_detached(
+    change: dict[str, Any], said: str
+) -> None:
+    here = world(rolling=detaching(2))
+    merge(here.nodes["n5"], change)
+    here.retemplate("proxy:2")
+    while here.turn().actions:
+        assert len(detached(here) | {"n5"}) <= 2, said
+        here.run_pods("n5", *NODES)
+        here.later(10)
+
+    assert updated(here) == set(NODES)
+
+
+def detached(where: World) -> set[str]:
+    """For our sake."""
+    return {name for name, raw in where.nodes.items() if DETACHED_BY in raw["metadata"]["annotations"]}
+
+
+@pytest.mark.parametrize(("change", "said"), UNAVAILABLE)
+def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until_they_are_back(
+    change: dict[str, Any], said: str
+) -> None:
+    here = world("n1", "n2", rolling=detaching(1))
+    here.retemplate("proxy:2")
+    here.settle()
+    well = copy.deepcopy(here.nodes["n2"])
+    merge(here.nodes["n2"], change)
+    edited = {"template": {"spec": {"containers": [{"name": "proxy", "image": "mine:1"}]}}}
+    here.edit("web-n1", {"spec": edited})
+    here.settle()
+
+    progressing = conditions(here)["Progressing"]
+    assert progressing["reason"] == "WaitingForNodes"
+    assert f"maxUnavailableNodes counts them, too: n2 is {said}" in progressing["message"]
+    assert (here.plan().status or {})["unavailableNodes"] == 1
+    assert here.image_on("n1") == "mine:1"
+
+    here.nodes["n2"] = well
+    here.settle()
+    assert updated(here) == {"n1", "n2"}
+
+
 LIMIT, GRACE = 2, 10
 
 
@@ -589,7 +651,7 @@ class Rollout(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.here = world(rolling=detaching(LIMIT))
+        self.here = world(rolling=detaching(LIMIT), healthCheckNodePorts=[10080])
         self.version = 1
 
     def _templates(self) -> dict[str, str]:
@@ -603,12 +665,14 @@ class Rollout(RuleBasedStateMachine):
     def round(self, done: int) -> None:
         """Killed after *done* writes."""
         before, attached = self._templates(), set(self.here.nodes) - self.here.off()
+        unconfirmed = {name for name in before if not self.here.is_confirmed(name)}
         since = {name: self._since(name) for name in self.here.nodes}
         for action in self.here.plan().actions[:done]:
             self.here.apply(action)
         for name, image in self._templates().items():
             if before.get(name, image) != image:
                 assert name not in attached
+                assert name not in unconfirmed
                 assert since[name] is not None
                 assert self.here.now - since[name] >= timedelta(seconds=GRACE)
 
@@ -624,6 +688,15 @@ class Rollout(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 5, 10]))
     def wait(self, seconds: int) -> None:
         self.here.later(seconds)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_health_checker_loses_the_api_server(self, name: str) -> None:
+        if f"web-{name}" in self.here.deployments:
+            self.here.cut_off(name)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_health_checker_is_back(self, name: str) -> None:
+        self.here.blind.pop(name, None)
 
     @rule(name=st.sampled_from(NODES))
     def pods_run(self, name: str) -> None:
@@ -661,6 +734,8 @@ class Rollout(RuleBasedStateMachine):
         for each in self.here.nodes.values():
             each["status"]["conditions"][0]["status"] = "True"
             each["metadata"]["labels"] = {}
+            each["spec"]["taints"] = []
+        self.here.blind = {}
         self.here.run_pods()
         self.here.settle()
         assert self.here.off() == set()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+import healthchecker
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.model import resource
-from webhook.ingress_daemonset.validate import problems, warnings
+from webhook.ingress_daemonset.model import ON_OUTAGE, HealthChecker, resource
+from webhook.ingress_daemonset.validate import LONGEST_OUTAGE, SHORTEST_OUTAGE, problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
@@ -52,6 +53,33 @@ NODE = {"key": "example.com/detached"}
         ),
         pytest.param(
             {"healthCheckNodePorts": [8, 8]}, "spec.healthCheckNodePorts[1]", "twice", id="a port twice"
+        ),
+        pytest.param(
+            rolling(confirm="maybe"),
+            f"{ROLLING}.confirm",
+            "'maybe' is not known; write required, preferred, off",
+            id="a confirmation that is not known",
+        ),
+        pytest.param(
+            rolling(confirmTimeoutSeconds=-1),
+            f"{ROLLING}.confirmTimeoutSeconds",
+            "it is -1",
+            id="before its time",
+        ),
+        pytest.param(
+            {"drainTimeoutSeconds": -1}, "spec.drainTimeoutSeconds", "it is -1", id="a drain held for less"
+        ),
+        pytest.param(
+            {"healthChecker": {"onApiServerOutage": "open"}},
+            "spec.healthChecker.onApiServerOutage",
+            "'open' is not known; write keep or fail",
+            id="an outage that is not known",
+        ),
+        pytest.param(
+            {"healthChecker": {"outageToleranceSeconds": 5}},
+            "spec.healthChecker.outageToleranceSeconds",
+            "it is 5; write a number from 6 to 3600",
+            id="a short outage",
         ),
         pytest.param(
             {"updateStrategy": {"type": "OnDelete"}},
@@ -268,3 +296,19 @@ def test_a_health_port_that_only_root_may_have_is_warned_of() -> None:
     assert [each for each in said if "root" in each] == [
         "healthCheckNodePort 80 can be had by root only, which health checkers are not; take one from 1024 on"
     ]
+
+
+def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
+    spec = rolling(maxUnavailableNodes=1, annotateDeploymentToDetach={"gracePeriodSeconds": 120})
+    ports = {"healthCheckNodePorts": [10080]}
+
+    [said] = warnings(resource(raw(spec | ports)))
+    assert said == "drainTimeoutSeconds is 90: an eviction is let through before the grace of 120 s is over"
+    assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
+    assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
+
+
+def test_the_bounds_are_those_of_the_health_checker() -> None:
+    assert (SHORTEST_OUTAGE, LONGEST_OUTAGE) == (healthchecker.SHORTEST_BOUND, healthchecker.LONGEST_BOUND)
+    assert ON_OUTAGE == (healthchecker.KEEP, healthchecker.FAIL)
+    assert HealthChecker().outage_tolerance_seconds == healthchecker.DEFAULT_BOUND

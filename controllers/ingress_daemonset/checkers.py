@@ -100,6 +100,8 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
         healthchecker.INGRESS_DAEMONSET: resource.metadata.name,
         healthchecker.PORT: str(port),
         healthchecker.ANNOTATION: key,
+        healthchecker.ON_OUTAGE: resource.spec.health_checker.on_api_server_outage,
+        healthchecker.BOUND: str(resource.spec.health_checker.outage_tolerance_seconds),
     }
     fields = {healthchecker.NODE: "spec.nodeName", healthchecker.NAMESPACE: "metadata.namespace"}
     return [{"name": name, "value": value} for name, value in said.items()] + [

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from controllers.ingress_daemonset.copies import Copies, followed, wait_until_served
 from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.readings import Reader
 from controllers.ingress_daemonset.reconciler import Reconciler, Settings
 from controllers.ingress_daemonset.tell import Teller
 from controllers.ingress_daemonset.troubles import Troubles
@@ -26,6 +27,8 @@ from webhook.ingress_daemonset.nodes import FollowedNode
 
 WRITERS = 16
 """Writes at once: a thousand new nodes are served soon, and the API server has room for others."""
+READERS = 8
+"""Health checkers read at once, apart from writes: those of a dead node take their time."""
 PAUSES = Backoff(base=0.1, cap=30.0)
 NOTICE = 0.5
 """Seconds within which a stop is noticed."""
@@ -44,7 +47,7 @@ def lead(
     """
     if not wait_until_served(client, stop):
         return
-    with followed(client, stop) as copies, _pool() as hand_out:
+    with followed(client, stop) as copies, _pool(WRITERS) as hand_out, _pool(READERS) as hand_out_reads:
         if not stop.is_set():
             teller = Teller(recorder)
             writer = Writer(
@@ -56,7 +59,9 @@ def lead(
                 hand_out=hand_out,
                 troubles=Troubles(time.monotonic, lambda: datetime.now(UTC)),
             )
-            _work(copies, Reconciler(client, copies.books, writer, teller, settings, check), settings, stop)
+            reader = Reader(hand_out_reads, stopped=stop.is_set)
+            reconciler = Reconciler(client, copies.books, writer, teller, reader, settings, check)
+            _work(copies, reconciler, settings, stop)
 
 
 def _work(copies: Copies, reconciler: Reconciler, settings: Settings, stop: threading.Event) -> None:
@@ -113,12 +118,13 @@ def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
 
 def _told(node: FollowedNode) -> tuple[object, ...]:
     at = node.metadata
-    return at.labels, at.annotations, node.spec.taints, node.ready, at.deletion_timestamp
+    where = (node.spec.taints, node.spec.unschedulable, node.address)
+    return at.labels, at.annotations, where, node.ready, at.deletion_timestamp
 
 
 @contextmanager
-def _pool() -> Iterator[Callable[[Work], None]]:
-    pool = Pool("ingress-daemonset", WRITERS)
+def _pool(threads: int) -> Iterator[Callable[[Work], None]]:
+    pool = Pool("ingress-daemonset", threads)
     try:
         yield pool.submit
     finally:

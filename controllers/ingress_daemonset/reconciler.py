@@ -14,9 +14,11 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
+from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.copies import NAMESPACE, NAMESPACED, RESOURCES, Books
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.field_managers import Managed, alteration
+from controllers.ingress_daemonset.readings import Reader, checkers_of
 from controllers.ingress_daemonset.rollout import Plan, plan
 from controllers.ingress_daemonset.site import Site
 from controllers.ingress_daemonset.tell import Teller
@@ -64,6 +66,7 @@ class Reconciler:
     books: Books
     writer: Writer
     teller: Teller
+    reader: Reader
     settings: Settings
     check: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
@@ -86,13 +89,15 @@ class Reconciler:
             return None
         past = self._past.setdefault(key, Past())
         strangers = self._meet_strangers()
+        readings, more = self.reader.look(checkers_of(past.sites))
         decided = self.clock()
-        planned = self._plan(resource, past)
+        planned = self._plan(resource, past, readings)
         learned = self.writer.carry_out(resource.metadata, planned.steps, decided)
         past.altered = frozenset(self._explained(resource.metadata, planned.altered, past.altered))
         later = (
             self.pace(key) if learned else None,
             strangers,
+            more,
             self.writer.retry_after(resource.metadata, planned.actions),
             self._tell(resource, planned, past),
             self._until(planned.look_again_at),
@@ -100,7 +105,7 @@ class Reconciler:
         soonest = min((each for each in later if each is not None), default=None)
         return None if soonest is None else max(soonest, self.pace(key))
 
-    def _plan(self, resource: IngressDaemonSet, past: Past) -> Plan:
+    def _plan(self, resource: IngressDaemonSet, past: Past, readings: Readings) -> Plan:
         namespace, books = resource.metadata.namespace, self.books
         began = self.clock()
         planned = plan(
@@ -114,6 +119,7 @@ class Reconciler:
             checker=self.settings().health_checker,
             writes=self.writer.writes(namespace),
             before=past.sites,
+            readings=readings,
         )
         past.took, past.sites = self.clock() - began, planned.sites
         PLAN_SECONDS.observe(past.took)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
-from controllers.ingress_daemonset import budgets, marks
+from controllers.ingress_daemonset import budgets, drains, marks
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change
-from controllers.ingress_daemonset.beside import accesses, altered, health_checkers, strangers, surplus
+from controllers.ingress_daemonset.beside import accesses, altered, health_checkers, strangers
+from controllers.ingress_daemonset.confirmation import Reading, Readings
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.objects import Grant, Workload
@@ -24,6 +26,7 @@ from webhook.ingress_daemonset.nodes import FollowedNode, Where, matches, where_
 
 Step = tuple[Action, ...]
 NOTHING = Writes()
+NO_READINGS: Readings = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -59,32 +62,37 @@ def plan(
     checker: HealthChecker,
     writes: Writes = NOTHING,
     before: Sequence[Site] = (),
+    readings: Readings = NO_READINGS,
 ) -> Plan:
-    """All but *nodes* are those of its namespace; *before* are the sites of the last plan for it."""
+    """All but *nodes* are those of its namespace; *before* are the sites of the last plan for it.
+
+    *readings* are of the health checkers of nodes that were being detached then.
+    """
     everywhere, held = list(nodes), list(deployments)
     checking, granted, bound = list(daemonsets), list(roles), list(bindings)
     if resource.metadata.deletion_timestamp is not None:
         return Plan(tuple((action,) for action in _ending(resource, everywhere, writes)))
-    sites = sites_of(resource, everywhere, held, writes, before)
+    sites = sites_of(resource, everywhere, held, writes, before, readings)
     gone = _gone(resource, sites, everywhere)
+    departing = drains.departures(resource, {site.name for site in sites}, held, writes, now)
     beside = [
         *_finalizer(resource, needed=bool(gone) or _is_under_way(sites, writes)),
         *(_left(resource, node) for node in gone if ("Node", node.name) not in writes.uncertain),
-        *surplus("Deployment", resource, {site.name for site in sites}, held),
+        *(each.action for each in departing if each.action),
         *health_checkers(resource, checking, checker),
     ]
     # The API server lets nobody bind a Role that it does not know yet.
     access = tuple(accesses(resource, granted, bound))
-    chosen = {site.node.name for site in _chosen(resource, sites, len(gone))}
+    chosen = {site.node.name for site in (*_chosen(resource, sites, len(gone)), *_drained(resource, sites))}
     stepping = (tuple(step(site, site.node.name in chosen, now)) for site in sites if not site.uncertain)
     steps = (*((each,) for each in beside), *(each for each in (access, *stepping) if each))
     others = strangers(resource, [*checking, *granted, *bound])
     left = (*_altered(sites), *altered(resource, checking, checker))
     return Plan(
         steps,
-        _look_again_at(sites, now),
-        status_of(resource, sites, now, others, left),
-        unconfirmed(sites),
+        _look_again_at(sites, departing, now),
+        status_of(resource, sites, now, others, left, departing),
+        unconfirmed(sites, now),
         tuple(sites),
         left,
     )
@@ -102,13 +110,14 @@ def sites_of(
     deployments: Iterable[Workload],
     writes: Writes = NOTHING,
     before: Sequence[Site] = (),
+    readings: Readings = NO_READINGS,
 ) -> list[Site]:
     """One for each node that it runs on, or should."""
     held = {each.metadata.name: each for each in deployments}
     known = {site.node.name: site for site in before} if _still_holds(before, resource, writes) else {}
     where = where_of(resource)
     found = (
-        _site(resource, node, held, where, writes, known.get(node.name))
+        _site(resource, node, held, where, writes, known.get(node.name), readings.get(node.name, ()))
         for node in sorted(nodes, key=lambda each: each.name)
     )
     return [site for site in found if site]
@@ -121,16 +130,18 @@ def _site(
     where: Where,
     writes: Writes,
     known: Site | None,
+    readings: tuple[Reading, ...],
 ) -> Site | None:
     name = deployment_name(resource.metadata.name, node.name)
     held = deployments.get(name)
     # What is held is a value, and another one as soon as it changes.
-    if known is not None and known.node is node and known.deployment is held:
+    same = known is not None and known.node is node and known.deployment is held
+    if same and known is not None and known.readings == readings:
         return known
     runs = held is not None and held.is_of(resource.metadata.uid)
     if not matches(where, node, runs=runs):
         return None
-    return Site(resource, node, deployment(resource, node.name), held, writes)
+    return Site(resource, node, deployment(resource, node.name), held, writes, readings)
 
 
 def _still_holds(before: Sequence[Site], resource: IngressDaemonSet, writes: Writes) -> bool:
@@ -161,7 +172,9 @@ def _finalizer(resource: IngressDaemonSet, *, needed: bool) -> Iterable[Action]:
 
 def _is_under_way(sites: Iterable[Site], writes: Writes) -> bool:
     """Whether a node bears an annotation of ours, or soon may."""
-    return _may_bear(writes) or any(site.in_flight or site.phase is Phase.OUTDATED for site in sites)
+    return _may_bear(writes) or any(
+        site.in_flight or site.drains or site.phase is Phase.OUTDATED for site in sites
+    )
 
 
 def _may_bear(writes: Writes) -> bool:
@@ -191,18 +204,36 @@ def _gone(
 def _chosen(resource: IngressDaemonSet, sites: Sequence[Site], gone: int) -> list[Site]:
     """Those whose update may begin now.
 
-    The nodes that are off already cost nothing more, but never are more updated at a time than may be off.
+    The nodes that are unavailable already cost nothing more, but never are more updated at a time than may be off.
     """
     rolling = resource.spec.update_strategy.rolling_update
     if resource.spec.paused or not _is_held(resource):
         return []
     limit = budgets.limit(rolling, len(sites))
-    counted = [site for site in sites if (site.off if rolling.detaches else site.degraded)]
+    counted = [site for site in sites if (site.unavailable if rolling.detaches else site.degraded)]
     free = max(0, limit - len(counted) - (gone if rolling.detaches else 0))
     waiting = _in_turn(sites)
     off, others = ([each for each in waiting if (each in counted) is is_off] for is_off in (True, False))
     in_flight = sum(site.in_flight for site in sites)
     return [*off, *others[:free]][: max(0, limit - in_flight)]
+
+
+def _drained(resource: IngressDaemonSet, sites: Sequence[Site]) -> list[Site]:
+    """Those that are detached because they are drained, each of which takes a place in the budget.
+
+    A node that is cordoned, or about to be deleted, does not wait for one: that is an administrator's word. Anything
+    that reaches the webhook can ask for an eviction.
+    """
+    if not _is_held(resource):
+        return []
+    draining = [site for site in sites if site.drains]
+    meant = [site for site in draining if site.node.cordoned or site.node.to_be_deleted]
+    free = budgets.limit(resource.spec.update_strategy.rolling_update, len(sites)) - sum(
+        site.unavailable for site in sites
+    )
+    others = [site for site in draining if site not in meant]
+    waiting = [site for site in others if not site.unavailable]
+    return [*meant, *(site for site in others if site.unavailable), *waiting[: max(0, free)]]
 
 
 def _in_turn(sites: Sequence[Site]) -> list[Site]:
@@ -213,6 +244,13 @@ def _in_turn(sites: Sequence[Site]) -> list[Site]:
     return ready if ready or busy else waiting
 
 
-def _look_again_at(sites: Iterable[Site], now: datetime) -> datetime | None:
-    waits = [site.safe_at for site in sites if site.phase is Phase.DETACHING]
+def _look_again_at(
+    sites: Iterable[Site], departing: Iterable[drains.Departure], now: datetime
+) -> datetime | None:
+    waits = [each.goes_at for each in departing]
+    for site in sites:
+        if site.phase in (Phase.DETACHING, Phase.DRAINING):
+            waits += [site.safe_at, site.doubt_ends_at]
+        if site.drains:
+            waits.append(drains.ends(site))
     return min((each for each in waits if each is not None and each > now), default=None)

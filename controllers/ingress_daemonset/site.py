@@ -11,10 +11,11 @@ from typing import Any
 from controllers.ingress_daemonset import marks
 from controllers.ingress_daemonset.actions import Name, Writes
 from controllers.ingress_daemonset.compare import covers
+from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, drift_of
 from controllers.ingress_daemonset.objects import Workload, has_selector
-from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
-from webhook.ingress_daemonset.model import Annotation, IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset import DRAIN_REQUESTED, NODE_LABEL, TEMPLATE_HASH
+from webhook.ingress_daemonset.model import OFF, PREFERRED, Annotation, IngressDaemonSet, RollingUpdate
 from webhook.ingress_daemonset.nodes import FollowedNode
 
 
@@ -26,19 +27,21 @@ class Phase(StrEnum):
     DETACHING = "Detaching"
     UPDATING = "Updating"
     ATTACHING = "Attaching"
+    DRAINING = "Draining"
     ALTERED = "Altered"
     FOREIGN = "Foreign"
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """*body* is what its Deployment should be."""
+    """*body* is what its Deployment should be, *readings* are of its health checkers."""
 
     resource: IngressDaemonSet
     node: FollowedNode
     body: dict[str, Any]
     deployment: Workload | None
     writes: Writes
+    readings: tuple[Reading, ...] = ()
 
     @cached_property
     def uncertain(self) -> bool:
@@ -96,6 +99,20 @@ class Site:
         )
 
     @cached_property
+    def unavailable(self) -> bool:
+        """Off, or soon to be, or not to be counted on: it uses up a part of the budget."""
+        node = self.node
+        return self.off or not node.ready or node.cordoned or node.excluded or node.to_be_deleted
+
+    @cached_property
+    def drains(self) -> bool:
+        """Whether its pods are about to be evicted, and it can be detached before."""
+        if self.absent or self.foreign or not self.resource.spec.drain_timeout_seconds:
+            return False
+        detaches = self.rolling.deployment_annotation or self.rolling.node_annotation
+        return bool(detaches) and (DRAIN_REQUESTED in self.annotations or self.node.to_be_deleted)
+
+    @cached_property
     def degraded(self) -> bool:
         """Being updated, or short of pods that it had; not for being NotReady alone, nor for being new."""
         if self.in_flight or self.absent or self.deployment is None:
@@ -136,6 +153,8 @@ class Site:
             return Phase.STARTING
         if self.outdated:
             return Phase.DETACHING if self.in_flight else Phase.OUTDATED
+        if self.drains:
+            return Phase.DRAINING
         if self.in_flight:
             return Phase.ATTACHING if self.deployment.rolled_out else Phase.UPDATING
         if self.drift is Drift.ALTERED:
@@ -159,7 +178,7 @@ class Site:
         """When the Node says it was detached this time; None without such a word."""
         wanted, mark = self.rolling.timestamp, self.detached
         said = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
-        return None if mark is None or said == mark.stale else _time(said)
+        return None if mark is None or said == mark.stale else time_of(said)
 
     @property
     def safe_at(self) -> datetime | None:
@@ -179,6 +198,36 @@ class Site:
                 return None
             ends.append(_after(confirmed, wanted.grace_period_seconds))
         return max(ends, default=LONG_AGO)
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why the health checkers have not confirmed the detachment; empty when they have, or need not."""
+        ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
+        if self.rolling.confirm == OFF or not ports or annotation is None or self.deployment is None:
+            return ""
+        scheduled = self.annotations.get(marks.SCHEDULED, "")
+        grace = annotation.grace_period_seconds
+        return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
+
+    @property
+    def doubt_ends_at(self) -> datetime | None:
+        """When it goes on without a confirmation; None when it does not."""
+        if self.rolling.confirm != PREFERRED or (safe_at := self.safe_at) is None:
+            return None
+        return _after(safe_at, self.rolling.confirm_timeout_seconds)
+
+    def is_released(self, now: datetime) -> bool:
+        """Whether the load balancer has let go of it: the graces are over, and the checkers have confirmed."""
+        if (safe_at := self.safe_at) is None or safe_at > now:
+            return False
+        ends = self.doubt_ends_at
+        return not self.doubt or (ends is not None and ends <= now)
+
+    def is_doubted(self, now: datetime) -> bool:
+        """Whether it is held for the confirmation alone, by checkers that have been read, or cannot be."""
+        safe_at = self.safe_at
+        is_over = safe_at is not None and safe_at <= now
+        return bool(self.readings) and is_over and not self.is_released(now)
 
     def _stood_since(self, name: Name, mark: marks.Mark) -> datetime:
         return max(mark.at, self.writes.late.get(name, mark.at))
@@ -201,8 +250,8 @@ def _after(moment: datetime, seconds: int) -> datetime:
     return moment + timedelta(seconds=seconds)
 
 
-def _time(said: str) -> datetime | None:
-    """None, too, for what is no time with a zone: then nothing is confirmed."""
+def time_of(said: str) -> datetime | None:
+    """None for what is no time with a zone."""
     try:
         moment = datetime.fromisoformat(said)
     except ValueError:

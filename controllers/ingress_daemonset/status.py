@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
-from controllers.ingress_daemonset.site import Phase, Site
+from controllers.ingress_daemonset.site import LONG_AGO, Phase, Site
+from webhook.ingress_daemonset import EVICTABLE
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
 SHOWN = 10
@@ -18,6 +20,7 @@ URGENT = (
     Phase.FOREIGN,
     Phase.ALTERED,
     Phase.DETACHING,
+    Phase.DRAINING,
     Phase.UPDATING,
     Phase.ATTACHING,
     Phase.DEGRADED,
@@ -35,62 +38,88 @@ def status_of(
     now: datetime,
     strangers: Sequence[str] = (),
     altered: Sequence[Altered] = (),
+    departing: Sequence[Departure] = (),
 ) -> dict[str, Any]:
     """*strangers* are objects of others where those for its health checks should be; *altered* ones are left so."""
     verdicts = {
         "Available": _available(sites),
-        "Progressing": _progressing(resource, sites),
+        "Progressing": _progressing(resource, sites, now),
         "Degraded": _degraded(sites, strangers, altered),
     }
     return {
         "observedGeneration": resource.metadata.generation,
         **_counts(sites),
         "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
-        "waitingFor": waiting_for(sites),
+        "waitingFor": [*(_departing(each) for each in departing if each.goes_at), *waiting_for(sites, now)][
+            :SHOWN
+        ],
     }
 
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """A node whose detachment nobody has confirmed, since when, and *why* it is waited for."""
+    """A node whose detachment is not confirmed, since when, and *why* it is waited for.
+
+    *patience* is for how many seconds that is no news; None is as configured.
+    """
 
     node: str
     since: datetime
     why: str
+    patience: float | None = None
 
 
-def unconfirmed(sites: Sequence[Site]) -> tuple[Unconfirmed, ...]:
-    waiting = [(site, site.detached) for site in sites if _is_unconfirmed(site)]
-    return tuple(Unconfirmed(site.node.name, mark.at, why(site)) for site, mark in waiting if mark)
+def unconfirmed(sites: Sequence[Site], now: datetime) -> tuple[Unconfirmed, ...]:
+    waiting = [(site, site.detached) for site in sites if _lacks_timestamp(site)]
+    unstamped = [Unconfirmed(site.node.name, mark.at, why(site, now)) for site, mark in waiting if mark]
+    return (*unstamped, *_doubted(sites, now))
 
 
-def waiting_for(sites: Sequence[Site]) -> list[dict[str, str]]:
+def _doubted(sites: Sequence[Site], now: datetime) -> Iterator[Unconfirmed]:
+    """Those whose graces are over, and whose health checkers do not confirm."""
+    for site in sites:
+        if site.phase in _DETACHED and (safe_at := site.safe_at) and site.is_doubted(now):
+            timeout = site.rolling.confirm_timeout_seconds
+            yield Unconfirmed(site.node.name, safe_at, why(site, now), timeout)
+
+
+def _departing(departure: Departure) -> dict[str, str]:
+    """What is seen of a node that has left, until its pods go."""
+    spec = departure.held.spec.get("template", {}).get("spec", {})
+    name, goes_at = departure.held.metadata.name, _text(departure.goes_at or LONG_AGO)
+    reason = f"the node has left: health checks fail, and Deployment {name} goes at {goes_at}"
+    return {"node": str(spec.get("nodeName", "")), "phase": "Leaving", "reason": reason}
+
+
+def waiting_for(sites: Sequence[Site], now: datetime) -> list[dict[str, str]]:
     """The first few, those in the middle of something before those that have not begun."""
     those = sorted(
         (site for site in sites if site.phase in URGENT), key=lambda site: URGENT.index(site.phase)
     )
-    return [_told(site) for site in those[:SHOWN]]
+    return [_told(site, now) for site in those[:SHOWN]]
 
 
-def _told(site: Site) -> dict[str, str]:
-    told = {"node": site.node.name, "phase": site.phase.value, "reason": why(site)}
+def _told(site: Site, now: datetime) -> dict[str, str]:
+    told = {"node": site.node.name, "phase": site.phase.value, "reason": why(site, now)}
     mark = site.detached or site.scheduled
     return told | ({"since": _text(mark.at)} if mark else {})
 
 
-def why(site: Site) -> str:
+def why(site: Site, now: datetime) -> str:
     """What a node waits for, in a sentence."""
     not_ready = "" if site.node.ready else "; the node is NotReady"
-    return _sentence(site) + not_ready
+    return _sentence(site, now) + not_ready
 
 
-def _sentence(site: Site) -> str:
+def _sentence(site: Site, now: datetime) -> str:
     name = site.name
     match site.phase:
         case Phase.FOREIGN:
             return f"Deployment {name} {_whose(site)}: delete or rename it"
         case Phase.DETACHING:
-            return _detaching(site)
+            return _detaching(site, now)
+        case Phase.DRAINING:
+            return _draining(site, now)
         case Phase.UPDATING if site.deployment and site.deployment.is_stuck:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
@@ -114,15 +143,34 @@ def _whose(site: Site) -> str:
     return "has another selector, which cannot be changed" if ours else "belongs to somebody else"
 
 
-def _detaching(site: Site) -> str:
-    if site.resource.spec.paused:
-        return "the rollout is paused"
+def _draining(site: Site, now: datetime) -> str:
+    if EVICTABLE in site.annotations:
+        return "it is detached to be drained: its pods may be evicted"
+    if not site.in_flight:
+        return "it is to be drained, and waits for room in maxUnavailableNodes"
+    return f"it is to be drained; {_let_go(site, now)}"
+
+
+def _detaching(site: Site, now: datetime) -> str:
+    return "the rollout is paused" if site.resource.spec.paused else _let_go(site, now)
+
+
+def _let_go(site: Site, now: datetime) -> str:
+    """How far the load balancer is from having let go of it."""
     if site.unscheduled or site.attached:
         return "it is being detached"
+    if site.is_doubted(now):
+        return f"its detachment is not confirmed: {site.doubt}; {_way_out(site)}"
     if (safe_at := site.safe_at) is not None:
         return f"the load balancer has until {_text(safe_at)} to let go"
     key = site.rolling.timestamp.key if site.rolling.timestamp else ""
     return f"nobody has confirmed its detachment in annotation {key} yet"
+
+
+def _way_out(site: Site) -> str:
+    if (ends := site.doubt_ends_at) is not None:
+        return f"the update goes on without at {_text(ends)}"
+    return "see why, or set confirm to preferred or off"
 
 
 def _counts(sites: Sequence[Site]) -> dict[str, int]:
@@ -132,11 +180,13 @@ def _counts(sites: Sequence[Site]) -> dict[str, int]:
         "updatedNodes": sum(site.deployment is not None and site.phase in _UP_TO_DATE for site in sites),
         "readyNodes": len(full),
         "detachedNodes": sum(site.off for site in sites),
+        "unavailableNodes": sum(site.unavailable for site in sites),
         "degradedNodes": sum(site.degraded for site in sites),
     }
 
 
-_UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING)
+_UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
+_DETACHED = (Phase.DETACHING, Phase.DRAINING)
 
 
 def _ready(site: Site) -> int:
@@ -152,7 +202,7 @@ def _available(sites: Sequence[Site]) -> Verdict:
     return serving == len(sites), "AllNodesServe" if serving == len(sites) else "NodesWithoutPods", message
 
 
-def _progressing(resource: IngressDaemonSet, sites: Sequence[Site]) -> Verdict:
+def _progressing(resource: IngressDaemonSet, sites: Sequence[Site], now: datetime) -> Verdict:
     behind = [site for site in sites if site.in_flight or site.phase in (Phase.OUTDATED, Phase.STARTING)]
     others = [site for site in sites if site.phase in (Phase.FOREIGN, Phase.ALTERED) and site not in behind]
     message = f"{len(sites) - len(behind) - len(others)} of {len(sites)} nodes are as they should be"
@@ -162,14 +212,43 @@ def _progressing(resource: IngressDaemonSet, sites: Sequence[Site]) -> Verdict:
         return False, "Paused", message
     if any(_is_stuck(site) for site in sites):
         return False, "Halted", f"{message}; {_names(sites)} did not become available with the new template"
-    unconfirmed = [site for site in sites if _is_unconfirmed(site)]
+    unconfirmed = [site for site in sites if _is_unconfirmed(site, now)]
     if unconfirmed:
-        return True, "WaitingForDetachment", f"{message}; {unconfirmed[0].node.name}: {why(unconfirmed[0])}"
+        name, reason = unconfirmed[0].node.name, why(unconfirmed[0], now)
+        return True, "WaitingForDetachment", f"{message}; {name}: {reason}"
+    if all(site.phase is Phase.DRAINING for site in behind):
+        return True, "Draining", f"{message}; {len(behind)} are detached, to be drained"
+    if blocking := _blocking(resource, sites):
+        return True, "WaitingForNodes", f"{message}; {blocking}"
     return True, "RollingOut", message
 
 
-def _is_unconfirmed(site: Site) -> bool:
-    if site.phase is not Phase.DETACHING:
+def _blocking(resource: IngressDaemonSet, sites: Sequence[Site]) -> str:
+    """Which nodes use up the budget, when none of them is being updated."""
+    if not resource.spec.update_strategy.rolling_update.detaches:
+        return ""
+    waiting = any(site.phase is Phase.OUTDATED for site in sites)
+    under_way = any(site.in_flight and not site.drains for site in sites)
+    others = [f"{site.node.name} is {_hindrance(site)}" for site in sites if site.unavailable]
+    if not waiting or under_way or not others:
+        return ""
+    return f"maxUnavailableNodes counts them, too: {', '.join(others[:SHOWN])}"
+
+
+def _hindrance(site: Site) -> str:
+    if not site.node.ready:
+        return "NotReady"
+    if site.drains or site.node.to_be_deleted:
+        return "to be drained"
+    return "cordoned" if site.node.cordoned else "detached"
+
+
+def _is_unconfirmed(site: Site, now: datetime) -> bool:
+    return _lacks_timestamp(site) or (site.phase in _DETACHED and site.is_doubted(now))
+
+
+def _lacks_timestamp(site: Site) -> bool:
+    if site.phase not in _DETACHED:
         return False
     annotated = not site.unscheduled and not site.attached
     return annotated and site.safe_at is None
@@ -186,7 +265,7 @@ def _names(sites: Sequence[Site]) -> str:
 def _degraded(sites: Sequence[Site], strangers: Sequence[str], altered: Sequence[Altered]) -> Verdict:
     foreign = [site for site in sites if site.foreign]
     if foreign:
-        return True, "ForeignDeployment", f"{foreign[0].node.name}: {why(foreign[0])}"
+        return True, "ForeignDeployment", f"{foreign[0].node.name}: {why(foreign[0], LONG_AGO)}"
     if strangers:
         return (
             True,
@@ -199,7 +278,11 @@ def _degraded(sites: Sequence[Site], strangers: Sequence[str], altered: Sequence
         return True, "TemplateAltered", _again(altered)
     short = [site for site in sites if site.phase is Phase.DEGRADED]
     if short:
-        return True, "PodsUnavailable", f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0])}"
+        return (
+            True,
+            "PodsUnavailable",
+            f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}",
+        )
     return False, "AsDesired", "no node has lost pods"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset import marks
+from controllers.ingress_daemonset import drains, marks
 from controllers.ingress_daemonset.actions import Action, Create, change
 from controllers.ingress_daemonset.compare import covers, overwrite
 from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
@@ -99,12 +99,12 @@ def _annotated(annotations: marks.Changes) -> dict[str, Any]:
 def _deployment_changes(site: Site, chosen: bool, now: datetime) -> tuple[marks.Changes, dict[str, Any]]:
     """Of its annotations, and of its template."""
     if _is_over(site):
-        return marks.unschedule(site.annotations), {}
+        return {**drains.forget(site.annotations), **marks.unschedule(site.annotations)}, {}
     wanted = site.rolling.deployment_annotation
-    if (chosen or site.phase is Phase.DETACHING) and site.unscheduled and not site.resource.spec.paused:
+    if _is_detached(site, chosen) and site.unscheduled:
         return marks.schedule(site.annotations, wanted, now), {}
     if not _may_update(site, chosen, now) or site.deployment is None:
-        return _restored(site), {}
+        return {**_restored(site), **drains.progress(site, now)}, {}
     mark = {} if site.scheduled else marks.schedule(site.annotations, None, now)
     template = overwrite(site.body["spec"]["template"], site.deployment.spec.get("template"))
     return mark, {"template": template}
@@ -112,10 +112,13 @@ def _deployment_changes(site: Site, chosen: bool, now: datetime) -> tuple[marks.
 
 def _may_update(site: Site, chosen: bool, now: datetime) -> bool:
     begun = chosen or site.phase is Phase.DETACHING
-    if not begun or site.resource.spec.paused:
-        return False
-    safe_at = site.safe_at
-    return safe_at is not None and safe_at <= now
+    return begun and site.outdated and not site.resource.spec.paused and site.is_released(now)
+
+
+def _is_detached(site: Site, chosen: bool) -> bool:
+    """Whether it is to be: a drain waits for no rollout, also for none that is paused."""
+    begun = chosen or site.phase is Phase.DETACHING or (site.drains and site.in_flight)
+    return begun and (site.drains or not site.resource.spec.paused)
 
 
 def _restored(site: Site) -> marks.Changes:
@@ -129,9 +132,8 @@ def _node_changes(site: Site, chosen: bool, now: datetime) -> marks.Changes:
     held, wanted = site.node.metadata.annotations, site.rolling.node_annotation
     if _is_over(site):
         return marks.attach(held, site.uid)
-    begun = chosen or (site.phase is Phase.DETACHING and not site.resource.spec.paused)
     lost = site.phase is Phase.UPDATING and site.detached is not None
-    if wanted is None or not site.attached or not (begun or lost):
+    if wanted is None or not site.attached or not (_is_detached(site, chosen) or lost):
         return {}
     timestamp = site.rolling.timestamp
     return marks.detach(held, site.uid, wanted, timestamp.key if timestamp else "", now)
@@ -139,6 +141,8 @@ def _node_changes(site: Site, chosen: bool, now: datetime) -> marks.Changes:
 
 def _is_over(site: Site) -> bool:
     """A paused rollout gives back the nodes whose pods it has not touched."""
+    if site.drains:
+        return False
     untouched = site.phase is Phase.DETACHING and site.resource.spec.paused
     done = site.deployment is not None and site.deployment.rolled_out
     return site.phase is Phase.ATTACHING or (untouched and done)

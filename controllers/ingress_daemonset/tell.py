@@ -25,7 +25,7 @@ from webhook.ingress_daemonset.model import IngressDaemonSet
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that are to have pods, that have the current template, all of whose pods are available, that are off the"
-    " load balancer, and that are short of pods.",
+    " load balancer, that count against maxUnavailableNodes, and that are short of pods.",
     ["namespace", "name", "state"],
 )
 HALTED = Gauge(
@@ -35,7 +35,7 @@ HALTED = Gauge(
 )
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
-    "Nodes that are detached, which nobody has confirmed.",
+    "Nodes that are detached, which neither a timestamp nor, after the graces, their health checkers confirm.",
     ["namespace", "name"],
 )
 ALTERED = Gauge(
@@ -49,9 +49,12 @@ WRITES = Counter(
     ["kind", "verb", "result"],
 )
 
-STATES = {f"{state}Nodes": state for state in ("desired", "updated", "ready", "detached", "degraded")}
+STATES = {
+    f"{state}Nodes": state for state in ("desired", "updated", "ready", "detached", "unavailable", "degraded")
+}
 ENDED = {"Complete": "RolloutComplete", "Paused": "RolloutPaused", "Halted": "RolloutHalted"}
 """What is told when a rollout makes no more progress, by the reason."""
+DRAINING = "Draining"
 BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
 FAILED = {"create": "FailedCreate", "change": "FailedUpdate"}
 
@@ -106,15 +109,14 @@ class Teller:
     ) -> float | None:
         """Tell once of each that has waited for *reminder* seconds; seconds until the next has."""
         waiting = {replace(each, why=""): each for each in unconfirmed}
-        due = {each for each in waiting if each.since + timedelta(seconds=reminder) <= now}
+        due = {each for each in waiting if _due_at(each, reminder) <= now}
         key = key_of(resource.metadata)
         for each in sorted(due - self._reminded.get(key, set()), key=lambda each: each.node):
-            message = (
-                f"Node {each.node} has been detached since {each.since:%H:%M:%S} UTC: {waiting[each].why}"
-            )
+            since = f"{each.since:%H:%M:%S} UTC"
+            message = f"Node {each.node} is to be off the load balancer since {since}: {waiting[each].why}"
             self._event(resource.metadata, "DetachmentUnconfirmed", message, "Warning")
         self._reminded[key] = due
-        left = [(each.since - now).total_seconds() + reminder for each in waiting.keys() - due]
+        left = [(_due_at(each, reminder) - now).total_seconds() for each in waiting.keys() - due]
         return min(left, default=None)
 
     def forget(self, key: str) -> None:
@@ -131,6 +133,10 @@ class Teller:
         self.recorder.event(regarding, reason, message, type=type)
 
 
+def _due_at(each: Unconfirmed, reminder: float) -> datetime:
+    return each.since + timedelta(seconds=reminder if each.patience is None else each.patience)
+
+
 def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
     """What of a status is worth an Event, once the old one is replaced."""
     before, after = _reasons(old), _reasons(new)
@@ -138,7 +144,9 @@ def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
     was, reason = before.get("Progressing", ""), after.get("Progressing", "")
     began = was in ("", *ENDED) and reason not in ENDED
     ended = was != reason and reason in ENDED and (was or reason != "Complete")
-    if began or ended:
+    if DRAINING in (was, reason) and (began or (ended and reason == "Complete")):
+        yield ("NodesDraining" if began else "NodesAttached"), said["Progressing"], "Normal"
+    elif began or ended:
         yield (
             ENDED.get(reason, "RolloutStarted"),
             said["Progressing"],

@@ -81,10 +81,12 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
     with faults.second_api_server(edge_lab) as witness, recording(witness) as record:
         edge = Edge(edge_lab, record, *NODES)
         edge.create(
-            healthCheckNodePorts=[PORT], rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE))
+            healthCheckNodePorts=[PORT],
+            rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE)),
         )
         edge.settle(*NODES)
-        with checking(edge, "ah", LONGEST_WITHOUT_SIGHT_SECONDS=str(BOUND)) as checkers:
+        told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
+        with checking(edge, "ah", **told) as checkers:
             asked = list(checkers.values())
             await_all(edge_lab, asked, 200)
             edge.retemplate("proxy:2")

@@ -53,6 +53,11 @@ def by_node(seconds: int, **value: str) -> Raw:
     return {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": seconds, **value}}
 
 
+def confirmed(seconds: int, **parts: Any) -> Raw:
+    """By the Deployment's annotation, and by the word of health checkers."""
+    return {**by_deployment(seconds), "confirm": "required", **parts}
+
+
 def awaiting(seconds: int) -> Raw:
     """A timestamp, that is, and so many seconds after it."""
     return {"waitForDetachmentByAnnotatedTimestamp": {"key": CONFIRMED, "gracePeriodSeconds": seconds}}

@@ -22,10 +22,12 @@ from typing import Any
 import yaml
 
 from lab import processes
+from lab.nodes import move
 from lab.policy.mutations import without_policy
 from lab.session import Lab
-from tests.cluster.ingress_daemonset import DAEMONSETS, SECONDS, Raw
+from tests.cluster.ingress_daemonset import DAEMONSETS, NODE_LABEL, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import SeenPod
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("/healthz", "/ok", "/")
@@ -98,6 +100,7 @@ def kubeconfig_of(edge: Edge, account: str = "default") -> Path:
 def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]) -> Iterator[Checker]:
     # The last ones of the lab's pods, which get theirs from the other end.
     address = str(ip_network(edge.lab.slot.pod_range)[-2 - next(_NUMBERS)])
+    move(edge.client, edge.node_name(node), address)
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     told = told_by(container, edge, node)
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
@@ -131,14 +134,14 @@ def _value(variable: Raw, edge: Edge, node: str) -> str:
 
 
 @contextmanager
-def asking(lab: Lab, checkers: Sequence[Checker]) -> Iterator[None]:
+def asking(lab: Lab, checkers: Sequence[Checker], every: float = EVERY) -> Iterator[None]:
     """A load balancer asks them all, again and again, and hears 200 first and last.
 
     Whatever path it asks for, the answer is the same.
     """
     ended = threading.Event()
     with ThreadPoolExecutor(len(checkers)) as pool:
-        asked = [pool.submit(_ask_on, each, ended.wait) for each in checkers]
+        asked = [pool.submit(_ask_on, each, ended.wait, every) for each in checkers]
         try:
             _await_answers(lab, checkers)
             yield
@@ -154,8 +157,8 @@ def _await_answers(lab: Lab, checkers: Sequence[Checker]) -> None:
     lab.wait(lambda: all(each.course()[-1:] == [200] for each in checkers), SECONDS, what)
 
 
-def _ask_on(checker: Checker, pause: Callable[[float], bool]) -> None:
-    while not pause(EVERY):
+def _ask_on(checker: Checker, pause: Callable[[float], bool], every: float) -> None:
+    while not pause(every):
         first, *others = [checker.ask(path) for path in (*PATHS, PATHS[0])]
         checker.answers += [first, others[-1]]
         if first.text == others[-1].text:  # so it was the same all the while
@@ -167,3 +170,17 @@ def await_all(
 ) -> None:
     what = f"all health checkers to answer {status} {text}"
     lab.wait(lambda: all(each.says(status, text) for each in checkers), seconds, what)
+
+
+def gone_at(edge: Edge, node: str) -> datetime:
+    """When the first of its pods went, as a watch told it."""
+    return next(
+        each.seen
+        for each in edge.history()
+        if is_pod_of(each.object, edge, node) and (each.gone or each.object.leaving)
+    )
+
+
+def is_pod_of(thing: object, edge: Edge, node: str) -> bool:
+    """Not of its health checker, that is."""
+    return isinstance(thing, SeenPod) and thing.metadata.labels.get(NODE_LABEL) == edge.node_name(node)

@@ -103,11 +103,15 @@ class Edge:
         rolling: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> Raw:
-        """Two pods on each node; *pod* is of the template's spec, *rolling* is how it is updated."""
+        """Two pods on each node; *pod* is of the template's spec, *rolling* is how it is updated.
+
+        The health checkers of nodes that kwok plays answer nothing, so they confirm nothing, unless *rolling* says so.
+        """
         template = workloads.pod_template({"app": name}, nodeSelector={EDGE: self.token}, **(pod or {}))
         if "containers" not in (pod or {}):
             template["spec"]["containers"] = [{"name": "proxy", "image": image}]
-        strategy = {"rollingUpdate": dict(rolling or {})}
+        unasked = {"confirm": "off"} if spec.get("healthCheckNodePorts") else {}
+        strategy = {"rollingUpdate": {**unasked, **(rolling or {})}}
         return {
             "apiVersion": API_VERSION,
             "kind": "IngressDaemonSet",

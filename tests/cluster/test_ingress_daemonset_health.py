@@ -11,14 +11,22 @@ import pytest
 from kube.client import Client
 from lab.session import Lab
 from tests.cluster.elasticity import ACCOUNTS
-from tests.cluster.ingress_daemonset import NODE_LABEL, by_deployment, detaching
-from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking, kubeconfig_of
+from tests.cluster.ingress_daemonset import confirmed, detaching
+from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_checkers import (
+    Checker,
+    asking,
+    await_all,
+    checking,
+    gone_at,
+    kubeconfig_of,
+)
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import Record, SeenPod
+from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED
 
 NODES = tuple("abcde")
-PORT = 10085
+PORT, GRACE = 10085, 10
 BOUND = 6
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 
@@ -38,7 +46,7 @@ class Balanced:
 @pytest.fixture(scope="module")
 def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
     edge = Edge(edge_lab, record, *NODES)
-    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **by_deployment(10)))
+    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **confirmed(GRACE)))
     edge.settle(*NODES)
     with checking(edge, NODES) as checkers:
         await_all(edge_lab, list(checkers.values()), 200, "ok")
@@ -58,20 +66,8 @@ def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced:
         assert f"is to be updated, says its annotation {TO_BE_UPDATED}" in off[0].text
         assert off[0].at < gone_at(edge, node)
         assert on.at > ready_at(edge, node)
-
-
-def gone_at(edge: Edge, node: str) -> datetime:
-    """When the first of its pods went, as a watch told it."""
-    return next(
-        each.seen
-        for each in edge.history()
-        if is_pod_of(each.object, edge, node) and (each.gone or each.object.leaving)
-    )
-
-
-def is_pod_of(thing: object, edge: Edge, node: str) -> bool:
-    """Not of its health checker, that is."""
-    return isinstance(thing, SeenPod) and thing.metadata.labels.get(NODE_LABEL) == edge.node_name(node)
+    answers = {edge.node_name(node): each.answers for node, each in balanced.checkers.items()}
+    assert complaints(edge.history(), answers, GRACE) == []
 
 
 def ready_at(edge: Edge, node: str) -> datetime:
@@ -115,9 +111,12 @@ def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_without_its_rights_a_health_checker_does_not_answer_for_long(balanced: Balanced) -> None:
+def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for_long(
+    balanced: Balanced,
+) -> None:
     edge = balanced.edge
-    with checking(edge, "a", LONGEST_WITHOUT_SIGHT_SECONDS=str(BOUND)) as checkers:
+    told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
+    with checking(edge, "a", **told) as checkers:
         await_all(edge.lab, [checkers["a"]], 200)
         edge.client.delete(ACCOUNTS, "default", edge.namespace)
 

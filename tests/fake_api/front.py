@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.fake_api.server import FakeAPI
 
 HOST = "fake://api"
+Handle = Callable[[Request], Reply]
 
 
 def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
@@ -29,7 +30,7 @@ def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
 
 def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
     """For clients that are more than a Client."""
-    return Connection(api, manager)
+    return Connection(api.handle, manager)
 
 
 @contextmanager
@@ -44,8 +45,8 @@ class Connection:
 
     host = HOST
 
-    def __init__(self, api: FakeAPI, manager: str) -> None:
-        self.pool = Pool(api, manager)
+    def __init__(self, handle: Handle, manager: str = "drawbridge") -> None:
+        self.pool = Pool(handle, manager)
 
     def authorization(self) -> dict[str, str]:
         return {}
@@ -56,8 +57,8 @@ class Pool:
 
     pools: Mapping[str, Any] = {}
 
-    def __init__(self, api: FakeAPI, manager: str) -> None:
-        self._api, self._manager = api, manager
+    def __init__(self, handle: Handle, manager: str) -> None:
+        self._handle, self._manager = handle, manager
 
     def request(
         self, method: str, url: str, *, body: bytes | None, headers: Mapping[str, str], **_: object
@@ -66,7 +67,7 @@ class Pool:
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         named = {name.lower(): value for name, value in headers.items()} | {"user-agent": self._manager}
         call = Request(method, parts.path, query, named, json.loads(body) if body else None)
-        reply = self._api.handle(call)
+        reply = self._handle(call)
         return Lines(reply) if reply.lines is not None else _response(reply)
 
 

@@ -12,10 +12,13 @@ Raw = dict[str, Any]
 
 
 class Objects(MutableMapping[tuple[str, str], Raw]):
-    """By plural and name, whatever their namespace; what is set or deleted is so as by another client."""
+    """By plural and name, whatever their namespace; what is set or deleted is so as by another client.
 
-    def __init__(self, api: FakeAPI, *resources: Resource) -> None:
-        self._api = api
+    What is set without a namespace comes into *namespace*.
+    """
+
+    def __init__(self, api: FakeAPI, *resources: Resource, namespace: str = "default") -> None:
+        self._api, self._namespace = api, namespace
         self._resources = {each.plural: each for each in resources}
 
     def __getitem__(self, key: tuple[str, str]) -> Raw:
@@ -25,7 +28,9 @@ class Objects(MutableMapping[tuple[str, str], Raw]):
         raise KeyError(key)
 
     def __setitem__(self, key: tuple[str, str], raw: Raw) -> None:
-        self._api.put(self._resources[key[0]], raw)
+        resource = self._resources[key[0]]
+        home = {"namespace": self._namespace} if resource.namespaced else {}
+        self._api.put(resource, {**raw, "metadata": home | raw["metadata"]})
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         metadata = self[key]["metadata"]

@@ -3,6 +3,7 @@
 NAME = "ingress_daemonset"
 DEFAULTS_PATH = "/mutate/ingressdaemonsets"
 RULES_PATH = "/validate/ingressdaemonsets"
+EVICTIONS_PATH = "/validate/evictions/ingress-daemonset"
 PATHS = (DEFAULTS_PATH, RULES_PATH)
 
 GROUP = "ingressdaemonsets.mumoshu.github.io"
@@ -17,6 +18,10 @@ TO_BE_UPDATED = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
 """On a Deployment before its update. The original's default: of another domain than its group, indeed."""
 DETACHED_BY = "drawbridge.io/detached-by"
 """On a Node: the uids of the IngressDaemonSets that detached it, so that each takes away its own only."""
+DRAIN_REQUESTED = "drawbridge.io/drain-requested"
+"""On a Deployment: when an eviction of one of its pods first asked for its node to be detached."""
+EVICTABLE = "drawbridge.io/evictable-since"
+"""On a Deployment: when its node was off the load balancer, all graces and confirmations included."""
 TEMPLATE_HASH = "drawbridge.io/template-hash"
 """Of the template that was wanted when it was last written."""
 APPLIED_TEMPLATE = "drawbridge.io/applied-template"

@@ -13,6 +13,8 @@ from webhook.ingress_daemonset import TO_BE_UPDATED
 from webhook.ingress_daemonset.defaults import defaulted
 from webhook.ingress_daemonset.shares import Share, is_some
 
+REQUIRED, PREFERRED, OFF = CONFIRM = ("required", "preferred", "off")
+KEEP, FAIL = ON_OUTAGE = ("keep", "fail")
 ORIGINAL_IMAGE = r"(.*/)?mumoshu/ingress-daemonset-(controller|node-healthcheck-server)([:@].*)?"
 
 
@@ -45,6 +47,9 @@ class RollingUpdate(Value, frozen=True):
     annotate_deployment_to_detach: Annotation | None = None
     annotate_node_to_detach: Annotation | None = None
     wait_for_detachment_by_annotated_timestamp: Timestamp | None = None
+    confirm: str = REQUIRED
+    """Whether health checkers must have said that they answer 503 before pods are replaced."""
+    confirm_timeout_seconds: int = 60
 
     @property
     def detaches(self) -> bool:
@@ -80,6 +85,8 @@ class HealthChecker(Value, frozen=True):
     image_pull_policy: str = ""
     service_account_name: str = ""
     resources: dict[str, Any] = {}
+    on_api_server_outage: str = KEEP
+    outage_tolerance_seconds: int = 30
 
     @property
     def is_the_originals(self) -> bool:
@@ -109,6 +116,8 @@ class Spec(Value, frozen=True):
     paused: bool = False
     min_ready_seconds: int = 0
     progress_deadline_seconds: int = 600
+    drain_timeout_seconds: int = 90
+    """For how long an eviction is refused at most while its node is being detached; 0 is not at all."""
     template: dict[str, Any] = {}
     """As written: what of a pod is not known here has to survive."""
 

@@ -23,10 +23,21 @@ OF_DAEMONS = (
 OF_HOST_NETWORK = Toleration(
     key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
 )
+CORDONED = "node.kubernetes.io/unschedulable"
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label with which cloud controllers leave a node out."""
+TO_BE_DELETED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints with which autoscalers announce that they drain a node and delete it."""
+
+
+class Address(Value, frozen=True):
+    type: str = ""
+    address: str = ""
 
 
 class NodeStatus(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
+    addresses: tuple[Address, ...] = ()
 
 
 class FollowedNode(Node, frozen=True):
@@ -39,6 +50,24 @@ class FollowedNode(Node, frozen=True):
     @property
     def ready(self) -> bool:
         return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
+
+    @property
+    def cordoned(self) -> bool:
+        return self.spec.unschedulable or any(each.key == CORDONED for each in self.spec.taints)
+
+    @property
+    def to_be_deleted(self) -> bool:
+        return any(each.key in TO_BE_DELETED for each in self.spec.taints)
+
+    @property
+    def excluded(self) -> bool:
+        return EXCLUDED in self.metadata.labels
+
+    @property
+    def address(self) -> str:
+        """Of its own network, on which pods of the host's network listen; empty when it has none yet."""
+        found = (each.address for each in self.status.addresses if each.type == "InternalIP")
+        return next(found, "")
 
 
 @dataclass(frozen=True)
@@ -81,4 +110,4 @@ def _attracts(where: Where, node: FollowedNode) -> bool:
     return where.affinity is None or selects(where.affinity, node.name, node.metadata.labels)
 
 
-complete(NodeStatus, FollowedNode)
+complete(Address, NodeStatus, FollowedNode)

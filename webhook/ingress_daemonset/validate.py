@@ -8,7 +8,16 @@ from typing import Any
 
 from webhook.ingress_daemonset import RESERVED
 from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS, PODS
-from webhook.ingress_daemonset.model import Annotation, IngressDaemonSet, RollingUpdate, Spec, Timestamp
+from webhook.ingress_daemonset.model import (
+    CONFIRM,
+    ON_OUTAGE,
+    Annotation,
+    HealthChecker,
+    IngressDaemonSet,
+    RollingUpdate,
+    Spec,
+    Timestamp,
+)
 from webhook.ingress_daemonset.shares import Share, amount
 from webhook.ingress_daemonset.syntax import Problem, key_problems
 from webhook.ingress_daemonset.template import labels_of, template_problems
@@ -19,6 +28,8 @@ NODE_KEY = f"{ROLLING}.annotateNodeToDetach"
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp"
 PORTS = "spec.healthCheckNodePorts"
 
+SHORTEST_OUTAGE, LONGEST_OUTAGE = 6, 3600
+"""Seconds; as the health checker takes them."""
 UNPRIVILEGED = 1024
 """The first port that any user may listen on, unless a node's administrator says otherwise."""
 
@@ -33,6 +44,8 @@ def problems(new: IngressDaemonSet, old: IngressDaemonSet | None = None) -> list
         _strategy(new.spec),
         _budgets(rolling),
         _annotations(rolling),
+        _confirmation(rolling),
+        _outage(new.spec.health_checker),
         template_problems(new.spec),
     )
     return list(found)
@@ -61,6 +74,7 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
             f"healthChecker.image is {new.spec.health_checker.image}, another program: "
             "Drawbridge's own is used, as if there were neither image nor imagePullPolicy"
         )
+    yield from _short_drain(new.spec)
     for port in new.spec.health_check_node_ports:
         if 0 < port < UNPRIVILEGED:
             yield (
@@ -77,6 +91,11 @@ def _numbers(spec: Spec) -> Iterator[Problem]:
         )
     if spec.min_ready_seconds < 0:
         yield "spec.minReadySeconds", f"it is {spec.min_ready_seconds}; write 0 or more"
+    if spec.drain_timeout_seconds < 0:
+        yield (
+            "spec.drainTimeoutSeconds",
+            f"it is {spec.drain_timeout_seconds}; write how many seconds an eviction may be held, or 0",
+        )
     if spec.progress_deadline_seconds <= spec.min_ready_seconds:
         yield (
             "spec.progressDeadlineSeconds",
@@ -132,6 +151,36 @@ def _shares(rolling: RollingUpdate) -> Iterator[tuple[str, Share]]:
     yield "maxDegradedNodes", rolling.max_degraded_nodes
     yield PODS, rolling.max_unavailable_pods_per_node
     yield "maxSurgedPodsPerNode", rolling.max_surged_pods_per_node
+
+
+def _confirmation(rolling: RollingUpdate) -> Iterator[Problem]:
+    if rolling.confirm not in CONFIRM:
+        yield f"{ROLLING}.confirm", f"{rolling.confirm[:40]!r} is not known; write {', '.join(CONFIRM)}"
+    if rolling.confirm_timeout_seconds < 0:
+        yield (
+            f"{ROLLING}.confirmTimeoutSeconds",
+            f"it is {rolling.confirm_timeout_seconds}; write 0 or more seconds",
+        )
+
+
+def _outage(checker: HealthChecker) -> Iterator[Problem]:
+    path, tolerance = "spec.healthChecker", checker.outage_tolerance_seconds
+    if checker.on_api_server_outage not in ON_OUTAGE:
+        word = checker.on_api_server_outage[:40]
+        yield f"{path}.onApiServerOutage", f"{word!r} is not known; write {' or '.join(ON_OUTAGE)}"
+    if not SHORTEST_OUTAGE <= tolerance <= LONGEST_OUTAGE:
+        yield (
+            f"{path}.outageToleranceSeconds",
+            f"it is {tolerance}; write a number from {SHORTEST_OUTAGE} to {LONGEST_OUTAGE}",
+        )
+
+
+def _short_drain(spec: Spec) -> Iterator[str]:
+    rolling, held = spec.update_strategy.rolling_update, spec.drain_timeout_seconds
+    written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp)
+    longest = max((each.grace_period_seconds for each in written if each), default=0)
+    if 0 < held < longest:
+        yield f"drainTimeoutSeconds is {held}: an eviction is let through before the grace of {longest} s is over"
 
 
 def _none(share: Share) -> bool:

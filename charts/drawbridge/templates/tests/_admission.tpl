@@ -11,6 +11,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
 {{- if .Values.elasticity.enabled }}{{ $paths = append $paths "/mutate/pods/elasticity" }}{{ end }}
 {{- if and .Values.elasticity.enabled .Values.elasticity.patchDaemonSets }}{{ $paths = append $paths "/mutate/daemonsets/elasticity" }}{{ end }}
-{{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets") }}{{ end }}
+{{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets" "/validate/evictions/ingress-daemonset") }}{{ end }}
 {{- toJson $paths }}
 {{- end }}

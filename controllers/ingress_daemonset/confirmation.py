@@ -1,0 +1,55 @@
+"""Whether the health checkers of a node confirm that they have answered 503 since it was detached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from healthchecker.state import State
+from kube.objects import ObjectMeta
+
+REFUSED = 503
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the checker of a node at *address* and *port* said last; *error* is why it could not be read."""
+
+    address: str
+    port: int
+    state: State | None = None
+    error: str = ""
+
+    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str:
+        """Why it does not confirm that *deployment* is off for *scheduled*; empty when it does."""
+        checker = f"the health checker at {_host(self.address)}:{self.port}"
+        if self.state is None:
+            return f"{checker} cannot be read: {self.error}"
+        if self.state.status != REFUSED:
+            return f"{checker} answers {self.state.status}: it does not know of the detachment"
+        if (self.state.uid, self.state.scheduled) != (deployment.uid, scheduled):
+            return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
+        if self.state.detached_seconds < grace:
+            return f"{checker} has not answered 503 for the whole grace of {grace:g} s"
+        return ""
+
+
+Readings = Mapping[str, tuple[Reading, ...]]
+"""By the name of the node."""
+
+
+def doubt_of(
+    ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
+) -> str:
+    """Why the checkers on *ports* do not all confirm; empty when they do."""
+    by_port = {each.port: each for each in readings}
+    for port in ports:
+        if port not in by_port:
+            return f"the health checker on port {port} has not been read yet"
+        if found := by_port[port].doubt(deployment, scheduled, grace):
+            return found
+    return ""
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,84 @@
+"""The API server stands still in the midst of a rollout over thirty nodes, each with its real health checker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from lab import faults
+from lab.begin import running
+from lab.install import merged
+from lab.session import Lab
+from tests.cluster import ingress_daemonset
+from tests.cluster.ingress_daemonset import confirmed, detaching
+from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import recording
+from tests.cluster.ingress_daemonset_promise import Annotated
+
+VALUES = merged(ingress_daemonset.VALUES, {"controllers": {"replicaCount": 2}})
+NODES = tuple(f"n{number:02}" for number in range(30))
+LIMIT, GRACE, PORT = 6, 5, 10080
+BEGUN = 3
+"""Nodes that have the new template when the API server stops."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    edge: Edge
+    checkers: dict[str, Checker]
+
+    @property
+    def image(self) -> str:
+        """What comes next."""
+        template = self.edge.resource()["spec"]["template"]
+        return f"proxy:{int(template['spec']['containers'][0]['image'].partition(':')[2]) + 1}"
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    """What both tests share: a witness tells of all that happens, also while the API server is away."""
+    with (
+        running(values=VALUES, calico=None, nodes=2, kwok_nodes=0) as lab,
+        faults.second_api_server(lab) as witness,
+        recording(witness) as record,
+    ):
+        edge = Edge(lab, record, *NODES)
+        edge.create(healthCheckNodePorts=[PORT], rolling=detaching(LIMIT, **confirmed(GRACE)))
+        edge.settle(*NODES)
+        with checking(edge, NODES) as checkers:
+            await_all(lab, list(checkers.values()), 200)
+            yield Fleet(edge, checkers)
+
+
+@pytest.mark.parametrize("seconds", [60, 300])
+def test_without_the_api_server_no_attached_node_turns_503_and_no_pod_is_replaced_unconfirmed(
+    fleet: Fleet, seconds: int
+) -> None:
+    edge, image = fleet.edge, fleet.image
+    for each in fleet.checkers.values():
+        each.answers.clear()
+    with asking(edge.lab, list(fleet.checkers.values()), every=0.5):
+        edge.retemplate(image)
+        edge.wait(lambda: updated(edge, image) >= BEGUN, f"{BEGUN} nodes to have {image}")
+        with faults.frozen(edge.lab, "kube-apiserver"):
+            time.sleep(seconds)  # the length of the outage
+        await_api_server(edge.lab)
+        edge.settle(*NODES, image=image)
+
+    answers = {edge.node_name(node): each.answers for node, each in fleet.checkers.items()}
+    assert complaints(edge.history(), answers, GRACE) == []
+    assert edge.complaints(edge.promise(LIMIT, deployment=Annotated(grace=GRACE))) == []
+
+
+def updated(edge: Edge, image: str) -> int:
+    held = edge.deployments().values()
+    return sum(ingress_daemonset.image_of(each["spec"]["template"]) == image for each in held)
+
+
+def await_api_server(lab: Lab) -> None:
+    lab.wait(lambda: faults.is_ready(lab.client), 120, "the API server to be ready")

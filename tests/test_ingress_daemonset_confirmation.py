@@ -1,0 +1,204 @@
+"""No pod is replaced before the health checkers of its node say that they have answered 503 for the whole grace."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.ingress_daemonset.confirmation import Reading, doubt_of
+from healthchecker.state import State
+from kube.objects import ObjectMeta
+from tests.ingress_daemonset_world import World, raw_resource
+
+PORT, GRACE, TIMEOUT = 10080, 20, 60
+DEPLOYMENT = ObjectMeta(name="web-n1", uid="u1")
+CONFIRMED = State(503, "to be updated", uid="u1", scheduled="mark", detached_seconds=GRACE)
+
+
+def world(*nodes: str, limit: int = 1, ports: tuple[int, ...] = (PORT,), **rolling: Any) -> World:
+    parts = {"maxUnavailableNodes": limit, "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE}}
+    here = World(raw_resource(healthCheckNodePorts=list(ports), rolling=parts | rolling), *nodes)
+    here.settle()
+    return here
+
+
+def reading(state: State | None, port: int = PORT, error: str = "") -> Reading:
+    return Reading("10.0.0.1", port, state, error)
+
+
+@pytest.mark.parametrize(
+    ("readings", "said"),
+    [
+        pytest.param([], "the health checker on port 10080 has not been read yet", id="not read"),
+        pytest.param(
+            [reading(None, error="timed out")], "10.0.0.1:10080 cannot be read: timed out", id="error"
+        ),
+        pytest.param(
+            [reading(State(200, uid="u1"))], "answers 200: it does not know", id="it still answers 200"
+        ),
+        pytest.param(
+            [reading(State(503, "1 of 2 replicas", uid="u1", detached_seconds=99))],
+            "answers 503, but not for this detachment: 1 of 2 replicas",
+            id="503 for another reason",
+        ),
+        pytest.param(
+            [reading(State(503, "x", uid="u1", scheduled="before", detached_seconds=99))],
+            "not for this detachment",
+            id="503 since an earlier detachment",
+        ),
+        pytest.param(
+            [reading(State(503, "x", uid="u0", scheduled="mark", detached_seconds=99))],
+            "not for this detachment",
+            id="another Deployment of its name",
+        ),
+        pytest.param(
+            [reading(State(503, "x", uid="u1", scheduled="mark", detached_seconds=GRACE - 0.5))],
+            "has not answered 503 for the whole grace of 20 s",
+            id="not yet for long enough",
+        ),
+        pytest.param([reading(CONFIRMED)], "", id="confirmed"),
+        pytest.param([reading(CONFIRMED, 1)], "port 10080 has not been read", id="of another port"),
+    ],
+)
+def test_why_a_health_checker_does_not_confirm(readings: list[Reading], said: str) -> None:
+    doubt = doubt_of([PORT], readings, DEPLOYMENT, "mark", GRACE)
+
+    assert said in doubt
+    assert bool(said) is bool(doubt)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.booleans()), max_size=6),
+    st.sets(st.sampled_from([1, 2, 3])),
+)
+def test_every_port_is_confirmed_or_none(told: list[tuple[int, bool]], ports: set[int]) -> None:
+    readings = [reading(CONFIRMED if good else State(200), port) for port, good in dict(told).items()]
+    good = {port for port, is_good in dict(told).items() if is_good}
+
+    assert (not doubt_of(sorted(ports), readings, DEPLOYMENT, "mark", GRACE)) is (ports <= good)
+
+
+def test_an_address_of_ip_6_is_bracketed() -> None:
+    assert "at [fd00::1]:10080 cannot be read" in Reading("fd00::1", PORT, error="x").doubt(DEPLOYMENT, "", 0)
+
+
+def images(where: World) -> set[str]:
+    return {where.image_on(name) for name in where.nodes}
+
+
+def progressing(where: World) -> dict[str, str]:
+    conditions = (where.plan().status or {})["conditions"]
+    return next(each for each in conditions if each["type"] == "Progressing")
+
+
+def test_a_rollout_goes_over_all_nodes_whose_checkers_confirm() -> None:
+    here = world("n1", "n2", "n3")
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert images(here) == {"proxy:2"}
+
+
+@pytest.mark.parametrize("how", ["unread", "cut off"])
+def test_a_node_whose_checker_does_not_confirm_keeps_its_pods(how: str) -> None:
+    here = world("n1", "n2")
+    if how == "unread":
+        here.unread = {"n1"}
+    else:
+        here.cut_off("n1")
+    here.retemplate("proxy:2")
+    here.settle()
+    here.later(99999)
+    planned = here.turn()
+
+    assert images(here) == {"proxy:1"}
+    assert progressing(here)["reason"] == "WaitingForDetachment"
+    assert (
+        "its detachment is not confirmed: the health checker at 10.0.0.1:10080"
+        in progressing(here)["message"]
+    )
+    assert "set confirm to preferred or off" in progressing(here)["message"]
+    (waiting,) = planned.unconfirmed
+    assert (waiting.node, waiting.patience) == ("n1", TIMEOUT)
+
+    here.unread, here.blind = set(), {}
+    here.settle()
+    assert images(here) == {"proxy:2"}
+
+
+def test_one_that_is_only_preferred_goes_on_after_its_time() -> None:
+    here = world("n1", confirm="preferred", confirmTimeoutSeconds=30)
+    here.unread = {"n1"}
+    here.retemplate("proxy:2")
+    here.turn()
+    begun = here.now
+    here.later(GRACE)
+    assert here.turn().look_again_at == begun + timedelta(seconds=GRACE + 30)
+    assert images(here) == {"proxy:1"}
+    assert f"{here.now + timedelta(seconds=30):%H:%M:%SZ}" in progressing(here)["message"]
+
+    here.later(30)
+    here.turn()
+    assert images(here) == {"proxy:2"}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"confirm": "off"}, id="confirmations are off"),
+        pytest.param({"ports": ()}, id="no health checks"),
+    ],
+)
+def test_without_confirmations_the_grace_alone_counts(parts: dict[str, Any]) -> None:
+    here = world("n1", **parts)
+    here.unread = {"n1"}
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert images(here) == {"proxy:2"}
+
+
+def test_a_status_that_waits_for_a_confirmation_stays_the_same() -> None:
+    here = world("n1")
+    here.cut_off("n1")
+    here.retemplate("proxy:2")
+    here.settle()
+    here.later(1)
+    here.raw["status"] = here.plan().status
+    here.later(600)
+
+    assert here.plan().status == here.raw["status"]
+    assert here.plan().actions == ()
+
+
+def test_a_checker_that_learned_of_the_detachment_late_holds_the_pods_for_the_whole_grace() -> None:
+    here = world("n1")
+    here.cut_off("n1")
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(GRACE)
+    here.turn()
+    assert images(here) == {"proxy:1"}
+
+    annotations = here.deployments["web-n1"]["metadata"]["annotations"]
+    late = State(503, "x", uid="uid-web-n1", scheduled=annotations["drawbridge.io/update-scheduled"])
+    here.told["n1"] = late
+    here.turn()
+    assert images(here) == {"proxy:1"}
+    assert "for the whole grace" in progressing(here)["message"]
+
+
+def test_a_new_leader_says_nothing_of_checkers_that_it_has_not_read_yet_and_touches_no_pod() -> None:
+    here = world("n1")
+    here.retemplate("proxy:2")
+    here.turn()
+    here.later(99999)
+    here.unasked = {"n1"}
+
+    assert here.turn().unconfirmed == ()
+    assert progressing(here)["reason"] == "RollingOut"
+    assert images(here) == {"proxy:1"}

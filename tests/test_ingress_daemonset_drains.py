@@ -1,0 +1,296 @@
+"""A node that is to be drained is off the load balancer before its pods are evicted, and back when that is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.actions import Writes
+from controllers.ingress_daemonset.marks import SCHEDULED
+from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE, FINALIZER, TO_BE_UPDATED
+
+NODES = ("n1", "n2", "n3")
+GRACE, HELD = 20, 90 + 60
+TAINT = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"}
+BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "gracePeriodSeconds": 10}}
+
+
+def world(*nodes: str, limit: int = 1, spec: dict[str, Any] | None = None, **rolling: Any) -> World:
+    parts = {"maxUnavailableNodes": limit, "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE}}
+    parts |= rolling
+    here = World(raw_resource(healthCheckNodePorts=[10080], rolling=parts, **(spec or {})), *(nodes or NODES))
+    here.settle()
+    return here
+
+
+def annotations(where: World, node: str = "n1") -> dict[str, str]:
+    found: dict[str, str] = where.deployments[f"web-{node}"]["metadata"]["annotations"]
+    return found
+
+
+def request(where: World, node: str = "n1") -> None:
+    """As the webhook does for an eviction."""
+    annotations(where, node)[DRAIN_REQUESTED] = where.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def cordon(where: World, node: str = "n1") -> None:
+    where.nodes[node]["spec"]["unschedulable"] = True
+
+
+def taint(where: World, node: str = "n1") -> None:
+    where.nodes[node]["spec"]["taints"] = [TAINT]
+
+
+def turns(where: World, number: int = 4) -> None:
+    for _ in range(number):
+        where.turn()
+
+
+def marked(where: World) -> set[str]:
+    return {name for name in where.nodes if TO_BE_UPDATED in annotations(where, name)}
+
+
+def phase(where: World, node: str = "n1") -> str:
+    waiting = (where.plan().status or {})["waitingFor"]
+    return next((each["phase"] for each in waiting if each["node"] == node), "")
+
+
+@pytest.mark.parametrize(
+    "ask", [pytest.param(request, id="an eviction"), pytest.param(taint, id="an autoscaler")]
+)
+def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(ask: Any) -> None:
+    here = world(**BY_NODE)
+    cordon(here)
+    ask(here)
+    turns(here)
+    assert marked(here) == here.off() == {"n1"}
+    assert EVICTABLE not in annotations(here)
+    assert phase(here) == "Draining"
+
+    here.later(GRACE - 1)
+    turns(here)
+    assert EVICTABLE not in annotations(here)
+    here.later(1)
+    turns(here)
+    assert EVICTABLE in annotations(here)
+    assert here.plan().actions == ()
+    assert here.image_on("n1") == "proxy:1"
+
+
+def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_uncordoned() -> None:
+    here = world()
+    cordon(here)
+    request(here)
+    here.settle()
+    here.later(86400)
+    here.settle()
+    assert marked(here) == {"n1"}
+
+    del here.nodes["n1"]["spec"]["unschedulable"]
+    here.settle()
+    assert marked(here) == set()
+    assert not {DRAIN_REQUESTED, EVICTABLE, SCHEDULED} & annotations(here).keys()
+    assert here.raw["metadata"]["finalizers"] == []
+
+
+def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictions_are_held() -> None:
+    here = world()
+    request(here)
+    turns(here)
+    asked = here.now
+    here.later(GRACE)
+    assert here.turn().actions
+    assert here.turn().look_again_at == asked + timedelta(seconds=HELD)
+    assert marked(here) == {"n1"}
+
+    here.settle()
+    assert marked(here) == set()
+    assert here.now == asked + timedelta(seconds=HELD)
+
+
+def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None:
+    here = world()
+    request(here)
+    turns(here)
+    here.later(HELD)
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    turns(here)
+    assert marked(here) == {"n1"}
+
+    here.settle()
+    assert marked(here) == set()
+
+
+def test_a_taint_that_is_taken_back_gives_the_node_back() -> None:
+    here = world()
+    taint(here)
+    here.settle()
+    assert marked(here) == {"n1"}
+    here.nodes["n1"]["spec"]["taints"] = []
+    here.settle()
+    assert marked(here) == set()
+    assert EVICTABLE not in annotations(here)
+
+
+def test_cordoning_alone_detaches_nothing() -> None:
+    here = world()
+    cordon(here)
+    here.settle()
+
+    assert marked(here) == set()
+    assert here.raw["metadata"]["finalizers"] == []
+
+
+def test_a_drain_asks_for_no_place_in_the_budget_and_takes_one() -> None:
+    here = world(limit=1)
+    for name in ("n1", "n2"):
+        request(here, name)
+        cordon(here, name)
+    here.settle()
+    assert marked(here) == {"n1", "n2"}
+
+    here.retemplate("proxy:2")
+    here.settle()
+    assert here.image_on("n3") == "proxy:1"
+    assert marked(here) == {"n1", "n2"}
+
+    for name in ("n1", "n2"):
+        del here.nodes[name]["spec"]["unschedulable"]
+    here.later(HELD)
+    here.settle()
+    assert {here.image_on(name) for name in NODES} == {"proxy:2"}
+    assert marked(here) == set()
+
+
+def test_evictions_from_nodes_that_are_not_cordoned_detach_no_more_nodes_than_the_budget_has() -> None:
+    here = world(limit=2)
+    for name in NODES:
+        request(here, name)
+    here.turn()
+    turns(here)
+    assert marked(here) == {"n1", "n2"}
+    assert "waits for room" in next(
+        each["reason"] for each in (here.plan().status or {})["waitingFor"] if each["node"] == "n3"
+    )
+
+    cordon(here, "n3")
+    turns(here)
+    assert marked(here) == {"n1", "n2", "n3"}
+
+
+def test_a_drain_waits_for_no_rollout_that_is_paused() -> None:
+    here = world(spec={"paused": True})
+    here.raw["spec"]["template"]["spec"]["containers"][0]["image"] = "proxy:2"
+    cordon(here)
+    request(here)
+    here.settle()
+
+    assert EVICTABLE in annotations(here)
+    assert here.image_on("n1") == "proxy:1"
+
+
+def test_an_eviction_waits_for_the_confirmation_too() -> None:
+    here = world()
+    here.unread = {"n1"}
+    cordon(here)
+    request(here)
+    here.settle()
+    here.later(GRACE)
+    here.settle()
+    assert EVICTABLE not in annotations(here)
+    (waiting,) = here.plan().unconfirmed
+    assert "it is to be drained; its detachment is not confirmed" in waiting.why
+
+    here.unread = set()
+    here.settle()
+    assert EVICTABLE in annotations(here)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"spec": {"drainTimeoutSeconds": 0}}, id="drains are off"),
+        pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, id="nodes are never detached"),
+    ],
+)
+def test_a_node_that_cannot_be_detached_is_let_be(parts: dict[str, Any]) -> None:
+    here = world(**parts)
+    request(here)
+    taint(here, "n2")
+    here.settle()
+
+    assert marked(here) == set()
+
+
+def test_no_node_is_detached_to_be_drained_before_the_finalizer_is_there() -> None:
+    here = world()
+    request(here)
+    here.turn()
+    assert (marked(here), here.raw["metadata"]["finalizers"]) == (set(), [FINALIZER])
+    here.turn()
+    assert marked(here) == {"n1"}
+
+
+@pytest.mark.parametrize("how", ["deleted", "unlabelled", "finalized"])
+def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_for_the_grace(how: str) -> None:
+    here = world()
+    if how == "deleted":
+        del here.nodes["n1"]
+    elif how == "unlabelled":
+        here.nodes["n1"]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "eklet"
+    else:
+        here.nodes["n1"]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    here.turn()
+    left = here.now
+    assert TO_BE_UPDATED in annotations(here)
+    assert here.turn().look_again_at == left + timedelta(seconds=GRACE)
+    assert phase(here) == "Leaving"
+
+    here.later(GRACE - 1)
+    here.turn()
+    assert "web-n1" in here.deployments
+    here.later(1)
+    here.turn()
+    assert "web-n1" not in here.deployments
+
+
+def test_a_node_that_comes_back_before_its_pods_go_is_attached_again() -> None:
+    here = world()
+    left = here.nodes.pop("n1")
+    turns(here)
+    here.nodes["n1"] = left
+    here.settle()
+
+    assert marked(here) == set()
+    assert here.image_on("n1") == "proxy:1"
+
+
+@pytest.mark.parametrize(
+    "parts", [{"annotateDeploymentToDetach": {}}, {"limit": 0, "annotateDeploymentToDetach": None}]
+)
+def test_without_a_grace_the_pods_of_a_node_that_leaves_go_at_once(parts: dict[str, Any]) -> None:
+    here = world(**parts)
+    del here.nodes["n1"]
+    here.turn()
+
+    assert "web-n1" not in here.deployments
+
+
+def test_pods_that_are_gone_already_hold_no_deployment() -> None:
+    here = world()
+    del here.nodes["n1"]
+    here.turn()
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.turn()
+
+    assert "web-n1" not in here.deployments
+
+
+def test_a_deployment_of_whose_write_nothing_was_heard_is_let_be() -> None:
+    here = world()
+    del here.nodes["n1"]
+
+    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
