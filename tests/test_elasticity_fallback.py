@@ -202,8 +202,7 @@ def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_le
     assert "schedulingGates" not in admitted["spec"]
     assert admitted["metadata"]["annotations"][REASON] == NO_LEADER
     assert warnings == [
-        "elasticity: the controllers have had no leader for 61 s: this pod is not gated, and runs as if it"
-        " had no LOCAL_REPLICAS"
+        "elasticity: the controllers have had no leader for 61 s: this pod is not gated, and no placement is decided"
     ]
     assert feature.review(request(admitted), deadline=0).patch == ()
 

@@ -37,7 +37,7 @@ EDITED = ("affinity", "schedulerName", "schedulingGates")
 
 WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
 """The leader's own reason takes its place when it decides."""
-NO_LEADER = f"not gated, because the controllers had no leader: it runs as if it had no {LOCAL_REPLICAS}"
+NO_LEADER = "not gated, because the controllers had no leader: no placement was decided"
 NOT_GATED = Counter(
     "drawbridge_elasticity_not_gated", "Pods that were not gated, because no leader would open their gate."
 )
@@ -98,7 +98,7 @@ def waiting(absence: float, fallback_after: float) -> Wait:
     if absence < fallback_after:
         limit = f"after {fallback_after:g} s without one, pods are no longer gated"
         return Wait(reason=WAITS, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
-    warning = f"{NAME}: {there_is_none}: this pod is not gated, and runs as if it had no {LOCAL_REPLICAS}"
+    warning = f"{NAME}: {there_is_none}: this pod is not gated, and no placement is decided"
     return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
 
