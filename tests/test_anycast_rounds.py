@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL
+from controllers.anycast_ip.rounds import pause_after
 from kube.lease import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
@@ -27,6 +28,14 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
 
     assert lab.elastic() == []
     assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"),
+    [(0.0, 0.1), (0.004, 0.1), (0.01, 0.2), (0.03, 0.6), (0.1, 0.6), (0.2, 0.8), (1.0, 4.0)],
+)
+def test_rounds_leave_the_processor_to_others(took: float, pause: float) -> None:
+    assert pause_after(took) == pytest.approx(pause)
 
 
 def test_two_hundred_nodes_share_their_calls() -> None:

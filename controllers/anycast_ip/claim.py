@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -60,7 +61,13 @@ complete(Claim)
 
 def instance_of(node: Node) -> str:
     """The CVM instance behind *node*, or nothing: super nodes and some native ones have none to bind to."""
-    said = node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id.rpartition("/")[2]
+    return _instance_in(node.metadata.labels.get(INSTANCE_LABEL, ""), node.spec.provider_id)
+
+
+@lru_cache(maxsize=1 << 14)
+def _instance_in(label: str, provider_id: str) -> str:
+    """Asked several times for each node in each round."""
+    said = label, provider_id.rpartition("/")[2]
     return next((each for each in said if _INSTANCE.fullmatch(each)), "")
 
 

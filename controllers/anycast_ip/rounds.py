@@ -26,14 +26,21 @@ SHORTEST, LONGEST = 0.1, 5.0
 """Seconds between two rounds."""
 NOTICE = 0.5
 """Seconds within which a stop is noticed."""
-LOAD = 4.0
-"""A round is followed by a pause of so many times its own length."""
+LOAD, LEAST_LOAD = 20.0, 4.0
+"""A round is followed by a pause of so many times its own length; of the first, up to BREAK."""
+BREAK = 0.6
+"""Seconds in which the calls under way, as many as a lane has, keep the cloud busy at its rate."""
 SPENT = 3600.0
 """Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
 BLINDLY = (Do.CLOSE, Do.FREE)
 """Steps for which nothing has to be known of any address."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+def pause_after(took: float) -> float:
+    """Seconds to the next round: a twentieth of a processor is enough for rounds, unless nodes would wait for them."""
+    return max(SHORTEST, min(LOAD * took, BREAK), LEAST_LOAD * took)
 
 
 class Rounds:
@@ -74,7 +81,7 @@ class Rounds:
             wake.clear()
             began = self._clock()
             due = self.turn()
-            stop.wait(max(SHORTEST, LOAD * (self._clock() - began)))
+            stop.wait(pause_after(self._clock() - began))
             self._rest(wake, stop, min(due, self._clock() + LONGEST))
 
     def _rest(self, wake: threading.Event, stop: threading.Event, until: float) -> None:

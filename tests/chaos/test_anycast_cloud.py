@@ -92,3 +92,45 @@ def opened(nodes: Judge, names: list[str]) -> int:
 
 def refused(lab: Lab) -> int:
     return sum(call.outcome == "AddressQuotaLimitExceeded" for call in lab.cloud.calls())
+
+
+BAD = "ins-0badbad0"
+ACTIONS = ("AssociateAddress", "DisassociateAddress", "ReleaseAddresses")
+
+
+def denied(lab: Lab) -> int:
+    return sum(call.outcome == "AuthFailure.UnauthorizedOperation" for call in lab.cloud.calls())
+
+
+def test_an_instance_that_the_keys_may_not_bind_holds_up_no_other(cloud_lab: Lab, nodes: Judge) -> None:
+    (bad,) = anycast.names_of(1)
+    before = denied(cloud_lab)
+    with cloud_lab.cloud.turned(denied_resources={"AssociateAddress": [BAD]}):
+        anycast.join_one(cloud_lab, bad, BAD)
+        cloud_lab.wait(lambda: denied(cloud_lab) > before, 60, "the bind to be refused")
+        others = anycast.join(cloud_lab, 20)
+        nodes.await_open(others)
+        assert denied(cloud_lab) - before <= 5
+
+    anycast.leave(cloud_lab, [bad])
+    nodes.await_end()
+    assert nodes.too_early == []
+
+
+def test_an_address_that_the_keys_may_not_give_back_holds_up_no_other(cloud_lab: Lab, nodes: Judge) -> None:
+    first = anycast.join(cloud_lab, 8)
+    nodes.await_open(first)
+    bad = first[0]
+    with cloud_lab.cloud.turned(denied_resources={action: [f"aia-node-name={bad}"] for action in ACTIONS}):
+        anycast.leave(cloud_lab, first)
+        cloud_lab.wait(
+            lambda: left_of(nodes, first) == {bad}, 90, "the addresses of all others to be released"
+        )
+
+    nodes.await_end()
+    assert nodes.too_early == []
+
+
+def left_of(nodes: Judge, names: list[str]) -> set[str]:
+    tagged = {each.tags.get("aia-node-name", "") for each in nodes.world().addresses}
+    return tagged & set(names)
