@@ -9,13 +9,13 @@ import pytest
 from controllers.elasticity.nodes import SuperNodes, super_nodes
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import HOME, World, fleet, node, super_node
+from tests.elasticity_world import HOME, World, fleet, node, raw_pod, super_node
 from webhook.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EKLET = {"node.kubernetes.io/instance-type": "eklet"}
-PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}]}]}
+PORT = {"containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}]}]}
 LINUX = {"nodeSelector": {"kubernetes.io/os": "linux"}}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 REASON = "drawbridge.io/placement-reason"
@@ -180,15 +180,12 @@ def test_a_burst_pod_gets_no_cost_where_none_is_wanted(
 def db(world: World, *ordinals: int, n: str = "2", revision: str = "1") -> list[str]:
     names = []
     for number in ordinals:
-        (born,) = world.create(1, "db", n=n, kind="StatefulSet")
-        raw = world.cluster.pods.pop(born)
-        raw["metadata"] |= {"name": f"db-{number}", "uid": f"uid-db-{number}-{revision}"}
+        raw = raw_pod(f"db-{number}", "db", world.clock(), n=n, kind="StatefulSet")
+        raw["metadata"]["uid"] = f"uid-db-{number}-{revision}"
         raw["metadata"]["labels"] = {
             "controller-revision-hash": revision,
             "apps.kubernetes.io/pod-index": str(number),
         }
-        world.cluster.events.pop()
-        del world.cluster._decoded[born]
         world.cluster.put(raw)
         names.append(f"db-{number}")
     return names
