@@ -18,6 +18,7 @@ from webhook.admission import Feature, parse
 from webhook.elasticity import gate as elasticity
 from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.ingress_daemonset import gate as ingress_daemonset
+from webhook.ingress_daemonset.evictions import Evictions
 
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
 
@@ -94,7 +95,8 @@ GATES: list[Feature] = [
     elasticity.Gate(lambda: ElasticitySettings(enabled=True)),
     DaemonSets(lambda: ElasticitySettings(enabled=True)),
     ingress_daemonset.Defaults(lambda: IngressDaemonSetSettings(enabled=True)),
-    ingress_daemonset.Rules(lambda: IngressDaemonSetSettings(enabled=True), None),  # type: ignore[arg-type]  # as above
+    ingress_daemonset.Rules(lambda: IngressDaemonSetSettings(enabled=True), None, None),  # type: ignore[arg-type]  # as above
+    Evictions(lambda: IngressDaemonSetSettings(enabled=True), None),  # type: ignore[arg-type]  # as above
 ]
 
 
