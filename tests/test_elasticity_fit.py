@@ -66,7 +66,11 @@ def ports(*given: dict[str, Any], **container: Any) -> dict[str, Any]:
 def asking(resource: str, *amounts: str) -> dict[str, Any]:
     """One container for each of *amounts*."""
     requests = [{"resources": {"requests": {resource: each}}} for each in amounts]
-    return {"containers": [{"name": f"app-{index}", **each} for index, each in enumerate(requests)]}
+    return {
+        "containers": [
+            {"name": f"app-{index}", "image": "app", **each} for index, each in enumerate(requests)
+        ]
+    }
 
 
 LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
