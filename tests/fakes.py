@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
+import msgspec
 
-from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, ReservationSpec, body
-from kube.client import Resource
-from kube.errors import AlreadyExists, Conflict, NotFound
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record, body
+from kube.errors import NotFound
 from kube.objects import Namespace, ObjectMeta, Pod
+from tests.fake_api import CALICO_V3, FakeAPI, merged
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
@@ -27,83 +30,83 @@ class FakeClock:
         self.at += seconds
 
 
-class FakeReservations:
-    """IPReservations with resourceVersions; *before* runs ahead of every call and may raise or meddle."""
+class FakeReservations(Reservations):
+    """Those of a fake API server; *before* runs ahead of every call and may raise or meddle.
+
+    What they create is old at once: a young segment is kept though it is empty.
+    """
 
     def __init__(self, before: Callable[[str, str], None] = lambda verb, name: None) -> None:
-        self.objects: dict[str, IPReservation] = {}
-        self.writes = 0
+        self.api = FakeAPI(*CALICO_V3, now=lambda: LONG_AGO)
+        super().__init__(self.api.client(), CALICO_V3[0].resource.api_version)
+        self.objects = Segments(self.api)
         self.before = before
-        self._version = 0
-        self._lock = threading.Lock()
 
-    def resource(self) -> Resource:
-        return Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
+    @property
+    def writes(self) -> int:
+        return sum(each.method != "GET" for each in self.api.calls)
 
     def list(self) -> list[IPReservation]:
         self.before("list", "")
-        return list(self.objects.values())
+        return super().list()
 
     def get(self, name: str, *, timeout: float = 1.0) -> IPReservation:
         self.before("get", name)
-        return self._existing(name)
+        return super().get(name, timeout=timeout)
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
         self.before("create", name)
-        with self._lock:
-            if name in self.objects:
-                raise AlreadyExists(409, "AlreadyExists", name)
-            empty = IPReservation(ObjectMeta(name=name, labels={MANAGED_BY: MANAGER}))
-            return self._store(empty, records)
+        return super().create(name, records, timeout=max(timeout, 1.0))
 
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
     ) -> IPReservation:
         self.before("write", segment.metadata.name)
-        with self._lock:
-            return self._store(self._unchanged(segment), records)
+        return super().write(segment, records, timeout=max(timeout, 1.0))
 
-    def delete(self, segment: IPReservation) -> None:
+    def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         self.before("delete", segment.metadata.name)
-        with self._lock:
-            self._unchanged(segment)
-            del self.objects[segment.metadata.name]
+        super().delete(segment, timeout=timeout)
 
     def put(self, segment: IPReservation) -> None:
-        """Place *segment* as somebody else would."""
-        with self._lock:
-            self._store(segment, segment.records)
-        self.writes -= 1
+        """Place *segment* as another client would."""
+        written = msgspec.json.decode(msgspec.json.encode(body(segment.records)))
+        self.objects.store(segment, written)
 
     @property
-    def held(self) -> list[str]:
+    def held(self) -> Sequence[str]:
         return sorted(record.cidr for each in self.objects.values() for record in each.records)
 
-    def _existing(self, name: str) -> IPReservation:
-        if name not in self.objects:
-            raise NotFound(404, "NotFound", name)
-        return self.objects[name]
 
-    def _unchanged(self, segment: IPReservation) -> IPReservation:
-        current = self._existing(segment.metadata.name)
-        if current.metadata.resource_version != segment.metadata.resource_version:
-            raise Conflict(409, "Conflict", segment.metadata.name)
-        return current
+class Segments(MutableMapping[str, IPReservation]):
+    """By name, as they are stored."""
 
-    def _store(self, segment: IPReservation, records: Iterable[Record]) -> IPReservation:
-        self._version += 1
-        self.writes += 1
-        written = body(records)
-        stored = IPReservation(
-            replace(
-                segment.metadata,
-                resource_version=str(self._version),
-                annotations=segment.metadata.annotations | written["metadata"]["annotations"],
-            ),
-            ReservationSpec(written["spec"]["reservedCIDRs"]),
-        )
-        self.objects[segment.metadata.name] = stored
-        return stored
+    def __init__(self, api: FakeAPI) -> None:
+        self._api, self._resource = api, CALICO_V3[0].resource
+
+    def __getitem__(self, name: str) -> IPReservation:
+        found = self._api.find(self._resource, name)
+        if found is None:
+            raise KeyError(name)
+        return msgspec.convert(found, IPReservation)
+
+    def __setitem__(self, name: str, segment: IPReservation) -> None:
+        self.store(segment, {})
+
+    def store(self, segment: IPReservation, change: dict[str, Any]) -> None:
+        raw = msgspec.json.decode(msgspec.json.encode(segment))
+        raw["metadata"].pop("resourceVersion", None)
+        raw["metadata"].setdefault("creationTimestamp", LONG_AGO.isoformat())
+        self._api.put(self._resource, merged(raw, change))
+
+    def __delitem__(self, name: str) -> None:
+        self._api.remove(self._resource, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([each["metadata"]["name"] for each in self._api.list(self._resource)])
+
+    def __len__(self) -> int:
+        return len(self._api.list(self._resource))
 
 
 class FakeLedger:

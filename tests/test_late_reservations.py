@@ -144,7 +144,8 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["IPReservedLate"]
     assert "Pod redis/redis-0 never passed admission (seen terminating)" in world.recorder.events[0][1]
-    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "late-0")]
+    uid = world.reservations.objects["late-0"].metadata.uid
+    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "late-0", uid=uid)]
 
 
 def test_a_pod_that_passed_admission_is_left_alone() -> None:

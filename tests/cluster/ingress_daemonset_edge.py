@@ -13,6 +13,7 @@ from kube.errors import NotFound
 from lab.history import Observation
 from lab.kwokctl import KWOK
 from lab.nodes import NODES, NOT_READY, UNREACHABLE, cloud_node
+from lab.policy.mutations import LABEL as POLICY
 from lab.session import Lab
 from lab.waiting import until
 from tests.cluster import workloads
@@ -87,9 +88,13 @@ class Edge:
         self.patch_node(name, metadata={"annotations": annotations})
 
     def annotations(self, name: str) -> dict[str, str]:
-        """Of the node; none of kwok's and Kubernetes' own."""
+        """Of the node; none of kwok's, the policy's and Kubernetes' own."""
         found: dict[str, str] = self.node(name)["metadata"].get("annotations", {})
-        return {key: value for key, value in found.items() if "alpha.kubernetes.io" not in key}
+        return {
+            key: value
+            for key, value in found.items()
+            if "alpha.kubernetes.io" not in key and key != POLICY[0]
+        }
 
     def create(self, name: str = "web", **parts: Any) -> Raw:
         return self.client.create(INGRESS_DAEMONSETS, self.manifest(name, **parts), self.namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.policy.mutations import pod_without_policy, without_policy
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
@@ -109,7 +110,7 @@ def a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on(edge: Edge
     assert name in edge.await_event("ForeignDeployment")
     edge.wait(lambda: edge.reasons().get("Degraded") == "True ForeignDeployment", "the status to say so")
     edge.wait(lambda: edge.waiting_for() == {"b": "Foreign"}, "the status to name the node")
-    found = edge.deployment("b")
+    found = without_policy(edge.deployment("b"))
     assert (found["metadata"]["generation"], found["spec"]["template"]["metadata"]) == (1, theirs["metadata"])
     assert "ownerReferences" not in found["metadata"]
 
@@ -159,7 +160,7 @@ def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(e
 
     pods = edge.pods()
     assert len(pods) == 4
-    for spec in (each["spec"] for each in pods):
+    for spec in (pod_without_policy(each["spec"]) for each in pods):
         [proxy] = spec["containers"]
         assert spec["hostNetwork"]
         assert [each.get("ports") for each in (proxy, *spec["initContainers"])] == [None, None]

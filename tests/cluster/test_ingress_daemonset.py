@@ -149,7 +149,8 @@ def test_its_status_says_so(thirty: Edge) -> None:
 
 
 def test_health_checkers_run_on_all_of_them_and_may_read_deployments(thirty: Edge) -> None:
-    [daemon_set] = thirty.client.list(DAEMONSETS, thirty.namespace).items
+    [found] = thirty.client.list(DAEMONSETS, thirty.namespace).items
+    daemon_set = without_policy(found)
     pod = daemon_set["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert daemon_set["metadata"]["name"] == f"web-{PORT}"
