@@ -141,13 +141,13 @@ def what_a_policy_adds_costs_nothing(edge: Edge) -> None:
         edge.settle(*"abc", image="proxy:2")
         assert_quiet(edge)
         assert edge.reasons()["Degraded"] == "False AsDesired"
+        assert edge.complaints(edge.promise(1, node=on_node(1))) == []
 
         edge.patch_deployment("b", {"spec": {"template": {"spec": {"hostPID": True}}}})
         edge.wait(lambda: not pod_of(edge, "b").get("hostPID"), "the template to be restored")
         edge.settle(*"abc", image="proxy:2")
         assert "sidecar" in containers(edge.deployment("b"))
         assert_quiet(edge)
-    assert edge.complaints(edge.promise(1, node=on_node(1))) == []
 
 
 def pod_of(edge: Edge, node: str) -> Raw:
@@ -272,7 +272,11 @@ WHOLE: Raw = {
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {
             "name": "claim",
-            "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": 1}}}}},
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 1}}}
+                }
+            },
         },
     ],
 }
