@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 NAME ?= default
+ROUNDS ?= 10
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
@@ -38,9 +39,9 @@ cluster: $(STAMP) ## Run the tests on the real control plane
 	@$(RUN) -m lab.binaries >/dev/null
 	@$(RUN) -m pytest -q -m cluster
 
-chaos: $(STAMP) ## Run the storms of deletions in which things break
+chaos: $(STAMP) ## Run the storms of deletions in which things break  [ROUNDS=10]
 	@$(RUN) -m lab.binaries >/dev/null
-	@$(RUN) -m pytest -q -m chaos
+	@ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
 
 e2e: $(STAMP) ## Run one scene for each feature with kind and cert-manager; needs Docker and kind
 	@$(RUN) -m lab.binaries kubectl helm >/dev/null

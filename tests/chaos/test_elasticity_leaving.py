@@ -1,7 +1,8 @@
-"""Ten times each, under continuous creation of pods: switched off, and uninstalled, and no pod is left gated."""
+"""Under continuous creation of pods, ten times each: switched off, and uninstalled, and no pod is left gated."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from lab.begin import running
 from lab.session import Lab
 from tests.cluster import elasticity_leaving as leaving
 
-TIMES = 10
+ROUNDS = int(os.environ.get("ROUNDS", "10"))
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +20,11 @@ def elastic_lab() -> Iterator[Lab]:
         yield up
 
 
-@pytest.mark.parametrize("time", range(TIMES))
-def test_switched_off_it_leaves_no_pod_gated(elastic_lab: Lab, time: int) -> None:
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_switched_off_it_leaves_no_pod_gated(elastic_lab: Lab, round_: int) -> None:
     leaving.switched_off(elastic_lab)
 
 
-@pytest.mark.parametrize("time", range(TIMES))
-def test_uninstalled_it_leaves_no_pod_gated(elastic_lab: Lab, time: int) -> None:
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_uninstalled_it_leaves_no_pod_gated(elastic_lab: Lab, round_: int) -> None:
     leaving.uninstalled(elastic_lab)
