@@ -330,6 +330,19 @@ def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_
     assert marked(here) == set()
 
 
+def test_so_is_one_whose_taint_is_taken_back() -> None:
+    here = world()
+    taint(here)
+    here.settle()
+    here.nodes["n1"]["spec"]["taints"] = []
+    here.run_pods()
+    here.turn()
+    assert (handed(here), marked(here)) == (set(), {"n1"})
+
+    here.turn()
+    assert marked(here) == set()
+
+
 def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
     here = drained()
     here.turn()

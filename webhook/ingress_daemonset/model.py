@@ -125,7 +125,9 @@ class Spec(Value, frozen=True):
     def detaches_for_evictions(self) -> bool:
         """Whether nodes are detached for evictions, by the same means as in a rollout."""
         rolling = self.update_strategy.rolling_update
-        return bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0
+        return (
+            bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0
+        )
 
 
 class IngressDaemonSet(Value, frozen=True):
