@@ -30,9 +30,11 @@ DETACHING = {
 class Leader:
     """All parts of one leader, in the caller's thread."""
 
-    def __init__(self, api: Api) -> None:
-        self.api, self.clock, self.recorder = api, FakeClock(), FakeRecorder()
-        self.began = self.clock()
+    def __init__(self, api: Api, before: Leader | None = None) -> None:
+        """On the clock of the one *before*, if there was one."""
+        self.api, self.recorder = api, FakeRecorder()
+        self.clock = before.clock if before else FakeClock()
+        self.began = before.began if before else self.clock()
         self.leads = True
         teller, books = Teller(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
         for kind in RESOURCES:

@@ -11,7 +11,15 @@ import yaml
 
 from tests.charts import CHART
 from tests.ingress_daemonset import DATA, Raw, example, raw
-from webhook.ingress_daemonset import GROUP, KIND, PLURAL, VERSION, model
+from webhook.ingress_daemonset import (
+    DRAIN_REQUESTS,
+    EVICTABLE_NODES,
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    model,
+)
 from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
@@ -80,6 +88,12 @@ def test_the_example_of_the_original_has_no_field_that_is_unknown() -> None:
 @pytest.mark.parametrize("path", [*read(model.Spec, "spec")])
 def test_every_field_that_is_read_is_in_the_schema(path: str) -> None:
     assert path in FIELDS
+
+
+@pytest.mark.parametrize("part", [DRAIN_REQUESTS, EVICTABLE_NODES])
+def test_what_drains_are_handed_over_by_is_a_map_of_times(part: str) -> None:
+    """What a schema does not have, the API server drops without a word."""
+    assert FIELDS[f"status.{part}"]["additionalProperties"] == {"type": "string", "format": "date-time"}
 
 
 def test_every_field_of_the_schema_is_read() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.actions import Writes
+from controllers.ingress_daemonset.actions import Change, Writes
 from controllers.ingress_daemonset.marks import SCHEDULED
-from tests.ingress_daemonset_world import DETACHED, World, raw_resource
-from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE, FINALIZER, TO_BE_UPDATED
+from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3")
 GRACE, HELD = 20, 90 + 60
@@ -33,7 +33,12 @@ def annotations(where: World, node: str = "n1") -> dict[str, str]:
 
 def request(where: World, node: str = "n1") -> None:
     """As the webhook does for an eviction."""
-    annotations(where, node)[DRAIN_REQUESTED] = where.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = where.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    where.raw.setdefault("status", {}).setdefault(DRAIN_REQUESTS, {})[node] = at
+
+
+def handed(where: World, part: str = EVICTABLE_NODES) -> set[str]:
+    return {*where.raw.get("status", {}).get(part, {})}
 
 
 def cordon(where: World, node: str = "n1") -> None:
@@ -67,15 +72,15 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
     ask(here)
     turns(here)
     assert marked(here) == here.off() == {"n1"}
-    assert EVICTABLE not in annotations(here)
+    assert handed(here) == set()
     assert phase(here) == "Draining"
 
     here.later(GRACE - 1)
     turns(here)
-    assert EVICTABLE not in annotations(here)
+    assert handed(here) == set()
     here.later(1)
     turns(here)
-    assert EVICTABLE in annotations(here)
+    assert handed(here) == {"n1"}
     assert here.plan().actions == ()
     assert here.image_on("n1") == "proxy:1"
 
@@ -92,7 +97,8 @@ def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_unc
     del here.nodes["n1"]["spec"]["unschedulable"]
     here.settle()
     assert marked(here) == set()
-    assert not {DRAIN_REQUESTED, EVICTABLE, SCHEDULED} & annotations(here).keys()
+    assert SCHEDULED not in annotations(here)
+    assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
     assert here.raw["metadata"]["finalizers"] == []
 
 
@@ -132,7 +138,7 @@ def test_a_taint_that_is_taken_back_gives_the_node_back() -> None:
     here.nodes["n1"]["spec"]["taints"] = []
     here.settle()
     assert marked(here) == set()
-    assert EVICTABLE not in annotations(here)
+    assert handed(here) == set()
 
 
 def test_cordoning_alone_detaches_nothing() -> None:
@@ -188,7 +194,7 @@ def test_a_drain_waits_for_no_rollout_that_is_paused() -> None:
     request(here)
     here.settle()
 
-    assert EVICTABLE in annotations(here)
+    assert handed(here) == {"n1"}
     assert here.image_on("n1") == "proxy:1"
 
 
@@ -200,13 +206,13 @@ def test_an_eviction_waits_for_the_confirmation_too() -> None:
     here.settle()
     here.later(GRACE)
     here.settle()
-    assert EVICTABLE not in annotations(here)
+    assert handed(here) == set()
     (waiting,) = here.plan().unconfirmed
     assert "it is to be drained; its detachment is not confirmed" in waiting.why
 
     here.unread = set()
     here.settle()
-    assert EVICTABLE in annotations(here)
+    assert handed(here) == {"n1"}
 
 
 @pytest.mark.parametrize(
@@ -294,3 +300,164 @@ def test_a_deployment_of_whose_write_nothing_was_heard_is_let_be() -> None:
     del here.nodes["n1"]
 
     assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+
+
+# The hand-over in the status
+
+
+def drained(*nodes: str, **parts: Any) -> World:
+    """n1 is detached, and its pods may be evicted; its request ends next."""
+    here = world(*nodes, **parts)
+    request(here)
+    turns(here)
+    here.later(GRACE)
+    turns(here)
+    assert handed(here) == {"n1"}
+    here.later(HELD)
+    here.run_pods()
+    return here
+
+
+def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_evicted() -> None:
+    here = drained()
+    planned = here.turn()
+    assert [(each.kind, getattr(each, "subresource", "")) for each in planned.actions] == [
+        ("IngressDaemonSet", "status")
+    ]
+    assert (handed(here), marked(here)) == (set(), {"n1"})
+
+    here.turn()
+    assert marked(here) == set()
+
+
+def test_so_is_one_whose_taint_is_taken_back() -> None:
+    here = world()
+    taint(here)
+    here.settle()
+    here.nodes["n1"]["spec"]["taints"] = []
+    here.run_pods()
+    here.turn()
+    assert (handed(here), marked(here)) == (set(), {"n1"})
+
+    here.turn()
+    assert marked(here) == set()
+
+
+def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
+    here = drained()
+    here.turn()
+    in_doubt = Writes(frozenset({("IngressDaemonSet", "web")}))
+
+    assert here.plan(in_doubt).actions == ()
+    assert here.plan().actions != ()
+
+
+def test_pods_are_not_evictable_while_a_write_to_their_deployment_is_in_doubt() -> None:
+    here = world()
+    request(here)
+    turns(here)
+    here.later(GRACE)
+
+    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+    assert here.plan().actions != ()
+
+
+def test_the_status_is_written_for_the_version_that_was_read_and_names_only_its_own_entries() -> None:
+    here = drained()
+    here.raw["metadata"]["resourceVersion"] = "7"
+    request(here, "n2")
+    cordon(here, "n2")
+    (write,) = (each for each in here.plan().actions if each.kind == "IngressDaemonSet")
+    assert isinstance(write, Change)
+
+    assert write.body["metadata"] == {"uid": UID, "resourceVersion": "7"}
+    assert write.body["status"] == {DRAIN_REQUESTS: {"n1": None}, EVICTABLE_NODES: {"n1": None}}
+
+
+def test_a_request_that_cannot_be_read_is_cleared() -> None:
+    here = world()
+    here.raw["status"] = {DRAIN_REQUESTS: {"n1": "soon"}}
+    here.settle()
+
+    assert handed(here, DRAIN_REQUESTS) == marked(here) == set()
+
+
+def test_requests_are_cleared_when_evictions_are_held_no_more() -> None:
+    here = drained()
+    here.raw["spec"]["drainTimeoutSeconds"] = 0
+    here.settle()
+
+    assert handed(here) == handed(here, DRAIN_REQUESTS) == marked(here) == set()
+
+
+def unmanage(where: World) -> None:
+    where.deployments["web-n1"]["metadata"]["ownerReferences"] = []
+
+
+def end(where: World) -> None:
+    where.deployments["web-n1"]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+
+def leave(where: World) -> None:
+    """The node and its Deployment, but not yet its pods."""
+    del where.nodes["n1"], where.deployments["web-n1"]
+
+
+@pytest.mark.parametrize("how", [unmanage, end, leave])
+def test_an_eviction_does_not_wait_where_nothing_of_ours_can_be_detached(how: Any) -> None:
+    here = world()
+    how(here)
+    request(here)
+    asked = here.now
+    turns(here, 1)
+    assert handed(here) == {"n1"}
+    assert handed(here, DRAIN_REQUESTS) == {"n1"}
+    assert here.plan().look_again_at == asked + timedelta(seconds=HELD)
+
+    here.later(HELD)
+    turns(here, 1)
+    assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
+    assert here.plan().look_again_at is None
+
+
+def test_the_request_for_a_node_that_leaves_lasts_until_it_ends_by_time() -> None:
+    """Cleared any sooner, the next eviction would make another, and wait for that one from the beginning."""
+    here = world()
+    del here.nodes["n1"]
+    request(here)
+    here.turn()
+    assert handed(here) == set()
+    assert handed(here, DRAIN_REQUESTS) == {"n1"}
+
+    here.later(HELD)
+    here.settle()
+    assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
+    assert "web-n1" not in here.deployments
+
+
+def test_a_deployment_that_is_made_again_is_detached_before_its_pods_may_be_evicted() -> None:
+    here = world()
+    end(here)
+    request(here)
+    here.turn()
+    assert handed(here) == {"n1"}
+
+    del here.deployments["web-n1"]
+    here.turn()
+    assert handed(here) == set()
+    turns(here)
+    assert (handed(here), marked(here)) == (set(), {"n1"})
+    here.later(GRACE)
+    turns(here)
+    assert handed(here) == {"n1"}
+
+
+def test_a_drain_that_waited_for_room_until_it_ended_detaches_nothing() -> None:
+    here = world(limit=1)
+    request(here, "n1")
+    request(here, "n2")
+    turns(here)
+    here.later(HELD)
+    here.settle()
+
+    assert handed(here, DRAIN_REQUESTS) == marked(here) == set()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,20 +12,26 @@ import msgspec
 import pytest
 import yaml
 
-from kube.errors import NotFound, Unreachable
-from kube.objects import ObjectMeta, Pod
+from healthchecker.naming import deployment_name
+from kube.errors import KubeError, NotFound, Unreachable
+from kube.objects import Pod
 from lab.install import merged
 from settings import IngressDaemonSetSettings
-from tests.api_server import Api
+from tests.charts import CHART
 from tests.factories import NOW
+from tests.fake_api import FakeAPI, Kind
+from tests.fake_api.schema import Structural
 from tests.ingress_daemonset import DATA, raw
-from tests.misbehaving_server import serving
 from webhook.admission import Decision, Request, parse, render
-from webhook.ingress_daemonset import API_VERSION, DRAIN_REQUESTED, KIND
+from webhook.cluster import PODS
+from webhook.ingress_daemonset import DRAIN_REQUESTS, KIND
+from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, Evictions
 from webhook.ingress_daemonset.model import IngressDaemonSet, resource
 
+CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
+SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 CASES = sorted((DATA / "ingress_daemonset_evictions").glob("*.yaml"))
 Raw = dict[str, Any]
 T = TypeVar("T")
@@ -44,23 +53,6 @@ POD = {
     "spec": {"nodeName": "n1"},
     "status": {"phase": "Running"},
 }
-DEPLOYMENT = {
-    "metadata": {
-        "name": "web-n1",
-        "namespace": "edge",
-        "uid": "uid-web-n1",
-        "labels": LABELS,
-        "annotations": dict[str, str](),
-        "ownerReferences": owner(KIND, "web", API_VERSION),
-    },
-    "spec": {
-        "selector": {"matchLabels": LABELS},
-        "template": {
-            "metadata": {"labels": LABELS},
-            "spec": {"containers": [{"name": "web", "image": "web"}]},
-        },
-    },
-}
 DETACHING = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web-n1-7d4-x"}}
 
@@ -71,29 +63,24 @@ class Cluster:
     def __init__(self, case: Raw) -> None:
         self._absent, self._fault = case.get("absent", []), case.get("fault", "")
         self._pod = msgspec.convert(_without_nulls(merged(POD, case.get("pod", {}))), Pod, strict=False)
-        self._deployment = msgspec.convert(
-            merged(DEPLOYMENT, case.get("deployment", {}))["metadata"], ObjectMeta, strict=False
-        )
-        self._resource = resource(raw(merged(DETACHING, case.get("resource", {}))))
+        whole = raw(merged(DETACHING, case.get("resource", {})), **case.get("metadata", {}))
+        self._resource = resource(whole | {"status": case.get("status", {})})
         self.reads: list[str] = []
-        self.requested = ""
+        self.requested: tuple[str, str, str] | None = None
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
         assert (namespace, name) == ("edge", "web-n1-7d4-x")
         return self._get("pod", self._pod)
 
-    def deployment(self, namespace: str, name: str, *, deadline: float) -> ObjectMeta:
-        assert (namespace, name) == ("edge", "web-n1")
-        return self._get("deployment", self._deployment)
+    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Sequence[IngressDaemonSet]:
+        assert namespace == "edge"
+        other = resource(raw(name="other-web"))
+        return self._get("resources", [other] if "resource" in self._absent else [other, self._resource])
 
-    def ingress_daemonset(self, namespace: str, name: str, *, deadline: float) -> IngressDaemonSet:
-        assert (namespace, name) == ("edge", "web")
-        return self._get("resource", self._resource)
-
-    def request_drain(self, deployment: ObjectMeta, at: str, *, deadline: float) -> None:
+    def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         if self._fault == "request":
             raise Unreachable("timed out")
-        self.requested = at
+        self.requested = (resource.metadata.name, node, at)
 
     def _get(self, what: str, found: T) -> T:
         self.reads.append(what)
@@ -158,24 +145,72 @@ def test_an_eviction_is_refused_as_kubectl_drain_waits_for() -> None:
     assert "kubectl describe ids -n edge web" in status["message"]
 
 
+def test_a_request_names_the_node_of_the_pod() -> None:
+    _, cluster = review({})
+
+    assert cluster.requested == ("web", "n1", "2026-01-02T03:04:05Z")
+
+
+def test_names_that_are_too_long_are_found_by_their_hash() -> None:
+    node, name = "n" * 60, deployment_name("web", "n" * 60)
+    pod = {"metadata": {"ownerReferences": owner("ReplicaSet", f"{name}-7d4")}, "spec": {"nodeName": node}}
+    decision, cluster = review({"pod": pod})
+
+    assert not decision.allowed
+    assert cluster.requested == ("web", node, "2026-01-02T03:04:05Z")
+
+
+PATHS = ("edge", "web-n1-7d4-x")
+
+
+def served(crd: Kind | None = None) -> tuple[FakeAPI, EvictionLookup]:
+    kinds = FakeAPI().kinds
+    fake = FakeAPI(*(crd if crd and each.kind == crd.kind else each for each in kinds))
+    fake.put(PODS, copy.deepcopy(POD))
+    fake.put(INGRESS_DAEMONSETS, raw({"drainTimeoutSeconds": 7}, uid="uid-web"))
+    return fake, EvictionLookup(fake.client("drawbridge"), lambda: 0.0)
+
+
+def kind_of_ours() -> Kind:
+    return next(each for each in FakeAPI().kinds if each.kind == KIND)
+
+
 def test_what_is_read_and_written_goes_to_the_api_server() -> None:
-    api = Api()
-    with serving(api) as server:
-        client = server.client()
-        lookup = EvictionLookup(client, lambda: 0.0)
-        api.put("/api/v1/pods", POD)
-        api.put("/apis/apps/v1/deployments", DEPLOYMENT)
-        path = "/apis/ingressdaemonsets.mumoshu.github.io/v1alpha1/ingressdaemonsets"
-        api.put(path, raw({"drainTimeoutSeconds": 7}))
+    _, lookup = served()
+    assert lookup.pod(*PATHS, deadline=9).metadata.uid == "uid-pod"
+    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+    assert found.spec.drain_timeout_seconds == 7
 
-        deployment = lookup.deployment("edge", "web-n1", deadline=9)
-        lookup.request_drain(deployment, "2026-01-02T03:04:05Z", deadline=9)
-        assert lookup.pod("edge", "web-n1-7d4-x", deadline=9).metadata.uid == "uid-pod"
-        assert lookup.ingress_daemonset("edge", "web", deadline=9).spec.drain_timeout_seconds == 7
-        changed = lookup.deployment("edge", "web-n1", deadline=9)
-        assert changed.annotations[DRAIN_REQUESTED] == "2026-01-02T03:04:05Z"
+    for node in ("n1", "n2"):
+        lookup.request_drain(found, node, "2026-01-02T03:04:05Z", deadline=9)
+    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+    assert found.drain_requests == dict.fromkeys(("n1", "n2"), "2026-01-02T03:04:05Z")
+    assert found.spec.drain_timeout_seconds == 7
 
-        api.put(path, raw({"podsPerNode": "two"}))
-        with pytest.raises(NotFound, match="cannot be read"):
-            lookup.ingress_daemonset("edge", "web", deadline=9)
-        client.close()
+
+def test_an_ingress_daemonset_that_cannot_be_read_is_passed_over() -> None:
+    fake, lookup = served()
+    fake.put(INGRESS_DAEMONSETS, raw({"podsPerNode": "two"}, name="bad"))
+
+    assert [each.metadata.name for each in lookup.ingress_daemonsets("edge", deadline=9)] == ["web"]
+
+
+def test_a_request_for_another_of_the_same_name_is_not_stored() -> None:
+    fake, lookup = served()
+    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+    fake.remove(INGRESS_DAEMONSETS, "web", "edge")
+    fake.put(INGRESS_DAEMONSETS, raw(uid="another"))
+
+    with pytest.raises(KubeError):
+        lookup.request_drain(found, "n1", "2026-01-02T03:04:05Z", deadline=9)
+
+
+def test_a_request_that_an_older_crd_prunes_holds_no_eviction() -> None:
+    """It would be made again and again, and its time would never be over."""
+    schema = copy.deepcopy(SCHEMA)
+    del schema["properties"]["status"]["properties"][DRAIN_REQUESTS]
+    _, lookup = served(replace(kind_of_ours(), schema=Structural(schema)))
+    [found] = lookup.ingress_daemonsets("edge", deadline=9)
+
+    with pytest.raises(KubeError, match="upgrade it"):
+        lookup.request_drain(found, "n1", "2026-01-02T03:04:05Z", deadline=9)

@@ -17,7 +17,7 @@ FLOORS = {
     "certs": {"kube", "telemetry", "settings"},
     "cloud": {"telemetry", "settings"},
     "calico": {"kube", "telemetry", "settings"},
-    "webhook": {"calico", "certs", "kube", "telemetry", "settings"},
+    "webhook": {"healthchecker", "calico", "certs", "kube", "telemetry", "settings"},
     "healthchecker": {"kube", "telemetry", "settings"},
     "controllers": {"webhook", "healthchecker", "calico", "certs", "cloud", "kube", "telemetry", "settings"},
 }
@@ -46,6 +46,7 @@ VALUES = {
     "kube.errors",
     "calico.segment",
     "calico.errors",
+    "healthchecker.naming",
     "settings",
     "webhook.admission",
     "webhook.elasticity",

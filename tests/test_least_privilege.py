@@ -102,6 +102,12 @@ def test_nothing_is_given_by_a_wildcard() -> None:
     assert not [right for right in given if "*" in "".join(right)]
 
 
+def test_webhook_servers_write_reservations_and_the_status_of_ingress_daemonsets_alone() -> None:
+    given = {right for entry in table() if entry.account == "webhook" for right in entry.rights}
+    written = {right.resource for right in given if right.verb not in ("get", "list", "watch")}
+    assert written == {"ipreservations", "ingressdaemonsets/status"}
+
+
 def test_secrets_are_read_by_name_and_in_the_own_namespace_alone() -> None:
     on_secrets = {right for entry in OF_OURS for right in entry.rights if right.resource == "secrets"}
     assert {(right.where, bool(right.name), right.verb) for right in on_secrets} == {

@@ -20,11 +20,12 @@ class Create:
 
 @dataclass(frozen=True)
 class Change:
-    """A merge patch."""
+    """A merge patch, of the object or of a *subresource* of it."""
 
     kind: Kind
     name: str
     body: Mapping[str, Any]
+    subresource: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from controllers.ingress_daemonset import marks
-from controllers.ingress_daemonset.actions import Action, Delete, Writes, change
+from controllers.ingress_daemonset.actions import Action, Change, Delete, Writes, change
 from controllers.ingress_daemonset.objects import Workload
 from controllers.ingress_daemonset.site import LONG_AGO, Site, time_of
-from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
 LINGER = timedelta(seconds=60)
 """For so long after the last refusal a node stays detached, so that the eviction can be tried again."""
 
 
-def progress(site: Site, now: datetime) -> marks.Changes:
-    """What an eviction goes by, to the Deployment of a node that is drained."""
-    if not site.drains or is_over(site, now):
-        return forget(site.annotations)
-    if EVICTABLE not in site.annotations and site.is_released(now):
-        return {EVICTABLE: now.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    return {}
+def hand_over(
+    resource: IngressDaemonSet, sites: Sequence[Site], departing: Iterable[Departure], now: datetime
+) -> Iterator[Change]:
+    """What evictions go by, in the status, for this version of it: the webhook writes requests there meanwhile."""
+    by_node, leaving = {site.node.name: site for site in sites}, {each.node for each in departing}
+    requests, evictable = resource.drain_requests, resource.evictable_nodes
+    ended = {node for node in requests if has_ended(resource, node, by_node.get(node), now)}
+    wanted = {site.node.name for site in sites if may_evict(site, now)}
+    if resource.spec.detaches_for_evictions:
+        # Nothing of ours is there that could be detached.
+        wanted |= requests.keys() - by_node.keys() - leaving - ended
+    said = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    status = {
+        DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
+        EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted))
+        | dict.fromkeys(sorted(wanted - evictable.keys()), said),
+    }
+    if parts := {name: part for name, part in status.items() if part}:
+        whole = change("IngressDaemonSet", resource.metadata, {}, status=parts)
+        yield replace(whole, subresource="status")
 
 
-def forget(annotations: Mapping[str, str]) -> marks.Changes:
-    return dict.fromkeys(key for key in (DRAIN_REQUESTED, EVICTABLE) if key in annotations)
+def may_evict(site: Site, now: datetime) -> bool:
+    """Whether evictions from its node may pass; once they may, they do while it stays detached."""
+    if site.drains:
+        stays = site.evictable and site.in_flight
+        return not is_over(site, now) and (stays or (not site.uncertain and site.is_released(now)))
+    # A Deployment that is not ours, or on its way out, is not detached by us.
+    held = site.deployment is not None and (site.absent or site.foreign)
+    asked = bool(site.drain_requested) and site.resource.spec.detaches_for_evictions
+    return held and asked and not is_over(site, now)
 
 
 def is_over(site: Site, now: datetime) -> bool:
@@ -40,9 +60,20 @@ def ends(site: Site) -> datetime | None:
     """When the request ends by time alone."""
     if site.node.cordoned or site.node.to_be_deleted:
         return None
-    asked = time_of(site.annotations.get(DRAIN_REQUESTED, ""))
-    held = timedelta(seconds=site.resource.spec.drain_timeout_seconds)
-    return asked + held + LINGER if asked else LONG_AGO
+    return times_out(site.resource, site.drain_requested)
+
+
+def times_out(resource: IngressDaemonSet, requested: str) -> datetime:
+    """When a request ends at the latest of a node that is not cordoned; one that cannot be read has."""
+    asked = time_of(requested)
+    return asked + timedelta(seconds=resource.spec.drain_timeout_seconds) + LINGER if asked else LONG_AGO
+
+
+def has_ended(resource: IngressDaemonSet, node: str, site: Site | None, now: datetime) -> bool:
+    """Whether the request for *node* has; one for a node without a *site* does by time."""
+    if not resource.spec.detaches_for_evictions:
+        return True
+    return is_over(site, now) if site else times_out(resource, resource.drain_requests[node]) <= now
 
 
 @dataclass(frozen=True)
@@ -52,6 +83,10 @@ class Departure:
     held: Workload
     action: Action | None = None
     goes_at: datetime | None = None
+
+    @property
+    def node(self) -> str:
+        return str(self.held.spec.get("template", {}).get("spec", {}).get("nodeName", ""))
 
 
 def departures(

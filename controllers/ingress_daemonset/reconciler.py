@@ -166,7 +166,7 @@ class Reconciler:
         reminder = self.teller.wait(
             resource, planned.unconfirmed, self.settings().detachment_reminder, self.now()
         )
-        if planned.status == resource.status:
+        if planned.status == resource.reported:
             self.teller.show(resource, planned)
             return reminder
         if (left := past.status_at + STATUS_PERIOD - self.clock()) > 0:
@@ -178,6 +178,7 @@ class Reconciler:
         return reminder
 
     def _write_status(self, resource: IngressDaemonSet, status: object) -> None:
+        """Without what evictions are handed over by: it is written as part of the plan, or by the webhook."""
         self.check()
         at = resource.metadata
         written = self.client.patch(

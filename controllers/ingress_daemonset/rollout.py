@@ -75,27 +75,42 @@ def plan(
     sites = sites_of(resource, everywhere, held, writes, before, readings)
     gone = _gone(resource, sites, everywhere)
     departing = drains.departures(resource, {site.name for site in sites}, held, writes, now)
+    finalizer = [*_finalizer(resource, needed=bool(gone) or _is_under_way(sites, writes))]
     beside = [
-        *_finalizer(resource, needed=bool(gone) or _is_under_way(sites, writes)),
+        # Both are for the same version of it.
+        *(finalizer or _handed_over(resource, sites, departing, writes, now)),
         *(_left(resource, node) for node in gone if ("Node", node.name) not in writes.uncertain),
         *(each.action for each in departing if each.action),
         *health_checkers(resource, checking, checker),
     ]
     # The API server lets nobody bind a Role that it does not know yet.
     access = tuple(accesses(resource, granted, bound))
-    chosen = {site.node.name for site in (*_chosen(resource, sites, len(gone)), *_drained(resource, sites))}
+    chosen = {
+        site.node.name for site in (*_chosen(resource, sites, len(gone)), *_drained(resource, sites, now))
+    }
     stepping = (tuple(step(site, site.node.name in chosen, now)) for site in sites if not site.uncertain)
     steps = (*((each,) for each in beside), *(each for each in (access, *stepping) if each))
     others = strangers(resource, [*checking, *granted, *bound])
     left = (*_altered(sites), *altered(resource, checking, checker))
     return Plan(
         steps,
-        _look_again_at(sites, departing, now),
+        _look_again_at(resource, sites, departing, now),
         status_of(resource, sites, now, others, left, departing),
         unconfirmed(sites, now),
         tuple(sites),
         left,
     )
+
+
+def _handed_over(
+    resource: IngressDaemonSet,
+    sites: Sequence[Site],
+    departing: Iterable[drains.Departure],
+    writes: Writes,
+    now: datetime,
+) -> Iterable[Action]:
+    if ("IngressDaemonSet", resource.metadata.name) not in writes.uncertain:
+        yield from drains.hand_over(resource, sites, departing, now)
 
 
 def _altered(sites: Iterable[Site]) -> Iterable[Altered]:
@@ -135,13 +150,16 @@ def _site(
     name = deployment_name(resource.metadata.name, node.name)
     held = deployments.get(name)
     # What is held is a value, and another one as soon as it changes.
+    requested = resource.drain_requests.get(node.name, "")
+    evictable = node.name in resource.evictable_nodes
     same = known is not None and known.node is node and known.deployment is held
-    if same and known is not None and known.readings == readings:
+    said = (readings, requested, evictable)
+    if same and known is not None and (known.readings, known.drain_requested, known.evictable) == said:
         return known
     runs = held is not None and held.is_of(resource.metadata.uid)
     if not matches(where, node, runs=runs):
         return None
-    return Site(resource, node, deployment(resource, node.name), held, writes, readings)
+    return Site(resource, node, deployment(resource, node.name), held, writes, readings, requested, evictable)
 
 
 def _still_holds(before: Sequence[Site], resource: IngressDaemonSet, writes: Writes) -> bool:
@@ -218,7 +236,7 @@ def _chosen(resource: IngressDaemonSet, sites: Sequence[Site], gone: int) -> lis
     return [*off, *others[:free]][: max(0, limit - in_flight)]
 
 
-def _drained(resource: IngressDaemonSet, sites: Sequence[Site]) -> list[Site]:
+def _drained(resource: IngressDaemonSet, sites: Sequence[Site], now: datetime) -> list[Site]:
     """Those that are detached because they are drained, each of which takes a place in the budget.
 
     A node that is cordoned, or about to be deleted, does not wait for one: that is an administrator's word. Anything
@@ -226,7 +244,7 @@ def _drained(resource: IngressDaemonSet, sites: Sequence[Site]) -> list[Site]:
     """
     if not _is_held(resource):
         return []
-    draining = [site for site in sites if site.drains]
+    draining = [site for site in sites if site.drains and not drains.is_over(site, now)]
     meant = [site for site in draining if site.node.cordoned or site.node.to_be_deleted]
     free = budgets.limit(resource.spec.update_strategy.rolling_update, len(sites)) - sum(
         site.unavailable for site in sites
@@ -245,12 +263,14 @@ def _in_turn(sites: Sequence[Site]) -> list[Site]:
 
 
 def _look_again_at(
-    sites: Iterable[Site], departing: Iterable[drains.Departure], now: datetime
+    resource: IngressDaemonSet,
+    sites: Iterable[Site],
+    departing: Iterable[drains.Departure],
+    now: datetime,
 ) -> datetime | None:
     waits = [each.goes_at for each in departing]
+    waits += [drains.times_out(resource, each) for each in resource.drain_requests.values()]
     for site in sites:
         if site.phase in (Phase.DETACHING, Phase.DRAINING):
             waits += [site.safe_at, site.doubt_ends_at]
-        if site.drains:
-            waits.append(drains.ends(site))
     return min((each for each in waits if each is not None and each > now), default=None)

@@ -14,7 +14,7 @@ from controllers.ingress_daemonset.compare import covers
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, drift_of
 from controllers.ingress_daemonset.objects import Workload, has_selector
-from webhook.ingress_daemonset import DRAIN_REQUESTED, NODE_LABEL, TEMPLATE_HASH
+from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.model import OFF, PREFERRED, Annotation, IngressDaemonSet, RollingUpdate
 from webhook.ingress_daemonset.nodes import FollowedNode
 
@@ -34,7 +34,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """*body* is what its Deployment should be, *readings* are of its health checkers."""
+    """*body* is what its Deployment should be, *readings* are of its health checkers.
+
+    *drain_requested* and *evictable* are what the status has for its node.
+    """
 
     resource: IngressDaemonSet
     node: FollowedNode
@@ -42,6 +45,8 @@ class Site:
     deployment: Workload | None
     writes: Writes
     readings: tuple[Reading, ...] = ()
+    drain_requested: str = ""
+    evictable: bool = False
 
     @cached_property
     def uncertain(self) -> bool:
@@ -107,10 +112,14 @@ class Site:
     @cached_property
     def drains(self) -> bool:
         """Whether its pods are about to be evicted, and it can be detached before."""
-        if self.absent or self.foreign or not self.resource.spec.drain_timeout_seconds:
+        if self.absent or self.foreign or not self.resource.spec.detaches_for_evictions:
             return False
-        detaches = self.rolling.deployment_annotation or self.rolling.node_annotation
-        return bool(detaches) and (DRAIN_REQUESTED in self.annotations or self.node.to_be_deleted)
+        return bool(self.drain_requested) or self.node.to_be_deleted
+
+    @cached_property
+    def may_be_evictable(self) -> bool:
+        """Whether the status says so, or a write of it may yet arrive: before it is withdrawn, none is attached."""
+        return self.evictable or ("IngressDaemonSet", self.resource.metadata.name) in self.writes.uncertain
 
     @cached_property
     def degraded(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.site import LONG_AGO, Phase, Site
-from webhook.ingress_daemonset import EVICTABLE
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
 SHOWN = 10
@@ -85,10 +84,9 @@ def _doubted(sites: Sequence[Site], now: datetime) -> Iterator[Unconfirmed]:
 
 def _departing(departure: Departure) -> dict[str, str]:
     """What is seen of a node that has left, until its pods go."""
-    spec = departure.held.spec.get("template", {}).get("spec", {})
     name, goes_at = departure.held.metadata.name, _text(departure.goes_at or LONG_AGO)
     reason = f"the node has left: health checks fail, and Deployment {name} goes at {goes_at}"
-    return {"node": str(spec.get("nodeName", "")), "phase": "Leaving", "reason": reason}
+    return {"node": departure.node, "phase": "Leaving", "reason": reason}
 
 
 def waiting_for(sites: Sequence[Site], now: datetime) -> list[dict[str, str]]:
@@ -144,7 +142,7 @@ def _whose(site: Site) -> str:
 
 
 def _draining(site: Site, now: datetime) -> str:
-    if EVICTABLE in site.annotations:
+    if site.evictable:
         return "it is detached to be drained: its pods may be evicted"
     if not site.in_flight:
         return "it is to be drained, and waits for room in maxUnavailableNodes"

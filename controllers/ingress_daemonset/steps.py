@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset import drains, marks
+from controllers.ingress_daemonset import marks
 from controllers.ingress_daemonset.actions import Action, Create, change
 from controllers.ingress_daemonset.compare import covers, overwrite
 from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
@@ -99,12 +99,12 @@ def _annotated(annotations: marks.Changes) -> dict[str, Any]:
 def _deployment_changes(site: Site, chosen: bool, now: datetime) -> tuple[marks.Changes, dict[str, Any]]:
     """Of its annotations, and of its template."""
     if _is_over(site):
-        return {**drains.forget(site.annotations), **marks.unschedule(site.annotations)}, {}
+        return marks.unschedule(site.annotations), {}
     wanted = site.rolling.deployment_annotation
     if _is_detached(site, chosen) and site.unscheduled:
         return marks.schedule(site.annotations, wanted, now), {}
     if not _may_update(site, chosen, now) or site.deployment is None:
-        return {**_restored(site), **drains.progress(site, now)}, {}
+        return _restored(site), {}
     mark = {} if site.scheduled else marks.schedule(site.annotations, None, now)
     template = overwrite(site.body["spec"]["template"], site.deployment.spec.get("template"))
     return mark, {"template": template}
@@ -141,7 +141,7 @@ def _node_changes(site: Site, chosen: bool, now: datetime) -> marks.Changes:
 
 def _is_over(site: Site) -> bool:
     """A paused rollout gives back the nodes whose pods it has not touched."""
-    if site.drains:
+    if site.drains or site.may_be_evictable:
         return False
     untouched = site.phase is Phase.DETACHING and site.resource.spec.paused
     done = site.deployment is not None and site.deployment.rolled_out

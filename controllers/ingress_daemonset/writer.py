@@ -170,8 +170,16 @@ class Writer:
         match action:
             case Create(body=body):
                 return self.client.create(resource, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
-            case Change(body=body):
-                return self.client.patch(resource, name, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+            case Change(body=body, subresource=part):
+                return self.client.patch(
+                    resource,
+                    name,
+                    body,
+                    place,
+                    subresource=part or None,
+                    type=msgspec.Raw,
+                    timeout=CALL_TIMEOUT,
+                )
             case Delete(uid=uid):
                 self.client.delete(resource, name, place, uid=uid, timeout=CALL_TIMEOUT)
                 return None

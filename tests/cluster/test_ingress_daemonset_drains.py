@@ -6,15 +6,15 @@ import pytest
 
 from kube.errors import TooManyRequests
 from lab.session import Lab
-from tests.cluster.ingress_daemonset import confirmed, detaching
+from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS, confirmed, detaching
 from tests.cluster.ingress_daemonset_answers import complaints
 from tests.cluster.ingress_daemonset_checkers import asking, await_all, checking, gone_at
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import PODS, Record
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 
 NODES = ("a", "b")
 PORT, GRACE = 10086, 5
-REQUESTED = "drawbridge.io/drain-requested"
 
 
 def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back(
@@ -34,12 +34,14 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
             drain(edge)
             assert not before & {each["metadata"]["uid"] for each in edge.pods("a")}
             assert edge.waiting_for()["a"] == "Draining"
+            assert edge.status()[EVICTABLE_NODES].keys() == {edge.node_name("a")}
             assert edge.await_event("NodesDraining")
 
             edge_lab.kubectl("uncordon", edge.node_name("a"))
             # So long ago that nothing holds it back.
-            edge.patch_deployment("a", {"metadata": {"annotations": {REQUESTED: "2026-01-01T00:00:00Z"}}})
+            date_request(edge, "2026-01-01T00:00:00Z")
             edge.settle(*NODES)
+            assert edge.status()[DRAIN_REQUESTS] == edge.status()[EVICTABLE_NODES] == {}
 
     off = next(each for each in checkers["a"].answers if each.status == 503)
     assert (gone_at(edge, "a") - off.at).total_seconds() >= GRACE - 1
@@ -53,6 +55,11 @@ def evict_in_a_dry_run(edge: Edge) -> None:
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = PODS.path(edge.namespace, name, "eviction")
     edge.client.request("POST", path, body=eviction, query={"dryRun": "All"})
+
+
+def date_request(edge: Edge, at: str) -> None:
+    change = {"status": {DRAIN_REQUESTS: {edge.node_name("a"): at}}}
+    edge.client.patch(INGRESS_DAEMONSETS, "web", change, edge.namespace, subresource="status")
 
 
 def drain(edge: Edge) -> None:

@@ -1,29 +1,26 @@
-"""What an eviction reads of the cluster, each object once, and the one annotation that it writes."""
+"""What an eviction reads of the cluster, each object once, and the one entry of a status that it writes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from kube.client import Client, Resource
-from kube.errors import NotFound
-from kube.objects import ObjectMeta, Pod, Value, complete
+from kube.client import Client
+from kube.errors import KubeError
+from kube.objects import Pod
 from webhook.cluster import PODS
-from webhook.ingress_daemonset import DRAIN_REQUESTED
+from webhook.ingress_daemonset import DRAIN_REQUESTS
 from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.model import IngressDaemonSet
 from webhook.ingress_daemonset.template import readable
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
 LEAST = 0.1
 """Seconds for a call at least."""
 
-
-class Outline(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+Raw = dict[str, Any]
 
 
 class EvictionLookup:
@@ -33,27 +30,31 @@ class EvictionLookup:
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
         return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
 
-    def deployment(self, namespace: str, name: str, *, deadline: float) -> ObjectMeta:
-        left = self._left(deadline)
-        return self._client.get(DEPLOYMENTS, name, namespace, type=Outline, timeout=left).metadata
+    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
+        """Without those that cannot be read: the controllers pass them over."""
+        pages = self._client.list_pages(
+            INGRESS_DAEMONSETS, namespace, type=Raw, timeout=lambda: self._left(deadline)
+        )
+        for page in pages:
+            for raw in page.items or ():
+                try:
+                    yield readable(raw)
+                except msgspec.ValidationError:
+                    continue
 
-    def ingress_daemonset(self, namespace: str, name: str, *, deadline: float) -> IngressDaemonSet:
-        """NotFound, too, for one that cannot be read: the controllers pass it over."""
-        left = self._left(deadline)
-        raw: dict[str, Any] = self._client.get(INGRESS_DAEMONSETS, name, namespace, timeout=left)
-        try:
-            return readable(raw)
-        except msgspec.ValidationError as error:
-            raise NotFound(404, "NotFound", f"{namespace}/{name} cannot be read: {error}") from error
-
-    def request_drain(self, deployment: ObjectMeta, at: str, *, deadline: float) -> None:
-        change = {"metadata": {"uid": deployment.uid, "annotations": {DRAIN_REQUESTED: at}}}
-        name, namespace = deployment.name, deployment.namespace
-        left = self._left(deadline)
-        self._client.patch(DEPLOYMENTS, name, change, namespace, type=msgspec.Raw, timeout=left)
+    def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
+        """KubeError, too, when it is not stored: without it no eviction would ever have waited for long enough."""
+        at_it = resource.metadata
+        written: Raw = self._client.patch(
+            INGRESS_DAEMONSETS,
+            at_it.name,
+            {"metadata": {"uid": at_it.uid}, "status": {DRAIN_REQUESTS: {node: at}}},
+            at_it.namespace,
+            subresource="status",
+            timeout=self._left(deadline),
+        )
+        if (written.get("status", {}).get(DRAIN_REQUESTS) or {}).get(node) != at:
+            raise KubeError(f"the CRD has no status.{DRAIN_REQUESTS}: upgrade it to that of this version")
 
     def _left(self, deadline: float) -> float:
         return max(LEAST, deadline - self._clock())
-
-
-complete(Outline)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from healthchecker.naming import deployment_name
 from kube.errors import KubeError, NotFound
-from kube.objects import ObjectMeta, Pod, Value, complete
+from kube.objects import Pod, Value, complete
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
-from webhook.ingress_daemonset import DRAIN_REQUESTED, EVICTABLE, EVICTIONS_PATH, KIND, NAME, NODE_LABEL
+from webhook.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
 REVISION = "pod-template-hash"
@@ -23,19 +24,22 @@ class Cluster(Protocol):
     """What the review reads and writes; the methods raise KubeError."""
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod: ...
-    def deployment(self, namespace: str, name: str, *, deadline: float) -> ObjectMeta: ...
-    def ingress_daemonset(self, namespace: str, name: str, *, deadline: float) -> IngressDaemonSet: ...
-    def request_drain(self, deployment: ObjectMeta, at: str, *, deadline: float) -> None:
-        """Have the controllers detach the node of *deployment*."""
+    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterable[IngressDaemonSet]: ...
+    def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
+        """Have the controllers detach *node*."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A pod that has to wait, and its Deployment; *asked_at* is when its node was first to be detached, if it was."""
+    """A pod that has to wait, by its node and its IngressDaemonSet."""
 
-    deployment: ObjectMeta
+    node: str
     resource: IngressDaemonSet
-    asked_at: datetime | None
+
+    @property
+    def asked_at(self) -> datetime | None:
+        """When its node was first to be detached, if it was."""
+        return _time(self.resource.drain_requests.get(self.node, ""))
 
     def ends_at(self, now: datetime) -> datetime:
         return (self.asked_at or now) + timedelta(seconds=self.resource.spec.drain_timeout_seconds)
@@ -69,7 +73,8 @@ class Evictions:
             if held.ends_at(now) <= now:
                 return _allowed(f"{pod} is evicted though its node is not known to be off the load balancer")
             if held.asked_at is None and not _is_dry_run(request):
-                self._cluster.request_drain(held.deployment, f"{now:%Y-%m-%dT%H:%M:%SZ}", deadline=deadline)
+                said = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+                self._cluster.request_drain(held.resource, held.node, said, deadline=deadline)
         except KubeError as error:
             return _allowed(f"{pod} is evicted though its node may be attached: {error}")
         return _refused(pod, held, now)
@@ -78,20 +83,14 @@ class Evictions:
         """What holds the pod, or why nothing does."""
         try:
             pod = self._cluster.pod(request.namespace, request.name, deadline=deadline)
-            if not (name := deployment_of(pod)):
+            if not deployment_of(pod):
                 return "no running pod of an IngressDaemonSet"
-            deployment = self._cluster.deployment(request.namespace, name, deadline=deadline)
-            owner = deployment.controller
-            if skipped := _unheld(deployment):
-                return skipped
-            resource = self._cluster.ingress_daemonset(
-                request.namespace, owner.name if owner else "", deadline=deadline
-            )
+            resource = owner_of(pod, self._cluster.ingress_daemonsets(request.namespace, deadline=deadline))
         except NotFound as error:
             return f"gone: {error}"
-        if not detaches(resource):
-            return "its node is not detached for evictions"
-        return Held(deployment, resource, _time(deployment.annotations.get(DRAIN_REQUESTED, "")))
+        if resource is None:
+            return "no IngressDaemonSet has this pod"
+        return _unheld(resource, pod.spec.node_name) or Held(pod.spec.node_name, resource)
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
@@ -112,26 +111,33 @@ def deployment_of(pod: Pod) -> str:
     return owner.name.removesuffix(f"-{revision}") if owner and revision and is_ours else ""
 
 
-def detaches(resource: IngressDaemonSet) -> bool:
-    """Whether nodes are detached for evictions, by the same means as in a rollout."""
-    rolling = resource.spec.update_strategy.rolling_update
-    means = rolling.deployment_annotation or rolling.node_annotation
-    return bool(means) and resource.spec.drain_timeout_seconds > 0
+def owner_of(pod: Pod, resources: Iterable[IngressDaemonSet]) -> IngressDaemonSet | None:
+    """The one whose Deployment of that node has *pod*, by the names and the selector."""
+    name, node = deployment_of(pod), pod.spec.node_name
+    return next(
+        (
+            each
+            for each in resources
+            if deployment_name(each.metadata.name, node) == name
+            and each.spec.selector.match_labels.items() <= pod.metadata.labels.items()
+        ),
+        None,
+    )
 
 
-def _unheld(deployment: ObjectMeta) -> str:
-    owner = deployment.controller
-    if owner is None or owner.kind != KIND:
-        return "no Deployment of an IngressDaemonSet"
-    if deployment.deletion_timestamp is not None:
-        return "its Deployment is being deleted"
-    return "its node is detached" if EVICTABLE in deployment.annotations else ""
+def _unheld(resource: IngressDaemonSet, node: str) -> str:
+    """Why an eviction from *node* does not wait, or nothing."""
+    if resource.metadata.deletion_timestamp is not None:
+        return "its IngressDaemonSet is being deleted"
+    if not resource.spec.detaches_for_evictions:
+        return "its node is not detached for evictions"
+    return "its node is detached" if node in resource.evictable_nodes else ""
 
 
 def _refused(pod: str, held: Held, now: datetime) -> Decision:
-    node, resource = held.deployment.labels.get(NODE_LABEL, ""), held.resource.metadata
+    resource = held.resource.metadata
     return deny(
-        f"{pod} keeps running until node {node} is off the load balancer, at the latest until"
+        f"{pod} keeps running until node {held.node} is off the load balancer, at the latest until"
         f" {held.ends_at(now):%H:%M:%SZ}: try again, or see `kubectl describe ids -n {resource.namespace}"
         f" {resource.name}`; spec.drainTimeoutSeconds says how long this may take",
         code=429,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kube.objects import ObjectMeta, Value, complete
-from webhook.ingress_daemonset import TO_BE_UPDATED
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from webhook.ingress_daemonset.defaults import defaulted
 from webhook.ingress_daemonset.shares import Share, is_some
 
@@ -121,12 +121,37 @@ class Spec(Value, frozen=True):
     template: dict[str, Any] = {}
     """As written: what of a pod is not known here has to survive."""
 
+    @property
+    def detaches_for_evictions(self) -> bool:
+        """Whether nodes are detached for evictions, by the same means as in a rollout."""
+        rolling = self.update_strategy.rolling_update
+        return (
+            bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0
+        )
+
 
 class IngressDaemonSet(Value, frozen=True):
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
     status: dict[str, Any] = {}
     """As it was last written."""
+
+    @property
+    def drain_requests(self) -> dict[str, str]:
+        """Written by the webhook, and cleared by the controllers."""
+        return self.status.get(DRAIN_REQUESTS) or {}
+
+    @property
+    def evictable_nodes(self) -> dict[str, str]:
+        """Written by the controllers."""
+        return self.status.get(EVICTABLE_NODES) or {}
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        """The status without what evictions are handed over by."""
+        return {
+            name: part for name, part in self.status.items() if name not in (DRAIN_REQUESTS, EVICTABLE_NODES)
+        }
 
 
 def resource(raw: Mapping[str, Any]) -> IngressDaemonSet:

@@ -1,0 +1,287 @@
+"""The webhook and the leader at one API server: no request is lost, and no eviction passes on an attached node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as with_settings
+from hypothesis import strategies as st
+
+from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
+from kube.errors import KubeError
+from settings import IngressDaemonSetSettings
+from tests.ingress_daemonset_api import with_nodes
+from tests.ingress_daemonset_leader import KEY, Leader
+from webhook.admission import Request, parse
+from webhook.cluster import PODS
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
+from webhook.ingress_daemonset.evictions import Evictions
+
+GRACE, HELD, LINGER = 10, 90, 60
+ROLLING = {
+    "maxUnavailableNodes": 2,
+    "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE},
+    "confirm": "off",
+}
+NODES = ("n1", "n2", "n3")
+TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+
+
+class Cluster:
+    """An API server, its leader, and a webhook server."""
+
+    def __init__(self) -> None:
+        self.api = with_nodes(*NODES, rolling=ROLLING)
+        self.leader = Leader(self.api)
+        self.leader.settle()
+        for node in NODES:
+            self.api.fake.put(PODS, pod_on(node))
+        enabled = IngressDaemonSetSettings.model_validate({"enabled": True})
+        lookup = EvictionLookup(self.api.fake.client("webhook"), lambda: 0.0)
+        self.evictions = Evictions(lambda: enabled, lookup, lambda: self.leader.now())
+
+    def evict(self, node: str) -> bool:
+        """Whether it is let through."""
+        return self.evictions.review(eviction_of(f"web-{node}-7d4-x"), 9.0).allowed
+
+    def handed(self, part: str = EVICTABLE_NODES) -> set[str]:
+        return {*self.status.get(part, {})}
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.objects["IngressDaemonSet", KEY].get("status", {})
+        return found
+
+    def marked(self) -> set[str]:
+        found = {node: self.api.objects["Deployment", f"edge/web-{node}"] for node in NODES}
+        return {node for node, each in found.items() if TO_BE_UPDATED in each["metadata"]["annotations"]}
+
+    def cordon(self, node: str, cordoned: bool = True) -> None:
+        self.api.edit("Node", node, {"spec": {"unschedulable": cordoned or None}})
+
+    def taint(self, node: str, *taints: dict[str, str]) -> None:
+        self.api.edit("Node", node, {"spec": {"taints": [*taints]}})
+
+    def look(self) -> None:
+        with suppress(KubeError):
+            self.leader.look()
+
+    def turns(self, number: int = 4) -> None:
+        for _ in range(number):
+            self.look()
+            self.leader.run_pods()
+            self.api.deliver()
+            self.leader.clock.advance(STATUS_PERIOD)
+
+
+def pod_on(node: str) -> dict[str, Any]:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": f"web-{node}-7d4",
+        "uid": "u",
+        "controller": True,
+    }
+    labels = {"app": "web", "ingress-daemon-for-node": node, "pod-template-hash": "7d4"}
+    metadata = {
+        "name": f"web-{node}-7d4-x",
+        "namespace": "edge",
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+    container = {"name": "proxy", "image": "proxy:1"}
+    return {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}}
+
+
+def eviction_of(name: str) -> Request:
+    fields = {"uid": "u", "operation": "CREATE", "namespace": "edge", "name": name, "subResource": "eviction"}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return parse(msgspec.json.encode(review))
+
+
+def test_a_drain_from_the_first_eviction_to_the_node_that_is_given_back() -> None:
+    here = Cluster()
+    here.cordon("n1")
+    assert not here.evict("n1")
+    here.api.deliver()
+    here.turns()
+    assert here.marked() == {"n1"}
+    assert not here.evict("n1")
+
+    here.leader.clock.advance(GRACE)
+    here.turns()
+    assert here.evict("n1")
+    assert not here.evict("n2")
+
+    here.cordon("n1", cordoned=False)
+    here.api.deliver()
+    here.leader.clock.advance(HELD + LINGER)
+    here.leader.settle()
+    assert here.marked() == set()
+    assert here.status[DRAIN_REQUESTS] == here.status[EVICTABLE_NODES] == {}
+
+
+def test_at_rest_nothing_is_written_for_a_node_that_stays_drained() -> None:
+    here = Cluster()
+    here.cordon("n1")
+    here.evict("n1")
+    here.api.deliver()
+    here.leader.settle()
+    assert here.handed() == here.marked() == {"n1"}
+
+    before = list(here.api.writes)
+    for _ in range(3):
+        here.leader.clock.advance(600)
+        here.leader.settle()
+    assert here.api.writes == before
+    Leader(here.api, here.leader).look()
+    assert here.api.writes == before
+
+
+def to_the_end_of_a_drain(here: Cluster) -> None:
+    """The next look clears the request of n1."""
+    here.evict("n1")
+    here.api.deliver()
+    here.turns()
+    here.leader.clock.advance(HELD + LINGER)
+
+
+def test_a_request_that_comes_between_a_look_and_its_write_is_not_lost() -> None:
+    here = Cluster()
+    to_the_end_of_a_drain(here)
+    webhook = here.api.fake.client("webhook")
+    lookup = EvictionLookup(webhook, lambda: 0.0)
+    [resource] = lookup.ingress_daemonsets("edge", deadline=9)
+    again, late = f"{here.leader.now():%Y-%m-%dT%H:%M:%SZ}", list[str]()
+
+    def between(verb: str, kind: str, name: str) -> str:
+        if verb == "status" and not late:
+            late.append(again)
+            lookup.request_drain(resource, "n1", again, deadline=9)
+            lookup.request_drain(resource, "n2", again, deadline=9)
+        return ""
+
+    here.api.fault = between
+    here.look()
+
+    assert late
+    assert here.status[DRAIN_REQUESTS] == {"n1": again, "n2": again}
+
+
+def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_counts() -> None:
+    here = Cluster()
+    here.evict("n1")  # not delivered
+    here.api.remove("Node", "n3")
+    here.leader.reconciler.books.nodes.forget("n3")
+    here.leader.clock.advance(STATUS_PERIOD)
+    here.look()
+
+    assert here.status["desiredNodes"] == 2
+    assert here.handed(DRAIN_REQUESTS) == {"n1"}
+
+
+def test_a_leader_that_dies_between_the_withdrawal_and_the_attachment_leaves_the_node_detached() -> None:
+    here = Cluster()
+    to_the_end_of_a_drain(here)
+    here.look()
+    assert (here.handed(), here.marked()) == (set(), {"n1"})
+
+    here.leader = Leader(here.api, here.leader)
+    here.api.deliver()
+    here.leader.settle()
+    assert here.marked() == set()
+
+
+@pytest.mark.parametrize("fault", ["lost", "timed out", "forbidden"])
+def test_no_node_is_attached_before_the_withdrawal_is_known(fault: str) -> None:
+    here = Cluster()
+    to_the_end_of_a_drain(here)
+    here.api.fault = lambda verb, kind, name: fault if verb == "status" else ""
+    for _ in range(20):
+        here.look()
+        here.leader.clock.advance(1)
+        assert here.handed() <= here.marked()
+    assert here.marked() == (set() if fault == "lost" else {"n1"})
+
+    here.api.fault = lambda verb, kind, name: ""
+    here.api.deliver()
+    here.turns(40)
+    assert here.handed() == here.marked() == set()
+
+
+OPERATIONS = (
+    "evict",
+    "cordon",
+    "uncordon",
+    "taint",
+    "untaint",
+    "look",
+    "turns",
+    "deliver",
+    "advance",
+    "fault",
+    "well",
+    "crash",
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(OPERATIONS), st.sampled_from(NODES), st.integers(1, 60)), max_size=60
+)
+
+
+def do(here: Cluster, operation: str, node: str, number: int) -> None:
+    faults = ("lost", "timed out", "forbidden")
+    match operation:
+        case "evict":
+            here.evict(node)
+        case "cordon" | "uncordon":
+            here.cordon(node, operation == "cordon")
+        case "taint" | "untaint":
+            here.taint(node, *[TAINT][: operation == "taint"])
+        case "look":
+            here.look()
+            here.leader.run_pods()
+        case "turns":
+            here.api.deliver()
+            here.turns()
+            here.leader.clock.advance(number)
+        case "deliver":
+            here.api.deliver()
+        case "advance":
+            here.leader.clock.advance(number)
+        case "fault":
+            here.api.fault = lambda verb, kind, name: (
+                faults[number % 3] if len(name) % 2 == number % 2 else ""
+            )
+        case "well":
+            here.api.fault = lambda verb, kind, name: ""
+        case "crash":
+            here.api.deliver()
+            here.leader = Leader(here.api, here.leader)
+
+
+@given(STEPS)
+@with_settings(max_examples=60, deadline=None)
+def test_whatever_happens_pods_are_evictable_only_while_their_node_is_detached(
+    steps: Sequence[tuple[str, str, int]],
+) -> None:
+    here = Cluster()
+    for step in steps:
+        do(here, *step)
+        assert here.handed() <= here.marked()
+
+    here.api.fault = lambda verb, kind, name: ""
+    for node in NODES:
+        here.cordon(node, cordoned=False)
+        here.taint(node)
+    here.api.deliver()
+    for _ in range(10):
+        here.leader.clock.advance(30)
+        here.turns(2)
+    here.leader.settle()
+    assert here.handed() == here.handed(DRAIN_REQUESTS) == here.marked() == set()
