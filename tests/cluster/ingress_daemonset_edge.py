@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
+from lab.errors import LabError
 from lab.history import Observation
 from lab.kwokctl import KWOK
 from lab.nodes import NODES, NOT_READY, UNREACHABLE, cloud_node
@@ -239,7 +241,15 @@ class Edge:
         return told
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
-        return until(condition, SECONDS, f"{self.namespace}: {what}", every=EVERY)
+        try:
+            return until(condition, SECONDS, f"{self.namespace}: {what}", every=EVERY)
+        except LabError as error:
+            error.add_note(json.dumps(self._statuses(), indent=1))
+            raise
+
+    def _statuses(self) -> dict[str, Raw]:
+        found = self.client.list(INGRESS_DAEMONSETS, self.namespace).items
+        return {each["metadata"]["name"]: each.get("status", {}) for each in found}
 
     def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
         return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
