@@ -24,6 +24,7 @@ from controllers.elasticity.failover import Refusals
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.intents import Do, Intent
 from controllers.elasticity.ordinals import ordinal_of, stateful_set_of
+from controllers.elasticity.outages import Outages
 from controllers.elasticity.placement import Case, Place, Verdict, plan
 from controllers.elasticity.pods import Pod, oldest_first
 from controllers.elasticity.scene import Scene
@@ -55,7 +56,7 @@ class Accountant:
     ) -> None:
         self._scene, self._writer, self._eligibility, self._teller = scene, writer, eligibility, teller
         self._now = now
-        self._refusals = Refusals(clock)
+        self._refusals, self._outages = Refusals(clock), Outages(clock)
         self._requests = Requests()
         self._costs_by: tuple[frozenset[str], bool] = (frozenset(), False)
         self._costs_due: set[str] = set()
@@ -91,8 +92,14 @@ class Accountant:
         sent = scene.sent()
         room = Room(scene.settings.max_super_pods, (pod.metadata.namespace for pod in sent))
         fleet = Fleet(scene.nodes, scene.book.having, under_way(sent, self._requests))
+        self._outages.observe(scene.nodes.super)
         return SuperNodeDestination(
-            self._eligibility.violations, self._eligibility.reach, self._requests, fleet, room
+            self._eligibility.violations,
+            self._eligibility.reach,
+            self._requests,
+            fleet,
+            room,
+            self._outages,
         )
 
     def _verdicts(self, scene: Scene, destination: SuperNodeDestination) -> list[Verdict]:

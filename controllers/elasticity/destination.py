@@ -9,6 +9,7 @@ from controllers.elasticity.caps import Room
 from controllers.elasticity.edits import as_burst, as_sent
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.outages import Outages
 from controllers.elasticity.placement import Objections
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.scheduling import scheduling_of
@@ -46,17 +47,20 @@ class SuperNodeDestination:
         requests: Requests,
         fleet: Fleet,
         room: Room,
+        outages: Outages,
     ) -> None:
         self._violations, self._reach, self._requests = violations, reach, requests
-        self._fleet, self._room = fleet, room
+        self._fleet, self._room, self._outages = fleet, room, outages
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
         rules = self._violations(pod)
         if rules is None or rules:
             return None if rules is None else Objections(rules)
         request = self._request(pod, bound=bound)
-        misfit = self._fleet.why_not(request)
-        return Objections(misfit=misfit, passing=bool(misfit) and self._fleet.is_passing(request))
+        if misfit := self._fleet.why_not(request):
+            outages = map(self._outages.seconds, self._fleet.passing(request))
+            return Objections(misfit=misfit, outage=min(outages, default=None))
+        return Objections()
 
     def take(self, pod: Pod, *, bound: bool) -> str:
         if full := self._room.take(pod):

@@ -102,11 +102,16 @@ def misses(request: Request, node: FollowedNode, filters: Iterable[Filter] = FIL
     return [miss for each in filters for miss in each(request, node)]
 
 
+def is_in_trouble(node: FollowedNode) -> bool:
+    """Whether it is in a state that passes."""
+    return any(taint.key in CONDITIONS for taint in node.spec.taints)
+
+
 def is_passing(request: Request, node: FollowedNode) -> bool:
     """Whether *node* would take the pod as soon as its state is better."""
     lasting = tuple(taint for taint in node.spec.taints if taint.key not in CONDITIONS)
     better = replace(node, spec=replace(node.spec, taints=lasting))
-    return lasting != node.spec.taints and not misses(request, better)
+    return is_in_trouble(node) and not misses(request, better)
 
 
 def is_asked_for(request: Request, node: FollowedNode) -> bool:

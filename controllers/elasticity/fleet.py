@@ -34,9 +34,9 @@ class Fleet:
         found, missed = self._fitting(request)
         return "" if found else _sentence(missed)
 
-    def is_passing(self, request: Request) -> bool:
-        """Whether nothing but the state of a super node keeps the pod off it."""
-        return any(is_passing(request, node) for node in self._nodes.super)
+    def passing(self, request: Request) -> list[str]:
+        """The names of super nodes that nothing but their state keeps the pod off."""
+        return [node.metadata.name for node in self._nodes.super if is_passing(request, node)]
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""

@@ -12,7 +12,7 @@ from controllers.elasticity.pods import Pod
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
 
 PATIENCE = 60.0
-"""Seconds from its creation for which a pod waits when super nodes would take it, were they ready."""
+"""Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
 
 
 class Standing(StrEnum):
@@ -89,8 +89,8 @@ class Objections:
 
     rules: tuple[str, ...] = ()
     misfit: str = ""
-    passing: bool = False
-    """Whether the misfit is only the state of a super node, which may be better in a moment."""
+    outage: float | None = None
+    """Seconds for which a super node has been in a state that is all it misses; None when there is no such node."""
 
 
 class Destination(Protocol):
@@ -172,7 +172,7 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
         return Verdict(case, Place.HOME, f"{said}, {case.barred}: stays home", "AllowedHomeAgain")
     found = destination.objections(case.pod, bound=True)
     if found is not None and not found.rules and found.misfit:
-        if found.passing and case.age < PATIENCE:
+        if found.outage is not None and min(found.outage, case.age) < PATIENCE:
             return Verdict(case, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
         return Verdict(case, Place.HOME, f"{said}: stays home, {found.misfit}", "NoMatchingSuperNode")
     return _sent(case, said, found, destination)

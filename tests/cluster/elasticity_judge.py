@@ -11,13 +11,17 @@ from lab.session import Lab
 from lab.watching import Told, told_by_now, watching
 from tests.cluster.elasticity import is_away
 from tests.cluster.workloads import PODS
-from webhook.elasticity import LOCAL, LOCAL_REPLICAS, PLACEMENT
+from webhook.elasticity import LOCAL, LOCAL_REPLICAS, PLACEMENT, REASON
 
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
 
 
 class Judge:
-    """Follows all pods; each look takes in what has been told by then."""
+    """Follows all pods; each look takes in what has been told by then.
+
+    It is strict: super nodes that are not ready for a minute are a reason for more than N local pods, but not here,
+    where they are ready all the time. Each line ends with the reason on the pod, by which that is seen.
+    """
 
     def __init__(self, told: Told) -> None:
         self._told = told
@@ -58,7 +62,10 @@ class Judge:
             pod.metadata.annotations[LOCAL_REPLICAS]
         ):
             revision = pod.metadata.resource_version
-            self._too_many[key] = f"{count} of {key} were at home at {revision}, {pod.metadata.name} the last"
+            why = pod.metadata.annotations.get(REASON)
+            self._too_many[key] = (
+                f"{count} of {key} were local at {revision}, {pod.metadata.name} the last: {why}"
+            )
 
 
 def _key(pod: Pod) -> tuple[str, ...]:
