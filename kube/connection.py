@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
 
 POOL_SIZE = 80
-"""Connections that are kept; more than one webhook server reads through at once, so that none dials anew under load."""
+"""Connections that are kept; more than one webhook server reads at once, so that none opens new ones under load."""
 
 
 class Connection:

@@ -54,7 +54,7 @@ def bundle(*authorities: tuple[x509.Certificate, Pair]) -> bytes:
 class Cluster:
     """A Secret and two webhook configurations; *before_write* may raise, and so end a process between two writes.
 
-    *written* is called after each write, by whom it may be.
+    *written* is called after each write by any client.
     """
 
     def __init__(self) -> None:

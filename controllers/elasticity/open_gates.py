@@ -94,7 +94,7 @@ def open_all(
 
 
 def remove_webhook(client: Client, configuration: str) -> bool:
-    """Whether it was there; the other webhooks of the configuration stay. Conflict or Invalid when somebody wrote."""
+    """Whether it was there; the other webhooks of the configuration stay. Conflict or Invalid when it has changed."""
     try:
         found = client.get(CONFIGURATIONS, configuration, type=_Configuration)
     except NotFound:

@@ -10,11 +10,10 @@ from pathlib import Path
 from pprint import pformat
 
 import pytest
-import yaml
 
 from kube.client import Resource
 from kube.errors import ApiError
-from lab import faults, install
+from lab import faults
 from lab.session import Lab
 from lab.waiting import until
 from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
@@ -26,14 +25,11 @@ CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaem
 
 
 @pytest.fixture(scope="module")
-def server(bare_lab: Lab) -> Iterator[Lab]:
-    """The lab's API server, while no controller answers what is written."""
-    try:
-        bare_lab.client.create(install.DEFINITIONS, yaml.safe_load(CRD.read_text()))
-        until(lambda: bare_lab.client.serves(INGRESS_DAEMONSETS), 60, "the definition to be served")
-        yield bare_lab
-    finally:
-        bare_lab.kubectl("delete", "-f", str(CRD), "--wait=true")
+def server(bare_lab: Lab) -> Lab:
+    """The lab's API server, with the CRD of IngressDaemonSets, which other tests of this lab apply as well."""
+    bare_lab.kubectl("apply", "-f", str(CRD))
+    until(lambda: bare_lab.client.serves(INGRESS_DAEMONSETS), 60, "the CRD to be served")
+    return bare_lab
 
 
 @contextmanager

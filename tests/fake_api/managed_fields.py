@@ -41,7 +41,7 @@ UNOWNED = {
 def updated(
     old: Raw, new: Raw, manager: str, api_version: str, time: str, subresource: str = ""
 ) -> list[Raw]:
-    """The entries after *manager* made *new* of *old*: what it has changed is its own, what is gone is nobody's."""
+    """The entries after *manager* made *new* of *old*: it owns what it changed, and no entry keeps what is gone."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
     entries = []
