@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from lab.kubelet import probes, status, volumes
+from lab.kubelet import nodes, probes, status, volumes
 from lab.kubelet.addresses import Addresses
 from lab.kubelet.container import Container
 from lab.kubelet.expand import command, environment, expand
@@ -27,6 +28,7 @@ from lab.kubelet.process import Mount, Process, Recipe
 from lab.kubelet.recipes import Image, Machine, image_of, recipe
 from lab.kubelet.status import Ended, State
 from lab.kubelet.values import CannotRun, Meta, Place, Pod, references, refusals
+from tests.fake_api import NAMESPACES, FakeAPI
 
 PLACE = Place("127.128.0.9", "127.128.0.1")
 NOW = 1_800_000_000.0
@@ -404,6 +406,68 @@ def test_the_time_of_a_transition_is_kept_until_the_next() -> None:
 
     assert later["Ready"]["lastTransitionTime"] == first["Ready"]["lastTransitionTime"]
     assert ready["Ready"]["lastTransitionTime"] != first["Ready"]["lastTransitionTime"]
+
+
+def written(*mains: State) -> dict[str, Any]:
+    return status.status(pod(), PLACE, [], mains, before=(), since=NOW, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, False, id="as written"),
+        pytest.param({"Ready": "False"}, True, id="marked unready"),
+        pytest.param({"ContainersReady": "Unknown"}, True, id="unknown"),
+        pytest.param({"PodScheduled": "True", "example.com/open": "False"}, False, id="not the kubelet's"),
+    ],
+)
+def test_a_status_that_another_writer_has_changed_is_altered(changes: dict[str, str], expected: bool) -> None:
+    told = written(RUNNING)
+    live = {each["type"]: each["status"] for each in told["conditions"]} | changes
+    conditions = [{"type": kind, "status": value} for kind, value in live.items()]
+    found = replace(pod(), status={"conditions": conditions})
+
+    assert status.is_altered(found, told) is expected
+
+
+def test_a_lost_condition_is_altered_and_nothing_is_before_the_first_write() -> None:
+    assert status.is_altered(pod(), written(RUNNING))
+    assert not status.is_altered(pod(), {})
+
+
+@pytest.fixture
+def heartbeats() -> Iterator[tuple[FakeAPI, list[float]]]:
+    """Of node lab-0, and when its pods were corrected."""
+    api, corrected, stop = FakeAPI(), list[float](), threading.Event()
+    api.put(NAMESPACES, {"metadata": {"name": nodes.LEASE_NAMESPACE}})
+    client = api.client()
+    nodes.register(client, "lab-0", "127.128.0.1")
+    beating = threading.Thread(
+        target=nodes.keep_beating,
+        args=(client, ["lab-0"], stop),
+        kwargs={"every": 0.01, "correct_pods": lambda: corrected.append(time.monotonic())},
+    )
+    beating.start()
+    yield api, corrected
+    stop.set()
+    beating.join(SECONDS)
+
+
+def test_a_node_and_its_pods_that_were_taken_for_lost_are_corrected(
+    heartbeats: tuple[FakeAPI, list[float]],
+) -> None:
+    api, corrected = heartbeats
+    lost = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+    client = api.client()
+    client.patch(nodes.NODES, "lab-0", {"status": {"conditions": lost}}, subresource="status")
+    begun = time.monotonic()
+
+    eventually(lambda: readiness(client.get(nodes.NODES, "lab-0")) == ["True"])
+    eventually(lambda: corrected[-1:] > [begun])
+
+
+def readiness(node: dict[str, Any]) -> list[str]:
+    return [each["status"] for each in node["status"]["conditions"] if each["type"] == "Ready"]
 
 
 def test_a_container_that_waits_to_be_started_again_tells_how_it_ended() -> None:

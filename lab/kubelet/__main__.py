@@ -58,7 +58,12 @@ def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
     recorder = Recorder(client, component="drawbridge-lab-kubelet")
     kubelet = Kubelet(machine, client, nodes, addresses, recorder)
     kubelet.start()
-    threading.Thread(target=keep_beating, args=(client, list(nodes), stop), daemon=True).start()
+    threading.Thread(
+        target=keep_beating,
+        args=(client, list(nodes), stop),
+        kwargs={"correct_pods": kubelet.correct},
+        daemon=True,
+    ).start()
     print("ready", flush=True)
     stop.wait()
     kubelet.stop()

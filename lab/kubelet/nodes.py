@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,14 +27,6 @@ log = logging.getLogger(__name__)
 def node(name: str, address: str, now: float) -> dict[str, Any]:
     """A Node that only pods made for the lab tolerate."""
     resources = {"cpu": "32", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "250"}
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "the lab's kubelet is running",
-        "lastHeartbeatTime": timestamp(now),
-        "lastTransitionTime": timestamp(now),
-    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -48,8 +40,19 @@ def node(name: str, address: str, now: float) -> dict[str, Any]:
             "allocatable": resources,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": _node_info(name),
-            "conditions": [ready],
+            "conditions": [_ready(now)],
         },
+    }
+
+
+def _ready(now: float) -> dict[str, Any]:
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the lab's kubelet is running",
+        "lastHeartbeatTime": timestamp(now),
+        "lastTransitionTime": timestamp(now),
     }
 
 
@@ -99,11 +102,31 @@ def _lease(name: str, now: datetime) -> Mapping[str, Any]:
     }
 
 
-def keep_beating(client: Client, names: Sequence[str], stop: threading.Event) -> None:
-    """The node lifecycle controller takes a node's pods away when it hears nothing for 50 s."""
-    while not stop.wait(HEARTBEAT):
+def correct(client: Client, name: str) -> None:
+    """Set Ready to True again after the node lifecycle controller has set it to Unknown."""
+    conditions = client.get(NODES, name)["status"].get("conditions", ())
+    if ("Ready", "True") not in {(each["type"], each["status"]) for each in conditions}:
+        change = {"status": {"conditions": [_ready(time.time())]}}
+        client.patch(NODES, name, change, subresource="status")
+
+
+def keep_beating(
+    client: Client,
+    names: Sequence[str],
+    stop: threading.Event,
+    *,
+    every: float = HEARTBEAT,
+    correct_pods: Callable[[], None] = lambda: None,
+) -> None:
+    """Renew the leases; without that, the node lifecycle controller evicts a node's pods after 50 s.
+
+    Like the kubelet's sync, correct conditions of nodes and pods that this controller has changed meanwhile.
+    """
+    while not stop.wait(every):
         for name in names:
             try:
                 beat(client, name)
+                correct(client, name)
             except KubeError as error:
                 log.warning("heartbeat failed", extra={"node": name, "error": str(error)})
+        correct_pods()

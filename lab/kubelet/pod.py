@@ -57,6 +57,7 @@ class PodRunner:
         self._vanished = False
         self._deadline = NEVER
         self._written: dict[str, Any] = {}
+        self._correcting = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pod-{pod.metadata.name}", daemon=True)
 
@@ -79,6 +80,11 @@ class PodRunner:
     def refresh(self) -> None:
         """Something that its volumes show has changed."""
         self._volumes.outdate()
+        self._news.set()
+
+    def correct(self) -> None:
+        """Write the status again if another writer has changed it."""
+        self._correcting = True
         self._news.set()
 
     def stop(self) -> None:
@@ -197,7 +203,8 @@ class PodRunner:
         )
 
     def _report(self, pod: Pod) -> None:
-        """Write the status, if it differs from what was last written."""
+        """Write the status if it differs from the last one written, or after `correct` from the live one."""
+        altered, self._correcting = self._correcting and status.is_altered(pod, self._written), False
         terminating = pod.metadata.deletion_timestamp is not None
         current = status.status(
             pod,
@@ -208,7 +215,7 @@ class PodRunner:
             since=self._since,
             now=time.time(),
         )
-        if current == self._written:
+        if current == self._written and not altered:
             return
         body = {"metadata": {"uid": pod.metadata.uid}, "status": current}
         namespace, name = pod.metadata.namespace, pod.metadata.name

@@ -71,6 +71,11 @@ class Kubelet:
         for runner in runners:
             runner.join(max(0.0, deadline - time.monotonic()))
 
+    def correct(self) -> None:
+        """Write the status of each pod again that another writer has changed."""
+        for runner in self._snapshot():
+            runner.correct()
+
     def _snapshot(self) -> list[PodRunner]:
         with self._lock:
             return list(self._runners.values())

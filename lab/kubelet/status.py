@@ -104,6 +104,12 @@ def status(
     }
 
 
+def is_altered(pod: Pod, written: Mapping[str, Any]) -> bool:
+    """Whether a live condition differs from the one *written*: the pods of a lost node are marked unready."""
+    live = {each["type"]: each["status"] for each in pod.status.get("conditions", ())}
+    return any(live.get(each["type"]) != each["status"] for each in written.get("conditions", ()))
+
+
 def _findings(
     pod: Pod, reached: str, inits: Sequence[State], mains: Sequence[State]
 ) -> dict[str, tuple[str, ...]]:

@@ -18,6 +18,8 @@ import pytest
 
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from lab.kubelet.nodes import NODES
+from lab.kubelet.pod import STRATEGIC
 from lab.session import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -215,6 +217,35 @@ def test_a_deleted_pod_is_unready_first_then_hooked_then_told_then_gone(space: S
     (space.lab.directory / "volumes" / uid / "v" / "go").touch()
     space.wait(lambda: space.gone("web"), "the pod to be gone")
     assert "TERM hooked" in space.log("web")
+
+
+def test_a_node_and_its_pods_that_were_marked_as_lost_are_ready_again(space: Space) -> None:
+    """As the node lifecycle controller marks them when no heartbeat has arrived, for kwok's pods and our own."""
+    kwok = {"nodeName": "kwok-0", "tolerations": [{"operator": "Exists"}]}
+    space.run("ours", "import time; time.sleep(600)")
+    space.run("played", "", spec={**kwok, "nodeSelector": {}})
+    space.wait(lambda: ready(space.pod("ours")) and ready(space.pod("played")), "both pods to be ready")
+    for name in ("ours", "played"):
+        marked = [{"type": "Ready", "status": "False"}]
+        space.client.patch(
+            PODS,
+            name,
+            {"status": {"conditions": marked}},
+            space.name,
+            subresource="status",
+            content_type=STRATEGIC,
+        )
+    lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Lost"}]}}
+    space.client.patch(NODES, "lab-0", lost, subresource="status")
+
+    space.wait(lambda: ready(space.client.get(NODES, "lab-0")), "the node to be ready again")
+    for name in ("ours", "played"):
+        space.wait(lambda: ready(space.pod(name)), f"pod {name} to be ready again")  # noqa: B023
+
+
+def ready(thing: dict[str, Any]) -> bool:
+    conditions = thing.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 def test_a_pod_that_ignores_the_signal_is_killed_after_the_grace_of_its_deletion(space: Space) -> None:
