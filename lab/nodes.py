@@ -18,12 +18,13 @@ from settings.anycast_ip import NEED_LABEL
 from webhook.elasticity import INSTANCE_TYPE
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
-ADDRESSES = ip_network("100.64.0.0/16")
+ADDRESSES = ip_network("127.32.0.0/16")
+"""Of this machine, as all of 127.0.0.0/8: what is sent to a node that is only played never leaves it."""
 POD_ADDRESSES = ip_network("10.0.0.0/8")
 PODS_PER_NODE = 1 << 14
 """How many pods a node may have, one after the other, before it gives the addresses of the next node."""
 LAST = POD_ADDRESSES.num_addresses // PODS_PER_NODE - 1
-CLOUD_ADDRESSES = ip_network("100.65.0.0/16")
+CLOUD_ADDRESSES = ip_network("127.33.0.0/16")
 ZONE = "100003"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}

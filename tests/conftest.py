@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import structlog
 from hypothesis import settings
+
+# What scenes assert is shown with its values, as it is in test modules.
+pytest.register_assert_rewrite(
+    "tests.cluster.ingress_daemonset_scenes", "tests.cluster.ingress_daemonset_interruptions"
+)
 
 
 def pytest_configure() -> None:
