@@ -498,6 +498,22 @@ def test_objects_of_the_release_before_are_taken_over_without_a_rollout() -> Non
     assert "hostPID" not in pod_of(here.api, "edge/web-n2")
 
 
+def test_a_template_that_comes_back_before_its_answer_was_recorded_costs_no_rollout() -> None:
+    api = with_nodes(*FLEET, rolling=DETACHING, healthCheckNodePorts=[10080])
+    api.mutate = policy(*POLICIES)  # type: ignore[assignment]
+    here = Leader(api)
+    here.look()
+    here.api.deliver()
+    templates = {key: copy.deepcopy(pod_of(api, key)) for key in DEPLOYMENTS}
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: bool(here.off()))
+    here.retemplate("proxy:1")
+    here.settle()
+
+    assert {key: pod_of(api, key) for key in DEPLOYMENTS} == templates
+    assert quiet(here) == []
+
+
 def test_a_leader_that_dies_before_it_has_recorded_the_answer_costs_no_rollout() -> None:
     api = with_nodes(*FLEET, rolling=DETACHING)
     api.mutate = policy(*POLICIES)  # type: ignore[assignment]

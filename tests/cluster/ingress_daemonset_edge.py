@@ -244,12 +244,16 @@ class Edge:
         try:
             return until(condition, SECONDS, f"{self.namespace}: {what}", every=EVERY)
         except LabError as error:
-            error.add_note(json.dumps(self._statuses(), indent=1))
+            error.add_note(json.dumps(self._state(), indent=1))
             raise
 
-    def _statuses(self) -> dict[str, Raw]:
-        found = self.client.list(INGRESS_DAEMONSETS, self.namespace).items
-        return {each["metadata"]["name"]: each.get("status", {}) for each in found}
+    def _state(self) -> dict[str, Raw]:
+        """What tells why a rollout goes no further."""
+        resources = self.client.list(INGRESS_DAEMONSETS, self.namespace).items
+        deployments = self.client.list(DEPLOYMENTS, self.namespace).items
+        return {each["metadata"]["name"]: each.get("status", {}) for each in resources} | {
+            each["metadata"]["name"]: each["metadata"] | {"managedFields": []} for each in deployments
+        }
 
     def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
         return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
