@@ -30,6 +30,8 @@ LONGEST = 1 << 16
 """Bytes of an answer."""
 
 READS = Counter("drawbridge_ingress_daemonset_checker_reads", "Readings of health checkers.", ["result"])
+for _result in ("ok", "error"):
+    READS.labels(_result)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def _new(site: Site) -> dict[str, Any]:
 def _recorded(site: Site, held: Workload, *, apart: bool, template: bool) -> marks.Changes:
     """The baseline as it is after a write: each one makes a generation. Settings *apart* are not written.
 
-    While the template is not as we applied it, the baseline stays what it is.
+    While the template is not as we applied it, the baseline stays what it is; one without its digest gets that before
+    the generation moves on, for the template may be wanted again.
     """
     old, asked = site.baseline or Baseline(), _asked(site, held.metadata.generation + 1)
     if apart:
@@ -57,6 +58,8 @@ def _recorded(site: Site, held: Workload, *, apart: bool, template: bool) -> mar
         return annotations_of(rewritten(asked, site.drift, old, held.template_digest))
     if site.drift.is_accepted:
         return annotations_of(replace(asked, digest=held.template_digest, undone=old.undone))
+    if old.template and not old.digest and old.is_answered_by(held):
+        return annotations_of(replace(old, digest=held.template_digest))
     return {}
 
 

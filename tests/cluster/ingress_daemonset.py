@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from controllers.ingress_daemonset.drift import baseline_of
 from kube.client import Resource
 from lab.policy.mutations import without_mirror
 from tests.cluster.elasticity import is_settled
@@ -69,8 +70,11 @@ def on_node(seconds: int) -> Annotated:
 
 def is_at_rest(deployment: Raw, image: str, pods: int) -> bool:
     annotations = deployment["metadata"].get("annotations", {})
-    marked = {TO_BE_UPDATED, SCHEDULED} & annotations.keys()
-    return image_of(deployment["spec"]["template"]) == image and not marked and is_settled(deployment, pods)
+    marked, baseline = {TO_BE_UPDATED, SCHEDULED} & annotations.keys(), baseline_of(annotations)
+    # Before it is recorded, an edit by hand may lead to a rollout of its node.
+    is_recorded = baseline is not None and bool(baseline.digest)
+    has_image = image_of(deployment["spec"]["template"]) == image
+    return has_image and is_recorded and not marked and is_settled(deployment, pods)
 
 
 def image_of(pod: Raw) -> str:

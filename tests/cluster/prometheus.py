@@ -47,6 +47,7 @@ UNLESS = {
         "drawbridge_ingress_daemonset_writes_total",
         "drawbridge_ingress_daemonset_plan_seconds_bucket",
         "drawbridge_healthchecker_answers_total",
+        "drawbridge_healthchecker_blind",
         "drawbridge_healthchecker_healthy",
         "drawbridge_healthchecker_sight_age_seconds",
     ],

@@ -136,14 +136,13 @@ def a_percentage_of_the_nodes_is_rounded_up(edge: Edge) -> None:
     assert edge.verdict(promise) == ([], 2)
 
 
-def a_node_that_is_not_ready_is_updated_last(edge: Edge) -> None:
-    edge.create(rolling=detaching(1, **by_node(0), **awaiting(0)))
+def a_node_that_is_not_ready_counts_and_is_updated_last(edge: Edge) -> None:
+    edge.create(rolling=detaching(2, **by_node(0), **awaiting(0)))
     edge.settle(*"abcd")
-    edge.retemplate("proxy:2")
-    edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
     with lost(edge, "b"):
+        edge.retemplate("proxy:2")
         for name in "acd":
-            edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
+            edge.wait(lambda: edge.detached() == {name}, f"{name} alone to be detached")  # noqa: B023
             edge.confirm(name)
         edge.wait(lambda: edge.detached() == {"b"}, "the node that is not ready to be detached")
         edge.wait(lambda: "NotReady" in edge.why("b"), "the status to say what it waits for")
@@ -190,7 +189,7 @@ SCENES: dict[Scene, tuple[str, ...]] = {
     a_node_that_has_lost_pods_counts_as_one_of_those: tuple("abc"),
     two_ingress_daemonsets_share_their_nodes: tuple("abc"),
     a_percentage_of_the_nodes_is_rounded_up: tuple("abcde"),
-    a_node_that_is_not_ready_is_updated_last: tuple("abcd"),
+    a_node_that_is_not_ready_counts_and_is_updated_last: tuple("abcd"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
     a_node_that_a_human_has_detached_counts_and_stays_so: tuple("abc"),
 }
