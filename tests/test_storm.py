@@ -68,7 +68,8 @@ async def storm(port: int) -> list[str]:
         return await asyncio.gather(*(ask(number, *each) for number, each in enumerate(opened)))
     finally:
         for _, writer in opened:
-            writer.close()
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in opened), return_exceptions=True)
 
 
 async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

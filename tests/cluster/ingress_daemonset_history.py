@@ -11,6 +11,7 @@ from typing import Any
 from kube.client import Client, Resource
 from kube.objects import ObjectMeta, Value, complete
 from lab.history import Observation
+from lab.policy.mutations import without_mirror
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching
 
@@ -84,7 +85,8 @@ class SeenDeployment(Thing, frozen=True):
 
     @property
     def images(self) -> set[str]:
-        return {each["image"] for each in self.template["spec"]["containers"]}
+        """As they were asked for: the policy of the lab rewrites them."""
+        return {without_mirror(each["image"]) for each in self.template["spec"]["containers"]}
 
     @property
     def replicas(self) -> int:
