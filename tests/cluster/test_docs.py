@@ -118,7 +118,8 @@ EDGE, INGRESS = "edge-1", "nginx"
 @pytest.fixture
 def abandoned(bare_lab: Lab) -> Iterator[Lab]:
     """Drawbridge is gone for good, and an IngressDaemonSet that had detached a node is to go, too."""
-    bare_lab.kubectl("apply", "-f", str(ROOT / "charts" / "drawbridge" / "files" / "ingressdaemonsets.yaml"))
+    crd = ROOT / "charts" / "drawbridge" / "files" / "ingressdaemonsets.yaml"
+    bare_lab.kubectl("apply", "--server-side", "-f", str(crd))
     client = bare_lab.client
     bare_lab.wait(lambda: client.serves(INGRESS_DAEMONSETS), 60, "IngressDaemonSets to be served")
     node = cloud_node(EDGE, "", {})

@@ -27,7 +27,7 @@ CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaem
 @pytest.fixture(scope="module")
 def server(bare_lab: Lab) -> Lab:
     """The lab's API server, with the CRD of IngressDaemonSets, which other tests of this lab apply as well."""
-    bare_lab.kubectl("apply", "-f", str(CRD))
+    bare_lab.kubectl("apply", "--server-side", "-f", str(CRD))
     until(lambda: bare_lab.client.serves(INGRESS_DAEMONSETS), 60, "the CRD to be served")
     return bare_lab
 
