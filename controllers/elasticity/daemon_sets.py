@@ -17,11 +17,11 @@ import structlog
 
 from controllers.elasticity.book import Book
 from controllers.elasticity.pods import Pod, spec_of
+from controllers.runtime import run_turns
 from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
-from kube.lease import LeadershipLost
 from kube.objects import ObjectMeta, OwnerReference, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod
@@ -139,14 +139,7 @@ class Corrector:
 
     def run(self, stop: threading.Event) -> None:
         """A turn every few seconds until *stop*; LeadershipLost."""
-        while not stop.is_set():
-            try:
-                self.turn()
-            except LeadershipLost:
-                raise
-            except Exception:
-                log.exception("DaemonSets were not looked at")
-            stop.wait(PERIOD)
+        run_turns(self.turn, stop, PERIOD, "DaemonSets")
 
     def turn(self) -> None:
         """Correct one DaemonSet at most, when the last one has been rolled out."""

@@ -9,6 +9,7 @@ from datetime import datetime
 import structlog
 
 from controllers.elasticity.super_nodes import Do, Note, Step, leftovers, may_go, plan
+from controllers.runtime import run_turns
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.events import Recorder, Regarding
@@ -43,14 +44,7 @@ class Registrar:
 
     def run(self, stop: threading.Event) -> None:
         """A turn every few seconds until *stop*; LeadershipLost."""
-        while not stop.is_set():
-            try:
-                self.turn()
-            except LeadershipLost:
-                raise
-            except Exception:
-                log.exception("super nodes were not looked at")
-            stop.wait(PERIOD)
+        run_turns(self.turn, stop, PERIOD, "super nodes")
 
     def turn(self) -> None:
         """Take each step that is due; one that fails stops no other, and is taken in a later turn."""
