@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset.drains import Departure
-from controllers.ingress_daemonset.drift import Altered, Drift
+from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.reasons import available_pods, rfc3339, why
 from controllers.ingress_daemonset.site import LONG_AGO, Phase, Site
 from webhook.ingress_daemonset.model import IngressDaemonSet
 
@@ -84,7 +85,7 @@ def _doubted(sites: Sequence[Site], now: datetime) -> Iterator[Unconfirmed]:
 
 def _departing(departure: Departure) -> dict[str, str]:
     """What is seen of a node that has left, until its pods go."""
-    name, goes_at = departure.held.metadata.name, _text(departure.goes_at or LONG_AGO)
+    name, goes_at = departure.held.metadata.name, rfc3339(departure.goes_at or LONG_AGO)
     reason = f"the node has left: health checks fail, and Deployment {name} goes at {goes_at}"
     return {"node": departure.node, "phase": "Leaving", "reason": reason}
 
@@ -100,79 +101,11 @@ def waiting_for(sites: Sequence[Site], now: datetime) -> list[dict[str, str]]:
 def _told(site: Site, now: datetime) -> dict[str, str]:
     told = {"node": site.node.name, "phase": site.phase.value, "reason": why(site, now)}
     mark = site.detached or site.scheduled
-    return told | ({"since": _text(mark.at)} if mark else {})
-
-
-def why(site: Site, now: datetime) -> str:
-    """What a node waits for, in a sentence."""
-    not_ready = "" if site.node.ready else "; the node is NotReady"
-    return _sentence(site, now) + not_ready
-
-
-def _sentence(site: Site, now: datetime) -> str:
-    name = site.name
-    match site.phase:
-        case Phase.FOREIGN:
-            return f"Deployment {name} {_whose(site)}: delete or rename it"
-        case Phase.DETACHING:
-            return _detaching(site, now)
-        case Phase.DRAINING:
-            return _draining(site, now)
-        case Phase.UPDATING if site.deployment and site.deployment.is_stuck:
-            return f"Deployment {name} has not become available within its progressDeadlineSeconds"
-        case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            return f"{_ready(site)} of {site.resource.spec.pods_per_node} pods are available"
-        case Phase.ATTACHING:
-            return "all pods are available; its annotations are being taken off"
-        case Phase.OUTDATED if site.drift is Drift.DRIFTED:
-            return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
-        case Phase.OUTDATED:
-            return "it waits for its turn"
-        case Phase.ALTERED:
-            return (
-                f"Deployment {name} was changed again in the same way after it was restored, and is left so"
-            )
-        case Phase.CURRENT:
-            return "nothing is to be done"
-
-
-def _whose(site: Site) -> str:
-    ours = site.deployment is not None and site.deployment.is_of(site.uid)
-    return "has another selector, which cannot be changed" if ours else "belongs to somebody else"
-
-
-def _draining(site: Site, now: datetime) -> str:
-    if site.evictable:
-        return "it is detached to be drained: its pods may be evicted"
-    if not site.in_flight:
-        return "it is to be drained, and waits for room in maxUnavailableNodes"
-    return f"it is to be drained; {_let_go(site, now)}"
-
-
-def _detaching(site: Site, now: datetime) -> str:
-    return "the rollout is paused" if site.resource.spec.paused else _let_go(site, now)
-
-
-def _let_go(site: Site, now: datetime) -> str:
-    """How far the load balancer is from having let go of it."""
-    if site.unscheduled or site.attached:
-        return "it is being detached"
-    if site.is_doubted(now):
-        return f"its detachment is not confirmed: {site.doubt}; {_way_out(site)}"
-    if (safe_at := site.safe_at) is not None:
-        return f"the load balancer has until {_text(safe_at)} to let go"
-    key = site.rolling.timestamp.key if site.rolling.timestamp else ""
-    return f"nobody has confirmed its detachment in annotation {key} yet"
-
-
-def _way_out(site: Site) -> str:
-    if (ends := site.doubt_ends_at) is not None:
-        return f"the update goes on without at {_text(ends)}"
-    return "see why, or set confirm to preferred or off"
+    return told | ({"since": rfc3339(mark.at)} if mark else {})
 
 
 def _counts(sites: Sequence[Site]) -> dict[str, int]:
-    full = [site for site in sites if _ready(site) >= site.resource.spec.pods_per_node]
+    full = [site for site in sites if available_pods(site) >= site.resource.spec.pods_per_node]
     return {
         "desiredNodes": len(sites),
         "updatedNodes": sum(site.deployment is not None and site.phase in _UP_TO_DATE for site in sites),
@@ -187,13 +120,8 @@ _UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
 _DETACHED = (Phase.DETACHING, Phase.DRAINING)
 
 
-def _ready(site: Site) -> int:
-    held = None if site.foreign else site.deployment
-    return held.status.available_replicas if held else 0
-
-
 def _available(sites: Sequence[Site]) -> Verdict:
-    serving = sum(_ready(site) > 0 for site in sites)
+    serving = sum(available_pods(site) > 0 for site in sites)
     message = f"{serving} of {len(sites)} nodes have pods that are available"
     if not sites:
         return False, "NoNodes", "no node matches the template"
@@ -301,9 +229,5 @@ def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: dat
         each["type"]: each for each in resource.status.get("conditions") or ()
     }
     old = known.get(kind, {})
-    since = old["lastTransitionTime"] if old.get("status") == status else _text(now)
+    since = old["lastTransitionTime"] if old.get("status") == status else rfc3339(now)
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
-
-
-def _text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
