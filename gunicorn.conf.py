@@ -57,7 +57,7 @@ worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 def post_worker_init(worker: WebhookWorker) -> None:
     # Imported here, in the worker: the configuration itself is read in the process that forks.
     import wsgi
-    from webhook.beside import Beside
+    from webhook.health import Beside
 
     worker.drain_period = _settings.webhook.drain_period
     worker.beside = Beside(worker, wsgi.settings)

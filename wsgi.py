@@ -19,15 +19,15 @@ from settings import (
 from telemetry import logs
 from webhook import anycast_ip, ip_reservation
 from webhook.app import create_app
-from webhook.cluster import Cluster
-from webhook.elasticity import gate as elasticity
+from webhook.elasticity import webhook as elasticity
 from webhook.elasticity.daemon_sets import DaemonSets
 from webhook.elasticity.leader import LeaseReader
-from webhook.ingress_daemonset import gate as ingress_daemonset
-from webhook.ingress_daemonset.cluster import Cluster as Neighbourhood
+from webhook.ingress_daemonset import webhook as ingress_daemonset
+from webhook.ingress_daemonset.conflict_lookup import Cluster as Neighbourhood
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import Evictions
 from webhook.ingress_daemonset.openapi import PodTemplates
+from webhook.namespace_cache import Cluster
 from webhook.worker import stopping
 
 

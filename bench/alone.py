@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from calico.ledger import Ledger
 from calico.segment import IPReservation, Record, ReservationSpec, body
-from kube.objects import Namespace, ObjectMeta, Pod
+from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from webhook.app import create_app
 from webhook.ip_reservation import Gate

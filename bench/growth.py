@@ -27,12 +27,12 @@ from bench.report import Figure, figure
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Record
-from controllers.ip_reservation.feature import Tools
+from controllers.ip_reservation.controller import Tools
 from controllers.ip_reservation.following import Copies, followed
 from controllers.ip_reservation.restore import OwnReleases
-from kube.events import Recorder
+from kube.event_recorder import EventRecorder
 from lab import binaries, install
-from lab.begin import running
+from lab.bootstrap import running
 from lab.errors import LabError
 from lab.session import Lab
 from settings import IPReservationSettings
@@ -171,7 +171,7 @@ def _round(
     lab: Lab, copies: Copies, reservations: Reservations, settings: IPReservationSettings, times: int
 ) -> float:
     """Milliseconds, the median of so many."""
-    recorder = Recorder(lab.client, "bench")
+    recorder = EventRecorder(lab.client, "bench")
     rounds = Tools(lab.client, lambda: settings, recorder, reservations, copies).rounds(OwnReleases())
     taken = [_timed(lambda: rounds.reconcile("round")) for _ in range(times)]
     recorder.close()

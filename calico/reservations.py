@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from calico.errors import NotServed
-from calico.hidden import laid_open
 from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
+from calico.v3_metadata import laid_open
 from kube.client import Client, Resource
 from kube.errors import NotFound
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from calico.hidden import revealed
-from kube.objects import ObjectMeta, Value, complete
+from calico.v3_metadata import revealed
+from kube.types import ObjectMeta, Value, complete
 
 KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from cryptography import x509
 
-from certs.bundle import certificates_in, pem_of
+from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, belongs
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from cloud import apis, params, rows
+from cloud import apis, request_types, response_types
 from cloud.apis import Api
-from cloud.calls import Calls
+from cloud.caller import Calls
 from cloud.errors import (
     Blocked,
     CloudError,
@@ -23,7 +23,9 @@ from cloud.errors import (
     StateConflict,
     TagExists,
 )
-from cloud.objects import (
+from cloud.paging import everything, gathered, in_halves
+from cloud.request_types import Params
+from cloud.types import (
     ADDRESS_TYPES,
     Address,
     AddressType,
@@ -32,8 +34,6 @@ from cloud.objects import (
     Quota,
     Tag,
 )
-from cloud.paging import everything, gathered, in_halves
-from cloud.params import Params
 
 K = TypeVar("K")
 PAGE = 100
@@ -88,21 +88,21 @@ class Cloud:
 
     def quotas(self) -> list[Quota]:
         """Of addresses, in this region."""
-        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, rows.Quotas).quota_set]
+        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, response_types.Quotas).quota_set]
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address: a new one, or the one that an earlier call with the same order brought."""
-        answer = self._call(apis.ALLOCATE, params.allocation(order), rows.Allocation)
+        answer = self._call(apis.ALLOCATE, request_types.allocation(order), response_types.Allocation)
         return answer.address_set[0]
 
     def associate(self, address_id: str, instance_id: str) -> None:
         """Begin to bind. The address must be UNBIND, and becomes BINDING, then BIND."""
         asked = {"AddressId": address_id, "InstanceId": instance_id}
-        self._call(apis.ASSOCIATE, asked, rows.Done)
+        self._call(apis.ASSOCIATE, asked, response_types.Done)
 
     def disassociate(self, address_id: str) -> None:
         """Begin to unbind. The address must be BIND or BIND_ENI."""
-        self._call(apis.DISASSOCIATE, {"AddressId": address_id}, rows.Done)
+        self._call(apis.DISASSOCIATE, {"AddressId": address_id}, response_types.Done)
 
     def release(self, ids: Collection[str]) -> dict[str, CloudError]:
         """Give back addresses that are UNBIND, for ever; returns those that were refused, and why.
@@ -114,12 +114,12 @@ class Cloud:
 
     def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
-        refused = self._each(apis.CREATE_TAGS, "Tags", params.tags(tags), TAGS, (TagExists, *NOT_NOW))
+        refused = self._each(apis.CREATE_TAGS, "Tags", request_types.tags(tags), TAGS, (TagExists, *NOT_NOW))
         return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
 
     def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = self._each(apis.DELETE_TAGS, "Tags", params.tags(tags), TAGS, NOT_NOW)
+        refused = self._each(apis.DELETE_TAGS, "Tags", request_types.tags(tags), TAGS, NOT_NOW)
         return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
 
     def _each(
@@ -133,7 +133,7 @@ class Cloud:
         """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
 
         def call(some: Sequence[K]) -> None:
-            self._call(api, {field: [items[each] for each in some]}, rows.Done)
+            self._call(api, {field: [items[each] for each in some]}, response_types.Done)
 
         spoils = (*spoiling, *PERHAPS_FOR_ALL)
         refused = in_halves(call, list(items), spoils, general=PERHAPS_FOR_ALL, size=size)
@@ -142,14 +142,14 @@ class Cloud:
         return refused
 
     def _filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Address]:
-        return everything(lambda offset: self._page({"Filters": params.filters(filters)}, offset))
+        return everything(lambda offset: self._page({"Filters": request_types.filters(filters)}, offset))
 
     def _page(self, asked: Params, offset: int) -> tuple[list[Address], int]:
         whole = asked | {"Limit": PAGE, "Offset": offset}
-        answer = self._call(apis.DESCRIBE_ADDRESSES, whole, rows.Addresses)
+        answer = self._call(apis.DESCRIBE_ADDRESSES, whole, response_types.Addresses)
         return [row.value() for row in answer.address_set], answer.total_count
 
     def _instances(self, asked: Params, offset: int) -> tuple[list[Instance], int]:
         whole = asked | {"Limit": PAGE, "Offset": offset}
-        answer = self._call(apis.DESCRIBE_INSTANCES, whole, rows.Instances)
+        answer = self._call(apis.DESCRIBE_INSTANCES, whole, response_types.Instances)
         return [row.value() for row in answer.instance_set], answer.total_count

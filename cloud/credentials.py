@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloud.credential_types import Keys, Source
 from cloud.errors import NotConfigured
-from cloud.keys import Keys, Source
 from settings import CloudSettings
 
 IDS = ("TENCENTCLOUD_SECRET_ID", "secretID", "secretId", "SECRET_ID")

@@ -1,7 +1,7 @@
 """Sign a call with the official SDK, send it, and have its whole answer, or an error, within one timeout.
 
 The SDK signs and keeps the connection. Its retries (they allocate twice), its region breaker (it loses
-errors), its reading of NO_PROXY (host and port as one word) and of answers (`cloud.answers`) are not used.
+errors), its reading of NO_PROXY (host and port as one word) and of answers (`cloud.responses`) are not used.
 """
 
 # ruff: noqa: A002 (``type`` reads best)
@@ -23,10 +23,10 @@ from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentClo
 from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
 
-from cloud.answers import decoded
 from cloud.apis import Api, Service
+from cloud.credential_types import Source
 from cloud.errors import CloudError, Unavailable, Unreachable
-from cloud.keys import Source
+from cloud.responses import decoded
 from cloud.session import Session, hung_up
 from settings import CloudSettings
 

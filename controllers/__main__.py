@@ -15,16 +15,16 @@ from queue import SimpleQueue
 import structlog
 
 from controllers import liveness
-from controllers.anycast_ip import feature as anycast_ip
-from controllers.certificates import feature as certificates
-from controllers.elasticity import feature as elasticity
-from controllers.ingress_daemonset import feature as ingress_daemonset
-from controllers.ip_reservation import feature as ip_reservation
-from controllers.runtime import CannotFollow
+from controllers.anycast_ip import controller as anycast_ip
+from controllers.certificates import controller as certificates
+from controllers.elasticity import controller as elasticity
+from controllers.ingress_daemonset import controller as ingress_daemonset
+from controllers.ip_reservation import controller as ip_reservation
+from controllers.workqueue import StaleInformer
 from kube.client import Client
 from kube.errors import KubeError
-from kube.events import Recorder, Regarding
-from kube.lease import LeaderLease, LeadershipLost, StillWorking, Times
+from kube.event_recorder import EventRecorder, Regarding
+from kube.leader_election import LeaderElector, LeadershipLost, StillWorking, Times
 from settings import LeaderElection, Settings, SettingsError, SettingsFile, config_path
 from telemetry import logs
 from telemetry.http import serve_health, serve_metrics
@@ -43,7 +43,7 @@ def main() -> int:
     stop = stop_on_signals()
     try:
         client = Client.from_environment()
-        recorder = Recorder(client, "drawbridge-controllers")
+        recorder = EventRecorder(client, "drawbridge-controllers")
         settings = SettingsFile(config_path(), on_change=follow, on_refused=partial(tell_refusal, recorder))
     except (SettingsError, KubeError) as error:
         print(f"the controllers cannot start:\n{error}", file=sys.stderr)
@@ -52,14 +52,14 @@ def main() -> int:
     with beside(settings, recorder, stop):
         try:
             run(client, settings, recorder, stop)
-        except (LeadershipLost, CannotFollow, StillWorking) as error:
+        except (LeadershipLost, StaleInformer, StillWorking) as error:
             log.error("exiting, to start anew as a follower", error=str(error))
             return 1
     return 0
 
 
 @contextmanager
-def beside(settings: SettingsFile, recorder: Recorder, stop: threading.Event) -> Iterator[None]:
+def beside(settings: SettingsFile, recorder: EventRecorder, stop: threading.Event) -> Iterator[None]:
     """Health, metrics, Events and following the configuration, for as long as the block runs."""
     now = settings.current
     with ExitStack() as closing:
@@ -71,7 +71,7 @@ def beside(settings: SettingsFile, recorder: Recorder, stop: threading.Event) ->
         yield
 
 
-def run(client: Client, settings: SettingsFile, recorder: Recorder, stop: threading.Event) -> None:
+def run(client: Client, settings: SettingsFile, recorder: EventRecorder, stop: threading.Event) -> None:
     election = settings.current.leader_election
     features = features_of(client, settings, recorder)
     if not election.leader_elect:
@@ -81,7 +81,7 @@ def run(client: Client, settings: SettingsFile, recorder: Recorder, stop: thread
     lease.run(stop, partial(lead_all, features, lease.check))
 
 
-def features_of(client: Client, settings: SettingsFile, recorder: Recorder) -> list[Lead]:
+def features_of(client: Client, settings: SettingsFile, recorder: EventRecorder) -> list[Lead]:
     """The enabled ones; to enable another takes a restart, which the chart sees to."""
     now = settings.current
     namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
@@ -171,18 +171,18 @@ def _lead(
         stop.set()
 
 
-def lease_of(client: Client, election: LeaderElection) -> LeaderLease:
+def lease_of(client: Client, election: LeaderElection) -> LeaderElector:
     # A restarted container has the pod's name, too; it must not take itself for its predecessor.
     identity = f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
     times = Times(election.lease_duration, election.renew_deadline, election.retry_period)
-    return LeaderLease(client, election.resource_name, election.resource_namespace, identity, times=times)
+    return LeaderElector(client, election.resource_name, election.resource_namespace, identity, times=times)
 
 
 def follow(_old: Settings, new: Settings) -> None:
     logs.set_level(new.logging.level)
 
 
-def tell_refusal(recorder: Recorder, error: SettingsError) -> None:
+def tell_refusal(recorder: EventRecorder, error: SettingsError) -> None:
     recorder.event(
         Regarding.pod(*(os.environ.get(name, "") for name in ("POD_NAMESPACE", "POD_NAME", "POD_UID"))),
         "ConfigurationRefused",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from kube.reflector import FOLLOWING, Reflector
+from kube.informer import FOLLOWING, Informer
 from kube.registry import Registry
 
 LONGEST_RUN = 600.0
@@ -49,7 +49,7 @@ def problem() -> str | None:
     return diagnose(RUNNING.list(), FOLLOWING.list())
 
 
-def diagnose(running: Iterable[Runs], following: Iterable[Reflector[Any]]) -> str | None:
+def diagnose(running: Iterable[Runs], following: Iterable[Informer[Any]]) -> str | None:
     hanging = [
         f"{each.name} has been at one piece of work for {seconds:.0f} s, the bound is {LONGEST_RUN:.0f} s"
         for each in running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kube.client import Client, Resource
 from kube.errors import Forbidden, NotFound
-from kube.objects import OwnerReference, Pod
+from kube.types import OwnerReference, Pod
 
 KINDS = {
     ("apps/v1", "StatefulSet"): Resource("apps", "v1", "statefulsets"),

@@ -16,11 +16,11 @@ from demo.scene import Scene
 from demo.scenes import SCENES, burst, join, rollout
 from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs, rollout_proofs
 from demo.world import World
-from healthchecker.verdict import Deployment
+from healthchecker.readiness import Deployment
 from kube.client import Resource
 from kube.errors import KubeError
-from kube.objects import Node, Pod
-from lab.begin import running
+from kube.types import Node, Pod
+from lab.bootstrap import running
 from lab.errors import LabError
 from lab.nodes import NODES
 from lab.watching import Kind, WatchLost, watching

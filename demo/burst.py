@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import Observation
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, REASON
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.anycast_ip.claim import NODE_INSTANCE, instance_of
-from kube.objects import Node, Pod
+from kube.types import Node, Pod
 from lab.cloud.values import HOLDING, Address
 from lab.history import Observation
 from settings.anycast_ip import NEED_LABEL

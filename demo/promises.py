@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import History, Hold, addresses, names
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from healthchecker.verdict import Deployment
-from kube.objects import Pod
+from healthchecker.readiness import Deployment
+from kube.types import Pod
 from lab.history import Observation
 from webhook.ingress_daemonset import NODE_LABEL, TO_BE_UPDATED
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import FIELD, SELECTED
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from demo.fleet import Look
 from demo.table import Rules
 from kube.client import Client, Resource

@@ -16,7 +16,7 @@ from demo.fleet import Fleet
 from demo.rollout import Answer, Rollout
 from demo.screen import ADDRESSES, EDGE, NODES, REPLICAS, Screen
 from demo.table import Rules
-from kube.objects import Pod
+from kube.types import Pod
 from lab.errors import LabError
 from lab.history import History, addresses
 from lab.session import Lab

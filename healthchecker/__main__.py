@@ -6,12 +6,12 @@ import os
 import sys
 import threading
 
+from healthchecker.config import BadTask, task_of
 from healthchecker.connection import client_from_environment
-from healthchecker.following import follow
 from healthchecker.metrics import show
 from healthchecker.server import Server, all_interfaces
 from healthchecker.sight import Sight
-from healthchecker.task import BadTask, task_of
+from healthchecker.watcher import follow
 from healthchecker.wsgi import create_app
 from kube.errors import KubeError
 from telemetry import logs

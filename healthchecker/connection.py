@@ -1,6 +1,6 @@
 """The pod's service account as the way to the API server, without the 17 MiB that the official client takes.
 
-One health checker runs on each node; elsewhere `kube.connection` is what to use.
+One health checker runs on each node; elsewhere `kube.rest_config` is what to use.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import urllib3
 
 from kube.client import Client
-from kube.connection import Connection, in_cluster
 from kube.errors import NotConfigured
+from kube.rest_config import Connection, in_cluster
 
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import structlog
 
 from healthchecker import SCHEDULED
+from healthchecker.config import Task
+from healthchecker.readiness import Deployment, Metadata, fault_of
 from healthchecker.state import State
-from healthchecker.task import Task
-from healthchecker.verdict import Deployment, Metadata, fault_of
 
 log = structlog.get_logger(__name__)
 

@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 import msgspec
 from typing_extensions import TypeVar
 
-from kube.connection import POOL_SIZE, Connection, connect, in_cluster
 from kube.errors import Expired, NotFound
-from kube.objects import complete
+from kube.rest_config import POOL_SIZE, Connection, connect, in_cluster
 from kube.transport import JSON, LineStream, Transport
+from kube.types import complete
 
 T = TypeVar("T", default=dict[str, Any])
 AS_DICT: Any = dict

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube.objects import complete
+from kube.types import complete
 
 
 class KubeError(Exception):

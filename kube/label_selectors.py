@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kube.node_matching import Expression, matches
-from kube.objects import Value, complete
+from kube.types import Value, complete
 
 
 class LabelSelector(Value, frozen=True):

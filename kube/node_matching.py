@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kube.objects import Taint, Toleration, Value, complete
+from kube.types import Taint, Toleration, Value, complete
 
 REPELLING = ("NoSchedule", "NoExecute")
 

@@ -14,8 +14,8 @@ from typing import TypeVar, cast
 import msgspec
 import urllib3
 
-from kube.connection import Connection
 from kube.errors import Unreachable, api_error
+from kube.rest_config import Connection
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from kube.errors import KubeError
-from lab import begin, ending, install, owner, places, session
-from lab.cloud import of_lab
+from lab import bootstrap, install, owner, session, teardown, workdir
+from lab.cloud import fixture
 from lab.errors import LabError
 from lab.waiting import until
 
@@ -38,8 +38,8 @@ def up(options: argparse.Namespace) -> None:
     values = read_values(options.values)
     if not _is_up(options.name):
         calico = None if options.calico == "none" else options.calico
-        knobs: dict[str, Any] | None = {} if of_lab.is_wanted(values) and not options.bare else None
-        with begin.running(
+        knobs: dict[str, Any] | None = {} if fixture.is_wanted(values) and not options.bare else None
+        with bootstrap.running(
             options.name,
             values=values,
             chart=not options.bare,
@@ -56,21 +56,21 @@ def up(options: argparse.Namespace) -> None:
                 file=sys.stderr,
             )
     lab = session.Lab(options.name)
-    if cloud := of_lab.find(lab.logs):
+    if cloud := fixture.find(lab.logs):
         print(f"its cloud is at http://{cloud.endpoint}", file=sys.stderr)
     print(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}")
 
 
 def down(options: argparse.Namespace) -> None:
-    ending.sweep()
-    ended = ending.down(options.name)
+    teardown.sweep()
+    ended = teardown.down(options.name)
     print(f"lab '{options.name}' {'is gone' if ended else 'was not there'}", file=sys.stderr)
 
 
 def show(_options: argparse.Namespace) -> None:
-    ending.sweep()
-    for name in places.names():
-        state = places.read_state(name)
+    teardown.sweep()
+    for name in workdir.names():
+        state = workdir.read_state(name)
         stands = "up" if state and state.kept else "held by a run, or coming up"
         print(f"{name}\t{stands}\t{session.Lab(name).kubeconfig}")
 
@@ -90,17 +90,17 @@ def read_values(path: Path | None) -> Mapping[str, Any]:
 
 def _is_up(name: str) -> bool:
     """Whether a complete lab of this name runs already; one that is coming up is waited for."""
-    ending.sweep()
-    if not places.directory(name).exists():
+    teardown.sweep()
+    if not workdir.directory(name).exists():
         return False
     print(f"lab '{name}' is there already: nothing is started or changed", file=sys.stderr)
 
     def complete_or_gone() -> bool:
-        state = places.read_state(name)
-        return bool(state and state.kept) or not places.directory(name).exists()
+        state = workdir.read_state(name)
+        return bool(state and state.kept) or not workdir.directory(name).exists()
 
     until(complete_or_gone, owner.START_SECONDS, f"lab '{name}', which is coming up or held by a run")
-    return places.directory(name).exists()
+    return workdir.directory(name).exists()
 
 
 def _progress() -> Callable[[str], None]:

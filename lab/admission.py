@@ -9,13 +9,13 @@ from typing import Any
 
 from kube.client import Client, Resource
 from kube.errors import ApiError, Invalid
-from kube.objects import Node
+from kube.types import Node
 from lab.nodes import NODES
 from lab.waiting import until
 from webhook.anycast_ip import is_tainted
 from webhook.elasticity import GATE, LOCAL_REPLICAS
 from webhook.ingress_daemonset import KIND
-from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from kube.client import Client
-from lab import binaries, cluster, places, processes, slots
+from lab import binaries, cluster, processes, slots, workdir
 from lab.errors import LabError
 from lab.nodes import create_kwok_nodes
 from lab.owner import KEEP, ROOT
@@ -52,7 +52,7 @@ class Tie:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
-    directory = places.directory(options.name)
+    directory = workdir.directory(options.name)
     _end_on_sigterm()
     processes.adopt_orphans()
     children: list[subprocess.Popen[bytes]] = []
@@ -91,10 +91,10 @@ def _end_on_sigterm() -> None:
 
 
 def _announce(name: str, slot: Slot) -> Tie:
-    state = places.State(pid=os.getpid(), slot=slot.number)
-    places.write_state(name, state)
-    kept = places.State(pid=state.pid, slot=state.slot, kept=True)
-    return Tie(sys.stdin.fileno(), lambda: places.write_state(name, kept))
+    state = workdir.State(pid=os.getpid(), slot=slot.number)
+    workdir.write_state(name, state)
+    kept = workdir.State(pid=state.pid, slot=state.slot, kept=True)
+    return Tie(sys.stdin.fileno(), lambda: workdir.write_state(name, kept))
 
 
 def _bring_up(
@@ -199,7 +199,7 @@ def _take_down(name: str, directory: Path, children: Sequence[subprocess.Popen[b
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=5)
     processes.kill_marked(directory)
-    places.forget(name)
+    workdir.forget(name)
 
 
 def _say(word: Mapping[str, object]) -> None:

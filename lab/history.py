@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from calico.segment import IPReservation, Record, host_cidr
-from healthchecker.verdict import Deployment
-from kube.objects import Node, Pod
+from healthchecker.readiness import Deployment
+from kube.types import Node, Pod
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import yaml
 from certs import issue
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists
-from lab import admission, nodes, trouble
-from lab.cloud import of_lab
+from lab import admission, diagnostics, nodes
+from lab.cloud import fixture
 from lab.errors import LabError
 from lab.session import Lab
 from lab.waiting import until
@@ -74,9 +74,9 @@ def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
 
 def lab_values(lab: Lab, ca_bundle: bytes) -> dict[str, Any]:
     """Where the lab differs from a cluster of machines: its nodes, its addresses, its certificate and its cloud."""
-    cloud = of_lab.find(lab.logs)
+    cloud = fixture.find(lab.logs)
     return {
-        **(of_lab.values(cloud.endpoint) if cloud else {}),
+        **(fixture.values(cloud.endpoint) if cloud else {}),
         "bindHost": "$(POD_IP)",
         "nodeSelector": {"drawbridge.io/lab": "node"},
         "tolerations": [{"key": "drawbridge.io/lab", "operator": "Exists", "effect": "NoSchedule"}],
@@ -129,7 +129,7 @@ def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
         lab.helm(*command, "--wait", "--timeout", HELM_TIMEOUT, stdin=yaml.safe_dump(dict(values)))
     except LabError as error:
         pods = lab.client.list(PODS, NAMESPACE).items
-        raise LabError(f"{error}\n{trouble.describe(pods, lab.directory)}") from error
+        raise LabError(f"{error}\n{diagnostics.describe(pods, lab.directory)}") from error
     if values.get("ipReservation", {}).get("enabled", True):
         admission.await_evictions(lab.client)
     if _is_enabled(values, "anycastIP"):

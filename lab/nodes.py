@@ -11,7 +11,7 @@ from zlib import crc32
 
 from kube.client import Client, Resource
 from kube.errors import NotFound
-from kube.objects import Node
+from kube.types import Node
 from lab.kwokctl import KWOK
 from lab.waiting import until
 from settings.anycast_ip import NEED_LABEL

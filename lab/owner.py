@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from lab import places, processes
-from lab.cloud import of_lab
+from lab import processes, workdir
+from lab.cloud import fixture
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,15 +59,15 @@ def start(
     name: str, *, nodes: int, kwok_nodes: int, cloud: Mapping[str, Any] | None = None, policy: bool = False
 ) -> Owner:
     """Start the daemon of a new lab, with a *cloud* of these knobs; LabError when that name is in use."""
-    knobs = None if cloud is None else of_lab.knobs(cloud)
-    lock = places.acquire(name)
+    knobs = None if cloud is None else fixture.knobs(cloud)
+    lock = workdir.acquire(name)
     if lock is None:
         raise LabError(f"lab '{name}' is in use; choose another name, or: python -m lab down --name {name}")
     hears, speak = os.pipe()
     listen, says = os.pipe()
     command = [sys.executable, "-m", "lab.daemon", "--name", name]
     command += ["--nodes", str(nodes), "--kwok-nodes", str(kwok_nodes)]
-    logs = places.directory(name) / "logs"
+    logs = workdir.directory(name) / "logs"
     if knobs:
         command += ["--knobs", str(logs.with_name("knobs.json"))]
     if policy:
@@ -80,7 +80,7 @@ def start(
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=processes.marked_environment(places.directory(name)),
+                env=processes.marked_environment(workdir.directory(name)),
                 stdin=hears,
                 stdout=says,
                 stderr=log,

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from kube.client import Client, Resource
-from kube.objects import Condition, ObjectMeta, Value, complete
-from kube.reflector import Reflector
+from kube.informer import Informer
+from kube.types import Condition, ObjectMeta, Value, complete
 from lab.kubelet.kubeconfig import api_server
 from lab.relay import Address, Relay
 
@@ -138,20 +138,20 @@ async def serve(client: Client, api: Address) -> None:
     loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    services, pods = Reflector(client, SERVICES, Service), Reflector(client, PODS, Pod)
+    services, pods = Informer(client, SERVICES, Service), Informer(client, PODS, Pod)
     services.on_change(lambda _old, _new: _notify(loop, changed))
     pods.on_change(lambda old, new: _notify(loop, changed) if _concerns(old, new) else None)
-    for reflector in (services, pods):
-        reflector.start()
-    for reflector in (services, pods):
-        if not await asyncio.to_thread(reflector.wait_synced, SYNC):
+    for informer in (services, pods):
+        informer.start()
+    for informer in (services, pods):
+        if not await asyncio.to_thread(informer.wait_synced, SYNC):
             raise TimeoutError(f"the API server listed no Services or pods within {SYNC:.0f} s")
     changed.set()
     keeping = loop.create_task(_keep(Relay(), services, pods, api, changed))
     await stop.wait()
     keeping.cancel()
-    for reflector in (services, pods):
-        await asyncio.to_thread(reflector.stop)
+    for informer in (services, pods):
+        await asyncio.to_thread(informer.stop)
 
 
 def _notify(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
@@ -165,7 +165,7 @@ def _concerns(old: Pod | None, new: Pod | None) -> bool:
 
 
 async def _keep(
-    relay: Relay, services: Reflector[Service], pods: Reflector[Pod], api: Address, changed: asyncio.Event
+    relay: Relay, services: Informer[Service], pods: Informer[Pod], api: Address, changed: asyncio.Event
 ) -> None:
     told = False
     while True:

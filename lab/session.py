@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from kube.client import Client
-from lab import binaries, cluster, places
-from lab.cloud import of_lab
+from lab import binaries, cluster, workdir
+from lab.cloud import fixture
 from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.slots import Slot
@@ -28,7 +28,7 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        return places.directory(self.name)
+        return workdir.directory(self.name)
 
     @property
     def kubeconfig(self) -> Path:
@@ -41,7 +41,7 @@ class Lab:
     @property
     def slot(self) -> Slot:
         """Its share of this machine's loopback; LabError when the lab is gone."""
-        state = places.read_state(self.name)
+        state = workdir.read_state(self.name)
         if state is None:
             raise LabError(f"there is no lab '{self.name}'")
         return Slot(state.slot)
@@ -54,7 +54,7 @@ class Lab:
     @cached_property
     def cloud(self) -> Remote:
         """The emulated cloud that came up with it; LabError when none did."""
-        found = of_lab.find(self.logs)
+        found = fixture.find(self.logs)
         if found is None:
             raise LabError(f"lab '{self.name}' has no cloud: bring it up with running(cloud={{}})")
         return found

@@ -11,11 +11,11 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from calico.segment import IPReservation
-from healthchecker.verdict import Deployment
+from healthchecker.readiness import Deployment
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
-from kube.objects import Node, Pod
 from kube.transport import LineStream
+from kube.types import Node, Pod
 from lab.history import Observation
 
 Kind = type[Pod] | type[IPReservation] | type[Node] | type[Deployment]
@@ -93,7 +93,7 @@ def _decoded(line: bytes) -> _Event:
     try:
         return msgspec.json.decode(line, type=_Event)
     except msgspec.MsgspecError as error:
-        # As the product's reflector has it: a line that was cut off is read again by the next watch.
+        # As the product's informer has it: a line that was cut off is read again by the next watch.
         raise Unreachable(f"an event cannot be read: {error}") from error
 
 

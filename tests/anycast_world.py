@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cloud.answers import decoded
 from cloud.apis import Api
-from cloud.calls import Calls
+from cloud.caller import Calls
 from cloud.client import Cloud
 from cloud.errors import Unavailable
-from cloud.limits import Limits
-from controllers.anycast_ip.book import CONFIG_MAPS, Book
+from cloud.rate_limiter import Limits
+from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
-from controllers.anycast_ip.feature import assemble
-from controllers.anycast_ip.nodes import NODES, Nodes
+from controllers.anycast_ip.claim_store import CONFIG_MAPS, Book
+from controllers.anycast_ip.controller import assemble
+from controllers.anycast_ip.node_writer import NODES, Nodes
 from kube.client import Client
-from kube.objects import Node
+from kube.types import Node
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request

@@ -8,12 +8,12 @@ from typing import Any
 
 from cryptography import x509
 
-from certs.bundle import certificates_in, pem_of
+from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, new_ca, new_leaf
-from certs.plan import Rules
+from certs.rotation import Rules
 from certs.secret import Held
-from controllers.certificates.keeper import Keeper
-from controllers.certificates.site import CONFIGURATIONS, SECRETS, Site
+from controllers.certificates.reconciler import Keeper
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
 from kube.client import Resource
 from tests.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from tests.fakes import FakeRecorder

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from cloud.apis import Api
-from cloud.calls import Calls
+from cloud.caller import Calls
+from cloud.credential_types import Keys
 from cloud.errors import CloudError
-from cloud.keys import Keys
-from cloud.limits import Limits
+from cloud.rate_limiter import Limits
 from cloud.transport import Transport
 from settings import CloudSettings
 from tests.fakes import FakeClock

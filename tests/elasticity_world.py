@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 import kube.client
-from controllers.elasticity.book import Book
-from controllers.elasticity.claims import CLAIMS, CLASSES, VOLUMES
-from controllers.elasticity.feature import assemble
-from controllers.elasticity.fence import Fence, may_have_been_decided_on
+from controllers.elasticity.controller import assemble
 from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
 from controllers.elasticity.placement import Standing, standing
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.pvc_lookup import CLAIMS, CLASSES, VOLUMES
+from controllers.elasticity.takeover import Fence, may_have_been_decided_on
 from controllers.elasticity.writer import PODS
 from kube.errors import api_error
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal
@@ -200,7 +200,7 @@ class Leader:
         self.client.before = lambda: None
         client: Any = self.client
         recorder: Any = self.recorder
-        self.accountant = assemble(
+        self.reconciler = assemble(
             client,
             self.book,
             lambda: self.settings,
@@ -249,7 +249,7 @@ class Leader:
         self.heard = min(end, len(self.cluster.events))
 
     def turn(self) -> None:
-        self.accountant.turn()
+        self.reconciler.turn()
 
     def let_go(self, index: int = 0, fault: str = "") -> None:
         self.client.fault = fault

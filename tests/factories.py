@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
-from kube.objects import Pod
+from kube.types import Pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import msgspec
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
 from kube.errors import NotFound
-from kube.objects import Namespace, ObjectMeta, Pod
+from kube.types import Namespace, ObjectMeta, Pod
 from tests.fake_api import CALICO_V3, FakeAPI, merged
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -143,7 +143,7 @@ class FakeCluster:
 
 
 class FakeStore:
-    """A synced reflector's store."""
+    """A synced informer's store."""
 
     silence = 0.0
 

@@ -16,10 +16,10 @@ from lab.install import merged
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
-from webhook.ingress_daemonset.gate import Defaults, Rules
-from webhook.ingress_daemonset.model import IngressDaemonSet
-from webhook.ingress_daemonset.neighbours import Neighbour
-from webhook.ingress_daemonset.syntax import Problem
+from webhook.ingress_daemonset.field_errors import Problem
+from webhook.ingress_daemonset.port_conflicts import Neighbour
+from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.webhook import Defaults, Rules
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "ingress_daemonset.example.yaml"

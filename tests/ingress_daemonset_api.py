@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from controllers.ingress_daemonset.actions import Kind
-from controllers.ingress_daemonset.book import Book
-from controllers.ingress_daemonset.checkers import FOR
 from controllers.ingress_daemonset.copies import NAMESPACE, RESOURCES, Books
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.object_cache import Book
 from controllers.ingress_daemonset.objects import Grant, Workload
 from kube.client import Client
 from tests.fake_api import FakeAPI, Reply, Request, connection_to, refusal
@@ -22,7 +22,7 @@ from tests.fake_api.calls import target_of
 from tests.fake_api.storage import Change
 from tests.ingress_daemonset_world import raw_node, raw_resource
 from webhook.ingress_daemonset import NODE_LABEL
-from webhook.ingress_daemonset.nodes import FollowedNode
+from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
 
 Raw = dict[str, Any]

@@ -9,10 +9,10 @@ from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.copies import RESOURCES
 from controllers.ingress_daemonset.readings import Checker, Reader
 from controllers.ingress_daemonset.reconciler import Reconciler
-from controllers.ingress_daemonset.tell import Teller
-from controllers.ingress_daemonset.troubles import Troubles
+from controllers.ingress_daemonset.reporter import Reporter
+from controllers.ingress_daemonset.retry_state import Troubles
 from controllers.ingress_daemonset.writer import Writer
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import IngressDaemonSetSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -36,13 +36,13 @@ class Leader:
         self.clock = before.clock if before else FakeClock()
         self.began = before.began if before else self.clock()
         self.leads = True
-        teller, books = Teller(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
+        reporter, books = Reporter(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
         for kind in RESOURCES:
             books.of(kind).listen(lambda old, new: None)
         self.writer = Writer(
             api,  # type: ignore[arg-type]
             books,
-            teller,
+            reporter,
             check=self._check,
             stopped=lambda: False,
             hand_out=lambda work: work(),
@@ -57,7 +57,7 @@ class Leader:
             api,  # type: ignore[arg-type]
             books,
             self.writer,
-            teller,
+            reporter,
             Reader(lambda work: work(), self.read, clock=self.clock),
             lambda: settings,
             self._check,

@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset import marks
+from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
+from controllers.ingress_daemonset.node_rollout import Site
 from controllers.ingress_daemonset.objects import Grant, Workload
-from controllers.ingress_daemonset.rollout import NOTHING, Plan, plan
-from controllers.ingress_daemonset.site import Site
+from controllers.ingress_daemonset.planner import NOTHING, Plan, plan
 from healthchecker import SCHEDULED
 from healthchecker.state import State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.model import IngressDaemonSet
-from webhook.ingress_daemonset.model import resource as with_defaults
-from webhook.ingress_daemonset.nodes import FollowedNode
+from webhook.ingress_daemonset.node_matching import FollowedNode
+from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import resource as with_defaults
 
 UID = "uid-web"
 DETACHED, TIMESTAMP = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
@@ -231,7 +231,7 @@ def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> 
 def state_of(deployment: dict[str, Any], now: datetime) -> State:
     """What a health checker says that sees it."""
     metadata = workload(deployment).metadata
-    mark = marks.on_deployment(metadata.annotations)
+    mark = rollout_annotations.on_deployment(metadata.annotations)
     if mark is None or mark.key not in metadata.annotations:
         return State(200, uid=metadata.uid)
     seconds = (now - mark.at).total_seconds()

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kube.client import Client
-from kube.connection import Connection
+from kube.rest_config import Connection
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.anycast_ip.book import Book
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
-from controllers.anycast_ip.cluster import cluster_uuid
+from controllers.anycast_ip.claim_store import Book
+from controllers.anycast_ip.cluster_id import cluster_uuid
 from kube.errors import AlreadyExists, Conflict
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from tests.anycast_world import Kube
 from tests.factories import NOW
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, StateConflict, Unavailable
-from controllers.anycast_ip.case import Case, Do, Known, Step
+from controllers.anycast_ip.cloud_actions import Job
 from controllers.anycast_ip.dispatch import Dispatch
-from controllers.anycast_ip.in_cloud import Job
-from controllers.pool import Pool
-from controllers.runtime import Stopping
-from kube.lease import LeadershipLost
+from controllers.anycast_ip.state import Case, Do, Known, Step
+from controllers.executor import Executor
+from controllers.workqueue import Stopping
+from kube.leader_election import LeadershipLost
 from tests.fakes import FakeClock
 
 
@@ -267,7 +267,7 @@ def test_leadership_that_is_lost_on_a_thread_is_known() -> None:
 
 def test_a_pool_does_all_that_was_handed_in_before_it_closes() -> None:
     done: list[int] = []
-    pool = Pool("test", 3)
+    pool = Executor("test", 3)
     for number in range(50):
         pool.submit(lambda number=number: done.append(number))  # type: ignore[misc]
     pool.close()

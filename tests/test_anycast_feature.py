@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.anycast_ip import feature
-from controllers.anycast_ip.feature import lead
-from controllers.anycast_ip.rounds import SPENT
-from controllers.runtime import CannotFollow, Stopping
+from controllers.anycast_ip import controller
+from controllers.anycast_ip.controller import lead
+from controllers.anycast_ip.reconciler import SPENT
+from controllers.workqueue import StaleInformer, Stopping
 from kube.errors import Unreachable
-from kube.lease import LeadershipLost
-from kube.objects import Node
-from kube.reflector import Reflector
+from kube.informer import Informer
+from kube.leader_election import LeadershipLost
+from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
@@ -127,7 +127,7 @@ def test_leadership_that_is_lost_ends_it_before_anything_is_written() -> None:
 
 @pytest.mark.parametrize("missing", ["region", "keys"])
 def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature, "RECONFIGURED", 0.05)
+    monkeypatch.setattr(controller, "RECONFIGURED", 0.05)
     if missing == "keys":
         monkeypatch.delenv("TENCENTCLOUD_SECRET_ID")
     with running(region="" if missing == "region" else "ap-singapore", credentials="static") as world:
@@ -154,22 +154,22 @@ def test_without_a_region_it_waits_and_harms_nobody() -> None:
 def test_a_watch_that_is_dead_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as world:
         until(lambda: bool(world.cloud.world.calls), 60)
-        monkeypatch.setattr(feature, "LONGEST_SILENCE", -1.0)
+        monkeypatch.setattr(controller, "LONGEST_SILENCE", -1.0)
         until(lambda: not world.thread.is_alive(), 60)
 
-        assert isinstance(world.raised, CannotFollow)
+        assert isinstance(world.raised, StaleInformer)
 
 
 def test_nodes_that_cannot_be_listed_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise Unreachable("no answer")
 
-    monkeypatch.setattr(Reflector, "_list", fail)
-    monkeypatch.setattr(feature, "LONGEST_SILENCE", 0.2)
+    monkeypatch.setattr(Informer, "_list", fail)
+    monkeypatch.setattr(controller, "LONGEST_SILENCE", 0.2)
     with running() as world:
         until(lambda: not world.thread.is_alive(), 60)
 
-        assert isinstance(world.raised, CannotFollow)
+        assert isinstance(world.raised, StaleInformer)
 
 
 def test_leadership_that_is_lost_while_it_stops_is_no_clean_end() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloud.objects import Address
+from cloud.types import Address
 from controllers.anycast_ip.orphans import due
 from kube.errors import Unreachable
 from settings.anycast_ip import ReverseReconcile

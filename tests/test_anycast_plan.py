@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cloud.objects import Address
-from controllers.anycast_ip.case import GONE, Case, Do, Known
+from cloud.types import Address
 from controllers.anycast_ip.claim import (
     INSTANCE_LABEL,
     Claim,
@@ -20,9 +19,10 @@ from controllers.anycast_ip.claim import (
     order_for,
     renewed,
 )
-from controllers.anycast_ip.gather import Scene, cases
-from controllers.anycast_ip.plan import marks, next_step
-from kube.objects import Node, NodeSpec, ObjectMeta, Taint
+from controllers.anycast_ip.planner import marks, next_step
+from controllers.anycast_ip.snapshot import Scene, cases
+from controllers.anycast_ip.state import GONE, Case, Do, Known
+from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, original
 from tests.factories import NOW

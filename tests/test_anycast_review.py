@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controllers.anycast_ip.book import Book
-from controllers.anycast_ip.case import Case, Do, Known
 from controllers.anycast_ip.claim import Claim, body, claim_for, instance_of, name_of
-from controllers.anycast_ip.plan import next_step
-from controllers.anycast_ip.sweep import Sweep
+from controllers.anycast_ip.claim_store import Book
+from controllers.anycast_ip.planner import next_step
+from controllers.anycast_ip.resync import Sweep
+from controllers.anycast_ip.state import Case, Do, Known
 from kube.errors import Conflict
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile

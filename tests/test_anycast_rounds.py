@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL
-from controllers.anycast_ip.rounds import pause_after
-from kube.lease import LeadershipLost
+from controllers.anycast_ip.reconciler import pause_after
+from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, original

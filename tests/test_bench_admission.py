@@ -17,7 +17,7 @@ from webhook.anycast_ip import TAINT
 from webhook.anycast_ip import Gate as AnycastIPGate
 from webhook.app import create_app
 from webhook.elasticity import GATE as SCHEDULING_GATE
-from webhook.elasticity.gate import Gate as ElasticityGate
+from webhook.elasticity.webhook import Gate as ElasticityGate
 
 SERVED = {
     ANYCAST_IP.path: AnycastIPGate(lambda: AnycastIPSettings(enabled=True, cluster_id="cls-1")),

@@ -13,8 +13,8 @@ from bench.anycast_ip.fleet import Joined
 from bench.anycast_ip.phases import Cost
 from bench.processes import Usage
 from bench.report import Figure
-from kube.objects import Node, NodeSpec, ObjectMeta
-from lab.cloud.knobs import Knobs
+from kube.types import Node, NodeSpec, ObjectMeta
+from lab.cloud.config import Knobs
 from lab.cloud.values import Call
 from lab.errors import LabError
 from lab.history import Observation

@@ -15,7 +15,7 @@ from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
 from bench.report import Figure
-from kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
+from kube.types import ObjectMeta, Pod, PodSpec, PodStatus
 from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost

@@ -22,11 +22,11 @@ from bench.ingress_daemonset.sight import Creation, Deployment, Made, Rollout, T
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from controllers.ingress_daemonset import desired
-from kube.objects import Node, ObjectMeta
+from kube.types import Node, ObjectMeta
 from lab.errors import LabError
 from tests.ingress_daemonset import gates, outcome, request
 from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
-from webhook.ingress_daemonset.model import resource
+from webhook.ingress_daemonset.types import resource
 
 OLD, NEW = manifests.OLD, manifests.NEW
 

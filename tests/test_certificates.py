@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from certs.bundle import bundles_in, certificates_in, pem_of, with_bundle
+from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.plan import Rules
+from certs.rotation import Rules
 from certs.secret import NOTHING, Held, data_with, held_in
 from controllers.__main__ import features_of
-from controllers.certificates import feature
-from controllers.certificates.keeper import RETRY_AFTER
-from controllers.certificates.site import CONFIGURATIONS, SECRETS, Site
+from controllers.certificates import controller
+from controllers.certificates.reconciler import RETRY_AFTER
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import CertsSettings, Settings
 from tests.certificates import (
     CONFIGURATION,
@@ -349,7 +349,7 @@ def test_the_leader_works_until_it_is_stopped() -> None:
     with over_http(cluster.api) as server:
         settings = CertsSettings(mode="self-managed")
         lead = partial(
-            feature.lead, server.client(), lambda: settings, NAMESPACE, FakeRecorder(), stop, lambda: None
+            controller.lead, server.client(), lambda: settings, NAMESPACE, FakeRecorder(), stop, lambda: None
         )
         leader = threading.Thread(target=lead)
         leader.start()
@@ -367,13 +367,13 @@ def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool
         current = Settings.model_validate({"certs": {"mode": mode}})
 
     features = features_of(None, File(), FakeRecorder())  # type: ignore[arg-type]
-    assert any(getattr(each, "func", None) is feature.lead for each in features) == leads
+    assert any(getattr(each, "func", None) is controller.lead for each in features) == leads
 
 
 def test_the_settings_are_followed() -> None:
     settings = CertsSettings.model_validate({"serviceName": "gate", "selfManaged": {"overlap": "2m"}})
 
-    assert feature.rules(settings, "system") == Rules(
+    assert controller.rules(settings, "system") == Rules(
         "gate.system.svc",
         ca_validity=timedelta(days=365),
         leaf_validity=timedelta(days=90),

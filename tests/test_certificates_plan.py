@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from certs.bundle import bundles_in, certificates_in, is_authority, pem_of, with_bundle
+from certs.ca_bundle import bundles_in, certificates_in, is_authority, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.plan import Inject, NewAuthority, NewLeaf, has_new_authority, has_new_leaf, plan
+from certs.rotation import Inject, NewAuthority, NewLeaf, has_new_authority, has_new_leaf, plan
 from certs.secret import NOTHING, Held, data_with, held_in
 from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf
 

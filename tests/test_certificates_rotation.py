@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from certs import bundle as bundles
+from certs import ca_bundle as bundles
 from certs import issue
-from certs.bundle import bundles_in
+from certs.ca_bundle import bundles_in
 from certs.issue import Pair
 from certs.secret import held_in
-from controllers.certificates.keeper import Keeper
-from controllers.certificates.site import CONFIGURATIONS, SECRETS, Seen, Site
+from controllers.certificates.reconciler import Keeper
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Seen, Site
 from kube.errors import ApiError
 from tests.certificates import RULES as SLOW
 from tests.certificates import SECOND, Cluster, Moment, keeper

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from prometheus_client import REGISTRY
 
+from certs.cert_watcher import ServingPair
 from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
-from certs.serve import ServingPair
 from lab.kubelet import volumes
 
 NAME = "drawbridge-webhook.drawbridge.svc"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certs.issue import COMMON_NAME_LENGTH
-from controllers.certificates.feature import rules
+from controllers.certificates.controller import rules
 from tests.charts import (
     ANYCAST_IP,
     NAMESPACE,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.ingress_daemonset.checkers import daemon_sets
+from controllers.ingress_daemonset.health_check_daemonsets import daemon_sets
 from lab import binaries
 from lab.install import merged
 from settings.ingress_daemonset import HealthChecker

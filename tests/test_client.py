@@ -16,7 +16,7 @@ import yaml
 from kube import errors
 from kube.client import MERGE_PATCH, Client, Resource
 from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
-from kube.objects import Pod
+from kube.types import Pod
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -402,7 +402,7 @@ def test_a_service_account_token_is_read_again_when_it_was_rotated(
     from kubernetes.client import Configuration
     from kubernetes.config import incluster_config
 
-    from kube.connection import Connection
+    from kube.rest_config import Connection
 
     token = tmp_path / "token"
     token.write_text("first\n")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cloud import errors, roles
+from cloud import credential_providers, errors
 from cloud.client import Cloud
-from cloud.connect import connect
 from cloud.errors import CloudError
-from cloud.objects import BIND, UNBIND, Order
+from cloud.factory import connect
+from cloud.types import BIND, UNBIND, Order
 from lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving
 from lab.cloud import Cloud as Emulator
 from settings import CloudSettings
@@ -292,7 +292,9 @@ def test_at_the_documented_rates_nothing_is_throttled(emulator: Emulator) -> Non
 def test_the_roles_of_machine_and_pod_are_accepted(
     emulator: Emulator, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = roles.from_machine("", f"http://{emulator.endpoint}/latest/meta-data/cam/security-credentials/")
+    keys = credential_providers.from_machine(
+        "", f"http://{emulator.endpoint}/latest/meta-data/cam/security-credentials/"
+    )
     environ = {
         "TENCENTCLOUD_SECRET_ID": keys.keys.secret_id,
         "TENCENTCLOUD_SECRET_KEY": keys.keys.secret_key,

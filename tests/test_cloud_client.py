@@ -9,7 +9,7 @@ import pytest
 
 from cloud import errors
 from cloud.client import Cloud
-from cloud.objects import ADDRESS_TYPES, Address, Instance, Order, Quota
+from cloud.types import ADDRESS_TYPES, Address, Instance, Order, Quota
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock
 

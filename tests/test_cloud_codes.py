@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud import errors
-from cloud.codes import kind_of
+from cloud.error_codes import kind_of
 from cloud.errors import CloudError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud import apis
-from cloud.limits import Limits
+from cloud.rate_limiter import Limits
 from tests.fakes import FakeClock
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.errors import Gone, NotPermitted, StateConflict
-from cloud.objects import Address
 from cloud.paging import batches, everything, in_halves
+from cloud.types import Address
 from tests.cloud_server import error
 
 SIZE = 10

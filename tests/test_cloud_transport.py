@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from cloud import apis, errors
+from cloud.credential_types import Keys
 from cloud.errors import CloudError
-from cloud.keys import Keys
-from cloud.rows import Addresses, Allocation, Done, Quotas
+from cloud.response_types import Addresses, Allocation, Done, Quotas
 from cloud.session import hung_up
 from cloud.transport import Transport
 from settings import CloudSettings

@@ -15,8 +15,8 @@ from tests.api_server import Api
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving, until
-from webhook import cluster
-from webhook.cluster import NAMESPACE_SECONDS, Cluster
+from webhook import namespace_cache
+from webhook.namespace_cache import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 
@@ -204,7 +204,7 @@ def test_a_server_that_hangs_is_waited_for(
 def test_so_many_pods_are_read_at_once_and_the_others_wait_until_their_deadlines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster, "READS", 2)
+    monkeypatch.setattr(namespace_cache, "READS", 2)
     with reading() as world, ThreadPoolExecutor(2) as pool:
         go_on = threading.Event()
 

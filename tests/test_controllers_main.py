@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from controllers.__main__ import features_of, lead_all, lease_of, main, run
-from kube.lease import LeadershipLost, StillWorking
+from kube.leader_election import LeadershipLost, StillWorking
 from settings import Settings
 from tests.api_server import Api
 from tests.misbehaving_server import Server, serving, until
@@ -313,9 +313,9 @@ def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
 STUCK = """
 import sys, threading
 from controllers import __main__, liveness
-from controllers.ip_reservation.rounds import Rounds
+from controllers.ip_reservation.releaser import Releaser
 liveness.LONGEST_RUN = 0.5
-Rounds.reconcile = lambda self, key: threading.Event().wait()
+Releaser.reconcile = lambda self, key: threading.Event().wait()
 sys.exit(__main__.main())
 """
 

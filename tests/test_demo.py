@@ -27,7 +27,7 @@ from demo.promises import (
 from demo.scenes import SCENES
 from demo.screen import ADDRESSES, Screen, promises
 from demo.table import Proof, Row, Rules, State, news, proofs, rows, summary
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import History, Observation
 from tests.factories import NOW, ago, pod, record, segment
 

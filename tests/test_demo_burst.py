@@ -12,7 +12,7 @@ from demo.burst_promises import never_more_at_home, placed_first, split, super_n
 from demo.burst_table import Proof, Row, State, news, proofs, rows, summary
 from demo.scenes import burst
 from demo.stage import ROOT
-from kube.objects import ObjectMeta, Pod, PodSpec
+from kube.types import ObjectMeta, Pod, PodSpec
 from lab.history import Observation
 from tests.factories import NOW
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, TKE_SCHEDULER

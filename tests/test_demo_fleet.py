@@ -22,7 +22,7 @@ from demo.promises import Promise
 from demo.scenes import join
 from demo.screen import NODES, Screen
 from kube.client import Client, Listing
-from kube.objects import Node
+from kube.types import Node
 from lab.cloud import Knobs, serving
 from lab.cloud.remote import Remote
 from lab.cloud.values import Address, Call

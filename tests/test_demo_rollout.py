@@ -19,12 +19,12 @@ from demo.rollout_promises import never_more_off, off_before_replaced, on_when_c
 from demo.rollout_table import Proof, Row, State, news, proofs, rows, summary
 from demo.scenes import rollout as scene
 from demo.stage import ROOT
-from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus
-from kube.objects import ObjectMeta, Pod
+from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus
+from kube.types import ObjectMeta, Pod
 from lab.history import Observation
 from tests.factories import NOW
 from webhook.ingress_daemonset import KIND, NODE_LABEL, TO_BE_UPDATED
-from webhook.ingress_daemonset.model import resource
+from webhook.ingress_daemonset.types import resource
 from webhook.ingress_daemonset.validate import problems
 
 Event = Callable[[Rollout], None]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.ingress_daemonset.checkers import FOR
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from tests import facts
 from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table

@@ -1,4 +1,4 @@
-"""The accountant among leaders that die and are stopped at any moment: no number is ever exceeded."""
+"""The reconciler among leaders that die and are stopped at any moment: no number is ever exceeded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controllers.elasticity.pods import Pod
 from kube.errors import Conflict
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, Killed, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.elasticity.book import Book
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
 from kube.errors import Forbidden, KubeError, Unreachable
 from tests.elasticity_world import HOME, World, raw_of, raw_pod

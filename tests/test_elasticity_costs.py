@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.costs import cost_to_change
+from controllers.elasticity.deletion_cost import cost_to_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod

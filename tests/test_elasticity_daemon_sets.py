@@ -10,10 +10,10 @@ import jsonpatch
 import msgspec
 import pytest
 
-from controllers.elasticity.book import Book
 from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, PAUSES, Corrector
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import decode
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, HOME, raw_of, raw_pod

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from kube.errors import Forbidden, KubeError, NotFound, Unreachable
-from kube.lease_record import LeaseSpec, expired_for, first_seen
+from kube.lease_spec import LeaseSpec, expired_for, first_seen
 from settings import ElasticitySettings, LeaderElection
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity import GATE, REASON
-from webhook.elasticity.gate import NO_LEADER, WAITS, Gate, waiting
 from webhook.elasticity.leader import REFRESH, LeaseReader
+from webhook.elasticity.webhook import NO_LEADER, WAITS, Gate, waiting
 
 DURATION = 15
 ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from controllers.elasticity import following
-from controllers.elasticity.feature import lead
-from controllers.runtime import CannotFollow
-from kube.lease import LeadershipLost
+from controllers.elasticity.controller import lead
+from controllers.workqueue import StaleInformer
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
@@ -183,7 +183,7 @@ def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -
         lab.thread.start()
         until(lambda: not lab.thread.is_alive(), 60)
 
-        assert isinstance(lab.raised, CannotFollow)
+        assert isinstance(lab.raised, StaleInformer)
         assert "configmaps" in str(lab.raised)
 
 

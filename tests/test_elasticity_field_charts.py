@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.edits import as_sent
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.patches import as_sent
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import scheduling_of
 from settings import ElasticitySettings
@@ -18,7 +18,7 @@ from tests.elasticity_world import World, fleet, is_gated
 from tests.field_charts import Raw
 from tests.test_elasticity_gate import outcome, request
 from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
-from webhook.elasticity.gate import Gate
+from webhook.elasticity.webhook import Gate
 
 SETTINGS = ElasticitySettings(enabled=True, local_replicas=1)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.elasticity.book import Book
 from controllers.elasticity.destination import Requests, under_way
-from controllers.elasticity.edits import as_burst, as_sent
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import FollowedNode, matters, super_nodes
+from controllers.elasticity.patches import as_burst, as_sent
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.scheduling import scheduling_of
 from kube.node_matching import Expression, NodeSelector, Term

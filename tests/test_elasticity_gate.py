@@ -17,7 +17,7 @@ from settings import ElasticitySettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON
 from webhook.elasticity.affinity import REQUIRED, bound_to_super_nodes, kept_off_super_nodes
-from webhook.elasticity.gate import WAITS, Gate
+from webhook.elasticity.webhook import WAITS, Gate
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
 OWNER = {

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.elasticity import gate_opener, open_gates
-from controllers.elasticity.feature import lead
+from controllers.elasticity.controller import lead
 from controllers.elasticity.gate_opener import WHY
 from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
-from controllers.elasticity.tell import OLDEST_GATE, PODS_BY_STATE, count_gated
-from controllers.runtime import CannotFollow
+from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
+from controllers.workqueue import StaleInformer
 from kube.backoff import Backoff
 from kube.errors import Invalid
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import is_gated, raw_of, raw_pod
@@ -168,7 +168,7 @@ def test_without_the_permission_to_see_pods_it_gives_up(monkeypatch: pytest.Monk
         lab.thread.start()
         until(lambda: not lab.thread.is_alive(), 60)
 
-        assert isinstance(lab.raised, CannotFollow)
+        assert isinstance(lab.raised, StaleInformer)
 
 
 # The Job

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.caps import Room
-from controllers.elasticity.edits import TOLERATION, burst, to_home, to_super_node
+from controllers.elasticity.patches import TOLERATION, burst, to_home, to_super_node
 from controllers.elasticity.placement import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
+from controllers.elasticity.quota import Room
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
 from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.elasticity.candidate import Candidate, candidate
+from controllers.elasticity.pod_requirements import Candidate, candidate
 from controllers.elasticity.rules import overlaps, violations
 from controllers.elasticity.volumes import Claim
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 from settings import ElasticitySettings
 from tests.test_elasticity_gate import raw_pod
 

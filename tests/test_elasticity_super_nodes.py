@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.registrar import NODES, PODS, Registrar
+from controllers.elasticity.super_node_reconciler import NODES, PODS, Registrar
 from controllers.elasticity.super_nodes import (
     ARCH,
     CBS_ZONE,
@@ -33,8 +33,8 @@ from controllers.elasticity.super_nodes import (
 )
 from kube.client import Listing, Resource
 from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
-from kube.lease import LeadershipLost
-from kube.objects import Node, Pod
+from kube.leader_election import LeadershipLost
+from kube.types import Node, Pod
 from settings import ElasticitySettings
 from tests.api_server import merged
 from tests.factories import NOW, raw_pod

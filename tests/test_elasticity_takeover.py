@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.book import Book
-from controllers.elasticity.fence import AT_ONCE, Fence
+from controllers.elasticity.pod_cache import Book
+from controllers.elasticity.takeover import AT_ONCE, Fence
 from kube.errors import ServerError
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import REGISTRY
 
-from kube import events
+from kube import event_recorder
 from kube.client import Resource
-from kube.event_series import BURST, WINDOW, Note, Regarding, SeriesBook
-from kube.events import Recorder
-from kube.objects import ObjectMeta, Pod
+from kube.event_correlator import BURST, WINDOW, Note, Regarding, SeriesBook
+from kube.event_recorder import EventRecorder
+from kube.types import ObjectMeta, Pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
 
@@ -76,14 +76,14 @@ def test_an_event_is_about_an_object_of_a_resource() -> None:
 
 
 @contextmanager
-def recording(*answer: Answer) -> Iterator[tuple[Server, Recorder, FakeClock]]:
+def recording(*answer: Answer) -> Iterator[tuple[Server, EventRecorder, FakeClock]]:
     clock, left = FakeClock(), list(answer)
 
     def next_answer(asked: Asked) -> Answer:
         return left.pop(0) if left else answers({})
 
     with serving(next_answer) as server:
-        recorder = Recorder(server.client(), "drawbridge-test", clock=clock)
+        recorder = EventRecorder(server.client(), "drawbridge-test", clock=clock)
         yield server, recorder, clock
         recorder.close(0.1)
 
@@ -172,7 +172,7 @@ def test_an_event_that_a_namespace_on_its_way_out_takes_not_is_about_another_obj
 
 
 def test_a_hanging_server_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "QUEUE_SIZE", 10)
+    monkeypatch.setattr(event_recorder, "QUEUE_SIZE", 10)
     with recording(*[hangs] * 5) as (server, recorder, _):
         began = time.monotonic()
         for number in range(100):

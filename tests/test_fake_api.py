@@ -12,8 +12,8 @@ import pytest
 
 from kube.client import Client
 from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
-from kube.objects import Node
-from kube.reflector import Reflector
+from kube.informer import Informer
+from kube.types import Node
 from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
 from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
 from tests.fake_api.server import NAMESPACES
@@ -114,14 +114,14 @@ def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> 
 
 
 def test_a_reflector_follows_it(api: FakeAPI, client: Client) -> None:
-    reflector = Reflector(client, NODES, Node)
-    reflector.start()
-    assert reflector.wait_synced(5)
+    informer = Informer(client, NODES, Node)
+    informer.start()
+    assert informer.wait_synced(5)
     api.put(NODES, {"metadata": {"name": "n1"}})
-    until(lambda: reflector.get("n1"))
+    until(lambda: informer.get("n1"))
     api.remove(NODES, "n1")
-    until(lambda: not reflector.get("n1"))
-    reflector.stop()
+    until(lambda: not informer.get("n1"))
+    informer.stop()
 
 
 def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, client: Client) -> None:

@@ -25,24 +25,24 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
 from kube.client import Page
-from kube.envelope import Event, Identified
+from kube.watch_event import Event, Identified
 from kube.errors import Status
-from kube.objects import ConfigMap, Node, Pod
-from cloud.answers import decoded
-from cloud.rows import Addresses
+from kube.types import ConfigMap, Node, Pod
+from cloud.responses import decoded
+from cloud.response_types import Addresses
 from calico.segment import IPReservation
 from controllers.anycast_ip.claim import Claim
 from webhook.ip_reservation import _Eviction
-from webhook.elasticity.gate import NewPod
+from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import FollowedNode
-from controllers.elasticity.candidate import candidate
-from controllers.ingress_daemonset.marks import Mark
+from controllers.elasticity.pod_requirements import candidate
+from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.objects import Grant, Workload
-from healthchecker.verdict import Deployment
-from webhook.ingress_daemonset import nodes
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from healthchecker.readiness import Deployment
+from webhook.ingress_daemonset import node_matching
+from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.template import Labelled, Template
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 
 def answer(kind, body):
     return lambda: decoded(body.encode(), 200, kind, "A")
@@ -68,7 +68,7 @@ together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "po
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)
 together(*[object(Labelled, '''{TEMPLATE}''')] * 3)
-together(*[object(nodes.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
+together(*[object(node_matching.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
 together(*[object(Workload, '''{WORKLOAD}''')] * 3)
 together(*[object(Deployment, '''{WORKLOAD}''')] * 3)
 together(*[object(Grant, '''{GRANT}''')] * 3)

@@ -14,15 +14,15 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
-from controllers.ingress_daemonset import marks
-from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, verdict
+from controllers.ingress_daemonset import rollout_annotations
+from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, readiness
+from healthchecker.config import BadTask, Task, task_of
 from healthchecker.naming import deployment_name
+from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.sight import Sight
 from healthchecker.state import State
-from healthchecker.task import BadTask, Task, task_of
-from healthchecker.verdict import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.wsgi import create_app
-from kube.objects import OwnerReference
+from kube.types import OwnerReference
 from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
@@ -332,5 +332,5 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
 
 def test_the_words_are_those_of_admission_and_the_controllers() -> None:
     assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
-    assert verdict.KIND == ingress_daemonset.KIND
-    assert SCHEDULED == marks.SCHEDULED
+    assert readiness.KIND == ingress_daemonset.KIND
+    assert SCHEDULED == rollout_annotations.SCHEDULED

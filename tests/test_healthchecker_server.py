@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 import yaml
 
-from healthchecker import DEFAULT_ANNOTATION, following
+from healthchecker import DEFAULT_ANNOTATION, watcher
+from healthchecker.config import Task
 from healthchecker.connection import ServiceAccount
-from healthchecker.following import follow
 from healthchecker.server import CLIENT_TIMEOUT, MOST_OPEN, Handler, Server
 from healthchecker.sight import Sight
-from healthchecker.task import Task
+from healthchecker.watcher import follow
 from healthchecker.wsgi import create_app
 from kube.backoff import Backoff
 from kube.client import Client
@@ -167,7 +167,7 @@ def test_without_sight_for_longer_than_the_bound_the_node_gets_no_traffic_until_
 
 def lasts(handler: misbehaving_server.Handler) -> None:
     """Ends as a watch should, and not at once."""
-    handler.server.closing.wait(following.SHORT + 0.1)
+    handler.server.closing.wait(watcher.SHORT + 0.1)
     ends(handler)
 
 
@@ -273,13 +273,13 @@ def test_a_server_that_hangs_within_a_watch_is_noticed() -> None:
 
 def test_a_bug_in_following_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = in_turn(listed(deployment(available=0)), listed(deployment()))
-    seen = following.look
+    seen = watcher.look
 
     def breaks_once(client: Client, task: Task, sight: Sight) -> str:
-        monkeypatch.setattr(following, "look", seen)
+        monkeypatch.setattr(watcher, "look", seen)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(following, "look", breaks_once)
+    monkeypatch.setattr(watcher, "look", breaks_once)
     with (
         serving(lists_and_watches(looks, lambda _: SILENT)) as server,
         following_by(server.client()) as (sight, _),

@@ -97,7 +97,7 @@ def test_of_this_machines_environment_only_the_way_to_registries_is_passed_on(
     ("path", "ignored"),
     [
         pytest.param("webhook/app.py", False, id="let through by its directory"),
-        pytest.param("webhook/elasticity/gate.py", False, id="deeper"),
+        pytest.param("webhook/elasticity/webhook.py", False, id="deeper"),
         pytest.param("webhook/__pycache__/app.pyc", True, id="left out again"),
         pytest.param("tests/webhook", True, id="the name elsewhere"),
         pytest.param(".git/config", True, id="hidden"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset.book import Book
+from controllers.ingress_daemonset.object_cache import Book
 from controllers.ingress_daemonset.objects import Workload
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_api import Followed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.ingress_daemonset.budgets import limit, share
-from webhook.ingress_daemonset.model import RollingUpdate
+from webhook.ingress_daemonset.types import RollingUpdate
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, serving
-from webhook.ingress_daemonset.cluster import Cluster
-from webhook.ingress_daemonset.model import IngressDaemonSet, resource
-from webhook.ingress_daemonset.neighbours import Neighbour
+from webhook.ingress_daemonset.conflict_lookup import Cluster
+from webhook.ingress_daemonset.port_conflicts import Neighbour
+from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 RESOURCES, NODES = "/apis/ingressdaemonsets.mumoshu.github.io/v1alpha1/ingressdaemonsets", "/api/v1/nodes"
 SECONDS = 30.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from healthchecker.state import State
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 from tests.ingress_daemonset_world import World, raw_resource
 
 PORT, GRACE, TIMEOUT = 10080, 20, 60

@@ -18,7 +18,7 @@ from webhook.ingress_daemonset import (
     KIND,
     PLURAL,
     VERSION,
-    model,
+    types,
 )
 from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS
 
@@ -85,7 +85,7 @@ def test_the_example_of_the_original_has_no_field_that_is_unknown() -> None:
     assert [*unknown(raw({"podsPerNodes": 2}), known)] == [".spec.podsPerNodes"]
 
 
-@pytest.mark.parametrize("path", [*read(model.Spec, "spec")])
+@pytest.mark.parametrize("path", [*read(types.Spec, "spec")])
 def test_every_field_that_is_read_is_in_the_schema(path: str) -> None:
     assert path in FIELDS
 
@@ -99,7 +99,7 @@ def test_what_drains_are_handed_over_by_is_a_map_of_times(part: str) -> None:
 def test_every_field_of_the_schema_is_read() -> None:
     ours = {path for path in FIELDS if path.startswith("spec.") and not path.startswith("spec.template.")}
 
-    assert ours - {*read(model.Spec, "spec")} == {f"{ROLLING}.{name}" for name in OTHER_SPELLINGS}
+    assert ours - {*read(types.Spec, "spec")} == {f"{ROLLING}.{name}" for name in OTHER_SPELLINGS}
 
 
 @pytest.mark.parametrize("path", [path for path in FIELDS if path != "metadata"])

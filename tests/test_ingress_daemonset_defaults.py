@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.ingress_daemonset import Raw, example, raw
 from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
-from webhook.ingress_daemonset.model import Annotation, RollingUpdate, Timestamp, resource
-from webhook.ingress_daemonset.shares import amount, is_some
+from webhook.ingress_daemonset.int_or_percent import amount, is_some
+from webhook.ingress_daemonset.types import Annotation, RollingUpdate, Timestamp, resource
 from webhook.ingress_daemonset.validate import two_spellings
 
 DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"

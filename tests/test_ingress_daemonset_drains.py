@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.actions import Change, Writes
-from controllers.ingress_daemonset.marks import SCHEDULED
+from controllers.ingress_daemonset.rollout_annotations import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER, TO_BE_UPDATED
 

@@ -14,7 +14,7 @@ import yaml
 
 from healthchecker.naming import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
-from kube.objects import Pod
+from kube.types import Pod
 from lab.install import merged
 from settings import IngressDaemonSetSettings
 from tests.charts import CHART
@@ -23,12 +23,12 @@ from tests.fake_api import FakeAPI, Kind
 from tests.fake_api.schema import Structural
 from tests.ingress_daemonset import DATA, raw
 from webhook.admission import Decision, Request, parse, render
-from webhook.cluster import PODS
 from webhook.ingress_daemonset import DRAIN_REQUESTS, KIND
-from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, Evictions
-from webhook.ingress_daemonset.model import IngressDaemonSet, resource
+from webhook.ingress_daemonset.types import IngressDaemonSet, resource
+from webhook.namespace_cache import PODS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

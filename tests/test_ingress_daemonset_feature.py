@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from controllers.ingress_daemonset.controller import listen
 from controllers.ingress_daemonset.copies import LONGEST_SILENCE, Copies, wait_until_served
-from controllers.ingress_daemonset.feature import listen
-from controllers.runtime import CannotFollow, WorkQueue
+from controllers.workqueue import StaleInformer, WorkQueue
 from kube.errors import Unreachable
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_api import Api, with_nodes
@@ -117,7 +117,7 @@ class Silent:
 def test_what_has_long_been_silent_is_named() -> None:
     books = with_nodes().books(FakeClock())
     followed: Any = {"Node": Silent(1.0), "Deployment": Silent(LONGEST_SILENCE + 1)}
-    with pytest.raises(CannotFollow, match="deployments for 301 s"):
+    with pytest.raises(StaleInformer, match="deployments for 301 s"):
         Copies(books, followed).check()
 
     followed["Deployment"] = Silent(1.0)

@@ -14,7 +14,7 @@ from kube.errors import Unreachable
 from lab.install import merged
 from tests.ingress_daemonset import DATA, Raw, example, gates, outcome, raw, request
 from webhook.admission import ReviewError
-from webhook.ingress_daemonset.neighbours import Neighbour
+from webhook.ingress_daemonset.port_conflicts import Neighbour
 
 SELECTOR = {"matchLabels": {"app": "web"}}
 CASES = sorted((DATA / "ingress_daemonset").glob("*.yaml"))

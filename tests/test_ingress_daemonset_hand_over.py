@@ -18,10 +18,10 @@ from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset_api import with_nodes
 from tests.ingress_daemonset_leader import KEY, Leader
 from webhook.admission import Request, parse
-from webhook.cluster import PODS
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import Evictions
+from webhook.namespace_cache import PODS
 
 GRACE, HELD, LINGER = 10, 90, 60
 ROLLING = {

@@ -17,8 +17,8 @@ from tests.ingress_daemonset import Templates, gates, raw, request
 from tests.ingress_daemonset_world import raw_node
 from webhook.admission import Decision, ReviewError, deny, render
 from webhook.elasticity.affinity import REQUIRED
-from webhook.ingress_daemonset.cluster import Cluster
-from webhook.ingress_daemonset.gate import Defaults, Rules
+from webhook.ingress_daemonset.conflict_lookup import Cluster
+from webhook.ingress_daemonset.webhook import Defaults, Rules
 
 TIMEOUT = 5.0
 """In seconds, that of the registration."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ingress_daemonset_world import node, resource
-from webhook.ingress_daemonset.nodes import matches, tolerations, where_of
+from webhook.ingress_daemonset.node_matching import matches, tolerations, where_of
 from webhook.ingress_daemonset.template import PodSpec, template_of
 
 ZONES = {"zone": "a", "size": "8"}

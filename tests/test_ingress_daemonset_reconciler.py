@@ -10,7 +10,7 @@ import pytest
 
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD
 from kube.errors import KubeError
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_api import Api, with_nodes
 from tests.ingress_daemonset_leader import DETACHING, KEY, Leader
 from tests.ingress_daemonset_world import DETACHED, raw_node

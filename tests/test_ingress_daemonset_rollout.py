@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Writes
-from controllers.ingress_daemonset.marks import SCHEDULED
-from controllers.ingress_daemonset.rollout import Plan
+from controllers.ingress_daemonset.planner import Plan
+from controllers.ingress_daemonset.rollout_annotations import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.ingress_daemonset.rollout import Plan
+from controllers.ingress_daemonset.planner import Plan
+from controllers.ingress_daemonset.reporter import Reporter, news
 from controllers.ingress_daemonset.status import Unconfirmed
-from controllers.ingress_daemonset.tell import Teller, news
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
 from tests.ingress_daemonset_world import resource
@@ -62,10 +62,10 @@ def test_the_turns_of_a_rollout_are_told(
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:
-    teller = Teller(FakeRecorder())  # type: ignore[arg-type]
+    reporter = Reporter(FakeRecorder())  # type: ignore[arg-type]
     said = status("Halted", desiredNodes=3, updatedNodes=2, readyNodes=1, detachedNodes=1, degradedNodes=0)
     waiting = (Unconfirmed("n1", NOW, "it waits"),)
-    teller.show(resource(), Plan(status=said, unconfirmed=waiting))
+    reporter.show(resource(), Plan(status=said, unconfirmed=waiting))
 
     def shown(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(f"drawbridge_ingress_daemonset_{name}", WEB | labels)
@@ -74,25 +74,25 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert [shown("nodes", state=state) for state in states] == [3, 2, 1, 1, 0]
     assert (shown("halted"), shown("unconfirmed")) == (1, 1)
 
-    teller.show(resource(), Plan(status=status("RollingOut")))
+    reporter.show(resource(), Plan(status=status("RollingOut")))
     assert (shown("halted"), shown("unconfirmed")) == (0, 0)
 
-    teller.forget("edge/web")
-    teller.forget("edge/web")
+    reporter.forget("edge/web")
+    reporter.forget("edge/web")
     assert (shown("halted"), shown("nodes", state="ready")) == (None, None)
 
 
 def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
     recorder = FakeRecorder()
-    teller = Teller(recorder)  # type: ignore[arg-type]
+    reporter = Reporter(recorder)  # type: ignore[arg-type]
     first = Unconfirmed("n1", NOW, "nobody has confirmed it")
     later = Unconfirmed("n1", NOW + timedelta(hours=1), "nobody has confirmed it")
 
-    assert teller.wait(resource(), (first,), 600, NOW) == 600
-    assert teller.wait(resource(), (first,), 600, NOW + timedelta(seconds=600)) is None
-    assert teller.wait(resource(), (first,), 600, NOW + timedelta(seconds=900)) is None
+    assert reporter.wait(resource(), (first,), 600, NOW) == 600
+    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=600)) is None
+    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=900)) is None
     assert recorder.reasons == ["DetachmentUnconfirmed"]
 
-    assert teller.wait(resource(), (later,), 600, later.since + timedelta(seconds=590)) == 10
-    teller.wait(resource(), (later,), 600, later.since + timedelta(seconds=600))
+    assert reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=590)) == 10
+    reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=600))
     assert recorder.reasons == ["DetachmentUnconfirmed"] * 2

@@ -9,7 +9,7 @@ import pytest
 
 import healthchecker
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.model import ON_OUTAGE, HealthChecker, resource
+from webhook.ingress_daemonset.types import ON_OUTAGE, HealthChecker, resource
 from webhook.ingress_daemonset.validate import LONGEST_OUTAGE, SHORTEST_OUTAGE, problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"

@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 
 from kube.errors import Invalid, NotFound
-from kube.objects import Node, NodeSpec
+from kube.types import Node, NodeSpec
 from lab import __main__ as cli
 from lab import (
     admission,
     cluster,
     daemon,
-    ending,
+    diagnostics,
     install,
     kwokctl,
     nodes,
     owner,
-    places,
     processes,
     slots,
-    trouble,
+    teardown,
+    workdir,
 )
-from lab.cloud import SECRET_ID, SECRET_KEY, of_lab
+from lab.cloud import SECRET_ID, SECRET_KEY, fixture
 from lab.errors import LabError
 from lab.session import Lab
 from lab.waiting import until
@@ -45,7 +45,7 @@ SLEEP = "import time; time.sleep(60)"
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return places.home()
+    return workdir.home()
 
 
 @pytest.fixture
@@ -97,35 +97,35 @@ def test_a_check_may_end_a_wait() -> None:
 )
 def test_what_cannot_name_a_lab_is_refused(name: str) -> None:
     with pytest.raises(LabError, match="cannot name a lab"):
-        places.directory(name)
+        workdir.directory(name)
 
 
 def test_a_lab_has_one_owner_at_a_time() -> None:
-    first = places.acquire("one")
+    first = workdir.acquire("one")
     assert first is not None
-    assert places.acquire("one") is None
+    assert workdir.acquire("one") is None
     os.close(first)
-    second = places.acquire("one")
+    second = workdir.acquire("one")
     assert second is not None
     os.close(second)
 
 
 def test_a_lock_whose_file_was_removed_protects_no_one() -> None:
-    stale = places.acquire("one")
+    stale = workdir.acquire("one")
     assert stale is not None
-    places.forget("one")
-    fresh = places.acquire("one")
+    workdir.forget("one")
+    fresh = workdir.acquire("one")
     assert fresh is not None
-    assert places.acquire("one") is None
+    assert workdir.acquire("one") is None
     os.close(stale)
     os.close(fresh)
 
 
 def test_the_state_of_a_lab_is_read_as_it_was_written() -> None:
-    places.directory("one").mkdir(parents=True)
-    places.write_state("one", places.State(pid=7, slot=3, kept=True))
-    assert places.read_state("one") == places.State(pid=7, slot=3, kept=True)
-    assert places.read_state("two") is None
+    workdir.directory("one").mkdir(parents=True)
+    workdir.write_state("one", workdir.State(pid=7, slot=3, kept=True))
+    assert workdir.read_state("one") == workdir.State(pid=7, slot=3, kept=True)
+    assert workdir.read_state("two") is None
 
 
 # Slots
@@ -211,45 +211,45 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_owner_left_behind_is_swept() -> None:
-    directory = places.directory("lost")
+    directory = workdir.directory("lost")
     directory.mkdir(parents=True)
     orphan = marked_process(directory)
-    assert ending.sweep() == ["lost"]
+    assert teardown.sweep() == ["lost"]
     assert orphan.wait(timeout=5) == -signal.SIGKILL
-    assert places.names() == []
+    assert workdir.names() == []
 
 
 def test_a_lab_with_a_living_owner_is_not_swept() -> None:
-    places.directory("alive").mkdir(parents=True)
-    lock = places.acquire("alive")
+    workdir.directory("alive").mkdir(parents=True)
+    lock = workdir.acquire("alive")
     assert lock is not None
-    assert ending.sweep() == []
-    assert places.directory("alive").exists()
+    assert teardown.sweep() == []
+    assert workdir.directory("alive").exists()
     os.close(lock)
 
 
 def test_taking_down_what_is_not_there_says_so() -> None:
-    assert ending.down("nothing") is False
+    assert teardown.down("nothing") is False
 
 
 def test_down_asks_the_owner_to_end_its_lab() -> None:
-    directory = places.directory("one")
+    directory = workdir.directory("one")
     directory.mkdir(parents=True)
-    lock = places.acquire("one")
+    lock = workdir.acquire("one")
     assert lock is not None
     holder = subprocess.Popen(
         [sys.executable, "-c", SLEEP], env=processes.marked_environment(directory), pass_fds=[lock]
     )
     os.close(lock)
     until(lambda: processes.has_mark(holder.pid, directory), 5, "the owner to start")
-    places.write_state("one", places.State(pid=holder.pid, slot=0))
-    assert ending.down("one") is True
+    workdir.write_state("one", workdir.State(pid=holder.pid, slot=0))
+    assert teardown.down("one") is True
     assert holder.wait(timeout=5) == -signal.SIGTERM
-    assert places.names() == []
+    assert workdir.names() == []
 
 
 def test_a_name_in_use_is_refused_with_the_way_out() -> None:
-    lock = places.acquire("one")
+    lock = workdir.acquire("one")
     assert lock is not None
     with pytest.raises(
         LabError, match="lab 'one' is in use; choose another name, or: python -m lab down --name one"
@@ -516,7 +516,7 @@ def test_a_container_that_is_not_ready_is_shown_with_its_reason_and_its_last_wor
         "metadata": {"namespace": "ns", "name": "a", "uid": "u1"},
         "status": {"containerStatuses": statuses},
     }
-    assert trouble.describe([pod], tmp_path) == (
+    assert diagnostics.describe([pod], tmp_path) == (
         "a/main is not ready: waiting: CrashLoopBackOff: back-off 4s, 10 restarts\n    bad luck\n    ImportError: x"
     )
 
@@ -552,15 +552,15 @@ def test_the_chart_is_told_of_a_labs_cloud_and_of_no_other() -> None:
 
 
 def test_a_cloud_of_a_lab_is_turned_before_it_starts() -> None:
-    knobs = of_lab.knobs({"quota_total": 3})
+    knobs = fixture.knobs({"quota_total": 3})
     assert knobs.quota_total == 3
-    assert knobs.bind_seconds == of_lab.knobs({}).bind_seconds < 1
+    assert knobs.bind_seconds == fixture.knobs({}).bind_seconds < 1
 
 
 def test_a_knob_that_cannot_be_turned_is_named_before_anything_starts() -> None:
     with pytest.raises(LabError, match="colour"):
         owner.start("one", nodes=1, kwok_nodes=1, cloud={"colour": "red"})
-    assert places.names() == []
+    assert workdir.names() == []
 
 
 @pytest.mark.parametrize(
@@ -574,7 +574,7 @@ def test_a_knob_that_cannot_be_turned_is_named_before_anything_starts() -> None:
     ],
 )
 def test_a_cloud_comes_up_unless_the_values_name_another(values: dict[str, object], wanted: bool) -> None:
-    assert of_lab.is_wanted(values) is wanted
+    assert fixture.is_wanted(values) is wanted
 
 
 # The command line
@@ -600,20 +600,20 @@ def test_an_empty_values_file_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_up_of_a_lab_that_is_up_prints_its_export_again(capsys: pytest.CaptureFixture[str]) -> None:
-    places.directory("one").mkdir(parents=True)
-    lock = places.acquire("one")
+    workdir.directory("one").mkdir(parents=True)
+    lock = workdir.acquire("one")
     assert lock is not None
-    places.write_state("one", places.State(pid=1, slot=0, kept=True))
+    workdir.write_state("one", workdir.State(pid=1, slot=0, kept=True))
     assert cli.main(["up", "--name", "one"]) == 0
-    assert capsys.readouterr().out == f"export KUBECONFIG={places.directory('one')}/kubeconfig\n"
+    assert capsys.readouterr().out == f"export KUBECONFIG={workdir.directory('one')}/kubeconfig\n"
     os.close(lock)
 
 
 def test_up_says_where_the_cloud_is(capsys: pytest.CaptureFixture[str]) -> None:
     cloudy("one")
-    lock = places.acquire("one")
+    lock = workdir.acquire("one")
     assert lock is not None
-    places.write_state("one", places.State(pid=1, slot=0, kept=True))
+    workdir.write_state("one", workdir.State(pid=1, slot=0, kept=True))
     assert cli.main(["up", "--name", "one"]) == 0
     assert "its cloud is at http://127.0.0.1:7\n" in capsys.readouterr().err
     os.close(lock)

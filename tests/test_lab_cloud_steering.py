@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lab.cloud import Cloud, Knobs, serving
+from lab.cloud.config import read, turn
 from lab.cloud.history import History
-from lab.cloud.knobs import read, turn
 from lab.errors import LabError
 from tests.sdk import sdk, without_proxies
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from calico.segment import IPReservation
-from controllers.ip_reservation.backstop import Departure, decide, is_departure
 from controllers.ip_reservation.held import held_in
-from controllers.ip_reservation.late import CATCH_UP, LateReservations
+from controllers.ip_reservation.late_plan import Departure, decide, is_departure
+from controllers.ip_reservation.late_reservations import CATCH_UP, LateReservations
 from controllers.ip_reservation.release import Pods, plan
-from kube.events import Regarding
-from kube.objects import Namespace, ObjectMeta, Pod
+from kube.event_recorder import Regarding
+from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record
 from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
@@ -344,7 +344,7 @@ def test_pods_of_other_namespaces_are_of_no_concern() -> None:
 
 def test_late_reservations_are_counted_from_zero_on() -> None:
     fresh = (
-        "import prometheus_client, controllers.ip_reservation.late as _;"
+        "import prometheus_client, controllers.ip_reservation.late_reservations as _;"
         "print(prometheus_client.generate_latest().decode())"
     )
     shown = subprocess.run(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.checkers import access
+from controllers.ingress_daemonset.health_check_daemonsets import access
 from lab.install import merged
 from tests.charts import ANYCAST_IP, NAMESPACE, Objects, helm_needed, pod_spec, render
 from tests.ingress_daemonset_world import resource

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers import liveness
+from controllers.executor import Executor
 from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
-from controllers.pool import Pool
-from controllers.runtime import WorkQueue
+from controllers.workqueue import WorkQueue
 from kube.client import Client, Resource
-from kube.objects import Node
-from kube.reflector import FOLLOWING, Reflector
+from kube.informer import FOLLOWING, Informer
+from kube.types import Node
 from tests.fakes import FakeClock
 from tests.misbehaving_server import until
 
@@ -78,7 +78,7 @@ def test_a_loop_that_does_not_come_round_is_not_alive() -> None:
 
 def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
     clock, release = FakeClock(), threading.Event()
-    pool = Pool("liveness", 2, clock)
+    pool = Executor("liveness", 2, clock)
     pool.submit(lambda: release.wait(10) and None)
     until(lambda: bool(pool._since))
     clock.advance(LONGEST_RUN + 1)
@@ -94,7 +94,7 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
     def failures() -> float:
         return REGISTRY.get_sample_value("drawbridge_executor_failures_total", {"name": "failing"}) or 0.0
 
-    pool, before, done = Pool("failing", 1), failures(), []
+    pool, before, done = Executor("failing", 1), failures(), []
 
     def fail(error: BaseException) -> None:
         raise error
@@ -109,12 +109,12 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
 
 def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> None:
     client: Any = Client
-    queue, pool, beat = WorkQueue("watched"), Pool("watched", 1), Heartbeat("watched")
-    reflector = Reflector(client, NODES, Node)
+    queue, pool, beat = WorkQueue("watched"), Executor("watched", 1), Heartbeat("watched")
+    informer = Informer(client, NODES, Node)
     assert {queue, pool, beat} <= set(liveness.RUNNING.list())
-    assert reflector not in FOLLOWING.list()
-    reflector.start()
-    assert reflector in FOLLOWING.list()
-    reflector.stop()
+    assert informer not in FOLLOWING.list()
+    informer.start()
+    assert informer in FOLLOWING.list()
+    informer.stop()
     pool.close()
-    assert reflector not in FOLLOWING.list()
+    assert informer not in FOLLOWING.list()

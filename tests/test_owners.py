@@ -8,7 +8,7 @@ import pytest
 
 from controllers.owners import Owners
 from kube.errors import ApiError, NotFound, Unreachable
-from kube.objects import OwnerReference
+from kube.types import OwnerReference
 from tests.misbehaving_server import Answer, answers, in_turn, refuses, resets, serving
 
 STATEFUL_SET = OwnerReference("apps/v1", "StatefulSet", "redis", "uid-1", controller=True)

@@ -13,7 +13,7 @@ from calico.reservations import AUTO, Reservations
 from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.client import MERGE_PATCH
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 from tests.api_server import Api, merged
 from tests.factories import record
 from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving

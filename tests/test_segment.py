@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import RECORDS, IPReservation, Limits, append, body, canonical, host_cidr
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 from tests.factories import NOW, ago, record, segment
 
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)

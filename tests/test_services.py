@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kube.objects import Condition, ObjectMeta
+from kube.types import Condition, ObjectMeta
 from lab.relay import Address, Relay
 from lab.services import (
     Container,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kube.objects import Node, Taint
+from kube.types import Node, Taint
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, allow, change, decoded
 

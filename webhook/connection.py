@@ -12,7 +12,7 @@ from typing import Any
 
 from gunicorn.http import get_parser
 
-from certs.serve import ServingPair
+from certs.cert_watcher import ServingPair
 from webhook.admission import MAX_BODY
 
 # gunicorn's parser refuses a request line and headers long before this; it is then let to say so.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from calico.errors import NotReserved
 from calico.segment import Record, canonical
 from kube.errors import KubeError, NotFound
-from kube.objects import Namespace, ObjectMeta, Pod, Value, complete
+from kube.types import Namespace, ObjectMeta, Pod, Value, complete
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
 

@@ -23,7 +23,7 @@ from typing import Any
 import structlog
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
-from certs.serve import ServingPair
+from certs.cert_watcher import ServingPair
 from webhook.admission import ARRIVED
 from webhook.connection import Budget, Connection, Limits, Refused
 

@@ -14,8 +14,8 @@ from bench.anycast_ip.gate import GATE
 from bench.anycast_ip.phases import measured, of_leader
 from bench.processes import MIB
 from bench.report import Figure, figure
-from lab.begin import running
-from lab.cloud.knobs import Knobs
+from lab.bootstrap import running
+from lab.cloud.config import Knobs
 from lab.cloud.values import Call
 from lab.session import Lab
 

@@ -7,7 +7,7 @@ from bench.anycast_ip.phases import Cost
 from bench.processes import MIB
 from bench.report import Figure, figure
 from cloud.apis import ALLOCATE, ASSOCIATE, DISASSOCIATE
-from lab.cloud.knobs import Knobs
+from lab.cloud.config import Knobs
 
 PROMISED = 1000
 WALL = 1.2

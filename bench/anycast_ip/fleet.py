@@ -12,9 +12,9 @@ from queue import Empty
 
 import msgspec
 
-from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
-from kube.objects import Node
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
+from kube.types import Node
 from lab import nodes
 from lab.errors import LabError
 from lab.install import NAMESPACE

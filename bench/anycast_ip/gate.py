@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from bench.admission import Gate, Marks
-from kube.objects import Node
+from kube.types import Node
 from lab.nodes import NODES, cloud_node
 from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import PATH, is_tainted

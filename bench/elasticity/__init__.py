@@ -11,7 +11,7 @@ from bench.elasticity.crowd import SIZE, Crowd
 from bench.elasticity.gate import GATE
 from bench.elasticity.phases import measured, usage
 from bench.report import Figure
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 
 NODES = 30

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.ip_reservation.deployments import DEPLOYMENTS
 from kube.client import Resource
-from kube.objects import Pod
+from kube.types import Pod
 from lab.errors import LabError
 from lab.session import Lab
 from lab.watching import Told, WatchLost, watching

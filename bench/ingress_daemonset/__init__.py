@@ -15,10 +15,10 @@ from bench.ip_reservation.deployments import NAMESPACES
 from bench.processes import MIB
 from bench.report import Figure, figure
 from healthchecker.naming import deployment_name
-from lab.begin import running
+from lab.bootstrap import running
 from lab.nodes import NODES, create_kwok_nodes
 from lab.session import Lab
-from webhook.ingress_daemonset.nodes import FollowedNode
+from webhook.ingress_daemonset.node_matching import FollowedNode
 
 FLOOR, OURS, CHECKED = "plain", "ours", "checked"
 """Namespaces."""

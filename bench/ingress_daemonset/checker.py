@@ -15,12 +15,12 @@ from bench import processes
 from bench.ingress_daemonset.manifests import with_health_checker
 from bench.ip_reservation.deployments import CONTROLLERS, DEPLOYMENTS, PODS
 from bench.processes import Usage
-from controllers.ingress_daemonset.checkers import FOR
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from healthchecker.naming import deployment_name
 from lab.install import NAMESPACE
 from lab.session import Lab
 from lab.waiting import until
-from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 
 NAME = "checked"
 PATIENCE = 60.0

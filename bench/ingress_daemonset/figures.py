@@ -12,7 +12,7 @@ from bench.ingress_daemonset.phases import Cost
 from bench.ingress_daemonset.sight import Made
 from bench.processes import MIB
 from bench.report import Figure, figure
-from controllers.ingress_daemonset.feature import WRITERS
+from controllers.ingress_daemonset.controller import WRITERS
 
 EXIST, AVAILABLE = 1.5, 1.3
 """Times what the plain client takes, at most."""

@@ -7,7 +7,7 @@ from typing import Any
 from controllers.ingress_daemonset import desired
 from lab.kubelet.nodes import LABEL
 from webhook.ingress_daemonset import API_VERSION, KIND
-from webhook.ingress_daemonset.model import IngressDaemonSet, resource
+from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 NAME = "edge"
 PODS_PER_NODE = 2

@@ -16,7 +16,7 @@ from bench.ingress_daemonset.sight import Creation, Made, Rollout, follow, watch
 from healthchecker.naming import deployment_name
 from lab.nodes import NODES
 from lab.session import Lab
-from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0

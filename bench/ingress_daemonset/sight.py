@@ -12,12 +12,12 @@ from typing import Protocol
 from bench.ip_reservation.deployments import DEPLOYMENTS
 from controllers.ingress_daemonset.objects import WorkloadStatus
 from kube.client import Client
-from kube.objects import Node, Value, complete
-from kube.reflector import Reflector
+from kube.informer import Informer
+from kube.types import Node, Value, complete
 from lab.errors import LabError
 from lab.nodes import NODES
 from webhook.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
-from webhook.ingress_daemonset.model import Metadata
+from webhook.ingress_daemonset.types import Metadata
 
 SYNC = 60.0
 
@@ -144,8 +144,8 @@ def watching(client: Client, namespace: str) -> Iterator[Told]:
     """All Deployments of *namespace* and all nodes, beginning with those that are there."""
     told: Told = SimpleQueue()
     followed = (
-        Reflector(client, DEPLOYMENTS, Deployment, namespace=namespace),
-        Reflector(client, NODES, Node),
+        Informer(client, DEPLOYMENTS, Deployment, namespace=namespace),
+        Informer(client, NODES, Node),
     )
     with ExitStack() as stack:
         for each in followed:

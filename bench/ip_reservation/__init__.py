@@ -11,7 +11,7 @@ from bench.ip_reservation.runs import Load, Run, measured
 from bench.ip_reservation.variants import OURS, Stage
 from bench.report import Figure
 from calico.reservations import Reservations
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 
 NAMESPACE = "storm"

@@ -16,7 +16,7 @@ import msgspec
 
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
-from kube.objects import Pod
+from kube.types import Pod
 from lab.errors import LabError
 from lab.session import Lab
 from lab.watching import Told, WatchLost, watching

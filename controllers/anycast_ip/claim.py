@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from cloud.objects import BIND, BIND_ENI, BINDING, UNBINDING, Address, AddressType, Order, Tag
-from kube.objects import ConfigMap, Node, complete
+from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, AddressType, Order, Tag
+from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
 
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"

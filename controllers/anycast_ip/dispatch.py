@@ -11,14 +11,14 @@ import structlog
 
 from cloud.errors import CloudError, ServerFault, Throttled, Unavailable
 from cloud.paging import in_halves
-from controllers.anycast_ip.case import Case, Do, Step
-from controllers.anycast_ip.in_cloud import Job, Refused
-from controllers.anycast_ip.in_cluster import StillThere
+from controllers.anycast_ip.cloud_actions import Job, Refused
 from controllers.anycast_ip.lanes import Lane, lane_of, pause
+from controllers.anycast_ip.node_actions import StillThere
 from controllers.anycast_ip.refusals import PERHAPS_FOR_ALL, Refusals
-from controllers.runtime import Stopping
+from controllers.anycast_ip.state import Case, Do, Step
+from controllers.workqueue import Stopping
 from kube.errors import KubeError, Unreachable
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 
 OF_THE_CALL = (Throttled, Unavailable, ServerFault, Unreachable)
 """Failures that say nothing of any node: the whole job is repeated later."""

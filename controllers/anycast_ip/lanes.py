@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.anycast_ip.case import Do
+from controllers.anycast_ip.state import Do
 from kube.backoff import Backoff
 
 

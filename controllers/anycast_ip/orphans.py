@@ -14,8 +14,7 @@ import structlog
 from prometheus_client import Gauge
 
 from cloud.errors import CloudError
-from cloud.objects import Address
-from controllers.anycast_ip.book import CONFIG_MAPS, Book
+from cloud.types import Address
 from controllers.anycast_ip.claim import (
     CLUSTER_ID,
     CLUSTER_UUID,
@@ -25,14 +24,15 @@ from controllers.anycast_ip.claim import (
     bound_to,
     instance_of,
 )
-from controllers.anycast_ip.cluster import NAMESPACE
-from controllers.anycast_ip.nodes import Nodes
-from controllers.anycast_ip.sweep import Sweep
-from controllers.runtime import Stopping
+from controllers.anycast_ip.claim_store import CONFIG_MAPS, Book
+from controllers.anycast_ip.cluster_id import NAMESPACE
+from controllers.anycast_ip.node_writer import Nodes
+from controllers.anycast_ip.resync import Sweep
+from controllers.workqueue import Stopping
 from kube.errors import KubeError
-from kube.events import Recorder, Regarding
-from kube.lease import LeadershipLost
-from kube.objects import Node
+from kube.event_recorder import EventRecorder, Regarding
+from kube.leader_election import LeadershipLost
+from kube.types import Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import ReverseReconcile
 
@@ -80,7 +80,7 @@ class Orphans:
         nodes: Nodes,
         book: Book,
         sweep: Sweep,
-        recorder: Recorder,
+        recorder: EventRecorder,
         settings: Callable[[], AnycastIPSettings],
         *,
         clock: Callable[[], float],

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cloud.errors import NotPermitted, QuotaExceeded
-from controllers.anycast_ip.case import Case, Do, Known, Step
 from controllers.anycast_ip.lanes import NO_USE
+from controllers.anycast_ip.state import Case, Do, Known, Step
 
 PERHAPS_FOR_ALL = (QuotaExceeded, NotPermitted)
 """What may be true of one node, by a policy on resources or tags, or of all of them."""

@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import structlog
 
-from controllers.elasticity.book import Book
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, spec_of
-from controllers.runtime import run_turns
+from controllers.workqueue import run_turns
 from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import Conflict, KubeError, NotFound
-from kube.events import Recorder, Regarding
-from kube.objects import ObjectMeta, OwnerReference, Toleration, Value, complete
+from kube.event_recorder import EventRecorder, Regarding
+from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod
 from webhook.elasticity.daemon_sets import affinity_to_set
@@ -128,7 +128,7 @@ class Corrector:
     client: Client
     book: Book
     super_nodes: Callable[[], frozenset[str]]
-    recorder: Recorder
+    recorder: EventRecorder
     settings: Callable[[], ElasticitySettings]
     check: Callable[[], None]
     clock: Callable[[], float] = time.monotonic

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from controllers.elasticity.caps import Room
-from controllers.elasticity.edits import as_burst, as_sent
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.outages import Outages
+from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.placement import Objections
 from controllers.elasticity.pods import Pod, spec_of
+from controllers.elasticity.quota import Room
 from controllers.elasticity.scheduling import scheduling_of
 
 Change = Callable[[Pod], dict[str, Any]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import structlog
 
-from controllers.elasticity.candidate import Candidate, candidate
 from controllers.elasticity.filters import Reach
+from controllers.elasticity.pod_requirements import Candidate, candidate
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.rules import violations
 from controllers.elasticity.volumes import Cluster, are_settled, gather, needs, reach

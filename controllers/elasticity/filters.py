@@ -16,8 +16,8 @@ from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import Scheduling
 from kube.node_matching import REPELLING, NodeSelector, describe, is_tolerated, selects
-from kube.objects import Taint
 from kube.quantities import amount
+from kube.types import Taint
 
 CONDITIONS = tuple(
     f"node.kubernetes.io/{name}"

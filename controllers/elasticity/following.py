@@ -14,11 +14,11 @@ from controllers.elasticity.ordinals import StatefulSet, slim
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.switches import parse
 from controllers.elasticity.writer import PODS
-from controllers.runtime import CannotFollow
+from controllers.workqueue import StaleInformer
 from kube.client import Client, Resource
-from kube.events import Recorder, Regarding
-from kube.objects import ConfigMap
-from kube.reflector import Reflector
+from kube.event_recorder import EventRecorder, Regarding
+from kube.informer import Informer
+from kube.types import ConfigMap
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 
@@ -33,13 +33,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Copies:
-    pods: Reflector[Pod]
-    nodes: Reflector[FollowedNode]
-    switches: Reflector[ConfigMap]
-    stateful_sets: Reflector[StatefulSet]
+    pods: Informer[Pod]
+    nodes: Informer[FollowedNode]
+    switches: Informer[ConfigMap]
+    stateful_sets: Informer[StatefulSet]
 
     def check(self) -> None:
-        """Raise CannotFollow when one of them has been silent too long."""
+        """Raise StaleInformer when one of them has been silent too long."""
         silence, kind = max(
             (self.pods.silence, "pods"),
             (self.nodes.silence, "nodes"),
@@ -47,7 +47,7 @@ class Copies:
             (self.stateful_sets.silence, "statefulsets"),
         )
         if silence > LONGEST_SILENCE:
-            raise CannotFollow(f"nothing was heard of {kind} for {silence:.0f} s")
+            raise StaleInformer(f"nothing was heard of {kind} for {silence:.0f} s")
 
     def wait_synced(self, stop: threading.Event) -> None:
         """Return when all are complete, or when *stop* is set."""
@@ -75,16 +75,16 @@ def followed(client: Client, settings: ElasticitySettings, stop: threading.Event
     """Complete copies, unless *stop* is set; read from the API server now, not before."""
     switch = settings.switch
     copies = Copies(
-        Reflector(client, PODS, Pod, decode=decode),
-        Reflector(client, NODES, FollowedNode),
-        Reflector(
+        Informer(client, PODS, Pod, decode=decode),
+        Informer(client, NODES, FollowedNode),
+        Informer(
             client,
             CONFIG_MAPS,
             ConfigMap,
             namespace=switch.namespace,
             field_selector=f"metadata.name={switch.name}",
         ),
-        Reflector(client, STATEFUL_SETS, StatefulSet, decode=slim),
+        Informer(client, STATEFUL_SETS, StatefulSet, decode=slim),
     )
     with ExitStack() as following:
         for each in (copies.pods, copies.nodes, copies.switches, copies.stateful_sets):
@@ -98,7 +98,7 @@ class GlobalSwitch:
     """What the ConfigMap says; what is wrong with it is told there, once."""
 
     def __init__(
-        self, copies: Copies, recorder: Recorder, settings: Callable[[], ElasticitySettings]
+        self, copies: Copies, recorder: EventRecorder, settings: Callable[[], ElasticitySettings]
     ) -> None:
         self._copies, self._recorder, self._settings = copies, recorder, settings
         self._told = ""

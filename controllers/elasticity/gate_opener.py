@@ -16,17 +16,17 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from controllers.elasticity.edits import opened
+from controllers.elasticity.patches import opened
 from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.tell import count_gated
+from controllers.elasticity.reporter import count_gated
 from controllers.elasticity.writer import CALL_TIMEOUT, PODS
-from controllers.runtime import CannotFollow
+from controllers.workqueue import StaleInformer
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound
-from kube.event_series import Regarding
-from kube.events import Recorder
-from kube.reflector import Reflector
+from kube.event_correlator import Regarding
+from kube.event_recorder import EventRecorder
+from kube.informer import Informer
 
 UNBOUND = "spec.nodeName=,status.phase=Pending"
 """Each gated pod is one of these, which the API server finds without sending all others."""
@@ -67,9 +67,11 @@ def open_gates(
         return all(list(pool.map(one, pods)))
 
 
-def keep_open(client: Client, recorder: Recorder, stop: threading.Event, check: Callable[[], None]) -> None:
-    """Open what is gated, until *stop*; LeadershipLost, and CannotFollow when nothing is heard of pods."""
-    pods = Reflector(client, PODS, Pod, decode=decode, field_selector=UNBOUND)
+def keep_open(
+    client: Client, recorder: EventRecorder, stop: threading.Event, check: Callable[[], None]
+) -> None:
+    """Open what is gated, until *stop*; LeadershipLost, and StaleInformer when nothing is heard of pods."""
+    pods = Informer(client, PODS, Pod, decode=decode, field_selector=UNBOUND)
     wake = threading.Event()
     pods.on_change(lambda _, new: wake.set() if new is not None and new.gated else None)
     pods.start()
@@ -83,7 +85,7 @@ def keep_open(client: Client, recorder: Recorder, stop: threading.Event, check: 
 
 def _run(
     client: Client,
-    pods: Reflector[Pod],
+    pods: Informer[Pod],
     refusals: _Refusals,
     wake: threading.Event,
     stop: threading.Event,
@@ -107,7 +109,7 @@ def _run(
 class _Refusals:
     """An Event for each pod whose gate the API server does not let us open, once, and ever longer pauses."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._refused: dict[str, tuple[int, float]] = {}
 
@@ -156,6 +158,6 @@ def _read(raw: msgspec.Raw) -> Pod | None:
         return None
 
 
-def _check_heard(pods: Reflector[Pod]) -> None:
+def _check_heard(pods: Informer[Pod]) -> None:
     if pods.silence > LONGEST_SILENCE:
-        raise CannotFollow(f"nothing was heard of pods for {pods.silence:.0f} s")
+        raise StaleInformer(f"nothing was heard of pods for {pods.silence:.0f} s")

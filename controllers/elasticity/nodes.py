@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kube.objects import Condition, Node, Value, complete
+from kube.types import Condition, Node, Value, complete
 from webhook.elasticity import is_super
 
 

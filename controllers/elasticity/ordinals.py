@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from controllers.elasticity.pods import Pod
-from kube.objects import ObjectMeta, OwnerReference, Value, complete
+from kube.types import ObjectMeta, OwnerReference, Value, complete
 
 INDEX = "apps.kubernetes.io/pod-index"
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from controllers.elasticity.scheduling import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
-from kube.objects import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
+from kube.types import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
     ANY,
     BURST,

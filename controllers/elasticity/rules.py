@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controllers.elasticity.candidate import Candidate, Port
+from controllers.elasticity.pod_requirements import Candidate, Port
 from controllers.elasticity.volumes import Claim, unmountable
 from webhook.elasticity import is_daemon_pod
 

@@ -11,8 +11,8 @@ import msgspec
 
 from kube.label_selectors import LabelSelector
 from kube.node_matching import NodeSelector
-from kube.objects import Toleration, Value, complete
 from kube.quantities import amount
+from kube.types import Toleration, Value, complete
 from webhook.elasticity.affinity import REQUIRED
 
 HostPort = tuple[str, str, int]

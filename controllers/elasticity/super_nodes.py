@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kube.objects import Node
+from kube.types import Node
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT

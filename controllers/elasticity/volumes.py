@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controllers.elasticity.candidate import Candidate
 from controllers.elasticity.filters import Reach
+from controllers.elasticity.pod_requirements import Candidate
 from kube.node_matching import Expression, NodeSelector, Term
-from kube.objects import (
+from kube.types import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,

@@ -10,13 +10,13 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from controllers.elasticity.book import Book
-from controllers.elasticity.intents import Do, Intent, Intents
+from controllers.elasticity.pending_writes import Do, Intent, Intents
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
 from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.lease import LeadershipLost
+from kube.leader_election import LeadershipLost
 
 PODS = Resource("", "v1", "pods")
 CALL_TIMEOUT = 4.0

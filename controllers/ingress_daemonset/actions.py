@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 
 Kind = Literal["Deployment", "DaemonSet", "Role", "RoleBinding", "Node", "IngressDaemonSet"]
 

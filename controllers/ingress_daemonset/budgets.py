@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webhook.ingress_daemonset.model import RollingUpdate
-from webhook.ingress_daemonset.shares import Share, amount
+from webhook.ingress_daemonset.int_or_percent import Share, amount
+from webhook.ingress_daemonset.types import RollingUpdate
 
 
 def share(value: Share, whole: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from healthchecker.state import State
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 
 REFUSED = 503
 

@@ -12,19 +12,19 @@ import msgspec
 import structlog
 
 from controllers.ingress_daemonset.actions import Kind
-from controllers.ingress_daemonset.book import Book
-from controllers.ingress_daemonset.checkers import FOR
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.object_cache import Book
 from controllers.ingress_daemonset.objects import Grant, Workload
-from controllers.runtime import CannotFollow
+from controllers.workqueue import StaleInformer
 from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import KubeError
-from kube.reflector import Reflector
-from kube.store import Object
+from kube.indexer import Object
+from kube.informer import Informer
 from webhook.ingress_daemonset import GROUP, NODE_LABEL, PLURAL, VERSION
-from webhook.ingress_daemonset.model import IngressDaemonSet
-from webhook.ingress_daemonset.nodes import FollowedNode
+from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 RBAC = ("rbac.authorization.k8s.io", "v1")
 RESOURCES: dict[Kind, Resource] = {
@@ -70,13 +70,13 @@ class Books:
 @dataclass(frozen=True)
 class Copies:
     books: Books
-    followed: dict[Kind, Reflector[Any]]
+    followed: dict[Kind, Informer[Any]]
 
     def check(self) -> None:
-        """Raise CannotFollow when one of them has been silent too long."""
+        """Raise StaleInformer when one of them has been silent too long."""
         silence, kind = max((each.silence, kind) for kind, each in self.followed.items())
         if silence > LONGEST_SILENCE:
-            raise CannotFollow(f"nothing was heard of {RESOURCES[kind].plural} for {silence:.0f} s")
+            raise StaleInformer(f"nothing was heard of {RESOURCES[kind].plural} for {silence:.0f} s")
 
     def wait_synced(self, stop: threading.Event) -> None:
         """Return when all are complete, or when *stop* is set."""
@@ -88,12 +88,12 @@ class Copies:
 @contextmanager
 def followed(client: Client, stop: threading.Event) -> Iterator[Copies]:
     """Complete copies, unless *stop* is set; read from the API server now, not before."""
-    following: dict[Kind, Reflector[Any]] = {}
+    following: dict[Kind, Informer[Any]] = {}
 
     def book(kind: Kind, decode: Callable[[msgspec.Raw], T], type: type[T], label: str = "") -> Book[T]:  # noqa: A002
-        reflector = Reflector(client, RESOURCES[kind], type, decode=decode, label_selector=label)
-        following[kind] = reflector
-        return Book(reflector, decode, whole=not label)
+        informer = Informer(client, RESOURCES[kind], type, decode=decode, label_selector=label)
+        following[kind] = informer
+        return Book(informer, decode, whole=not label)
 
     workload, grant = msgspec.json.Decoder(Workload).decode, msgspec.json.Decoder(Grant).decode
     books = Books(
@@ -108,9 +108,9 @@ def followed(client: Client, stop: threading.Event) -> Iterator[Copies]:
         books.of(kind).add_index(NAMESPACE, lambda held: [held.metadata.namespace])
     copies = Copies(books, following)
     with ExitStack() as closing:
-        for reflector in following.values():
-            closing.callback(reflector.stop)
-            reflector.start()
+        for informer in following.values():
+            closing.callback(informer.stop)
+            informer.start()
         copies.wait_synced(stop)
         yield copies
 

@@ -11,10 +11,10 @@ import msgspec
 from controllers.ingress_daemonset.ports import without_ports
 from healthchecker.naming import DIGEST, LONGEST, deployment_name
 from webhook.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
-from webhook.ingress_daemonset.model import IngressDaemonSet, RollingUpdate
-from webhook.ingress_daemonset.nodes import tolerations
-from webhook.ingress_daemonset.shares import is_some
+from webhook.ingress_daemonset.int_or_percent import is_some
+from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
+from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 
 Raw = Mapping[str, Any]
 HISTORY = 1

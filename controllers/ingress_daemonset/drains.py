@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from controllers.ingress_daemonset import marks
+from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Delete, Writes, change
+from controllers.ingress_daemonset.node_rollout import LONG_AGO, Site, time_of
 from controllers.ingress_daemonset.objects import Workload
-from controllers.ingress_daemonset.site import LONG_AGO, Site, time_of
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 LINGER = timedelta(seconds=60)
 """For so long after the last refusal a node stays detached, so that the eviction can be tried again."""
@@ -110,9 +110,9 @@ def _departure(resource: IngressDaemonSet, held: Workload, writes: Writes, now: 
         return gone
     if ("Deployment", held.metadata.name) in writes.uncertain:
         return Departure(held)
-    mark = marks.on_deployment(held.metadata.annotations)
+    mark = rollout_annotations.on_deployment(held.metadata.annotations)
     if mark is None or mark.key not in held.metadata.annotations:
-        wanted = marks.schedule(held.metadata.annotations, annotation, now)
+        wanted = rollout_annotations.schedule(held.metadata.annotations, annotation, now)
         return Departure(held, change("Deployment", held.metadata, {"annotations": wanted}))
     goes_at = mark.at + timedelta(seconds=annotation.grace_period_seconds)
     return gone if goes_at <= now else Departure(held, goes_at=goes_at)

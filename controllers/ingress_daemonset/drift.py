@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Kind
 from controllers.ingress_daemonset.objects import Workload
-from kube.objects import Value, complete
+from kube.types import Value, complete
 from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 
 REMEMBERED = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kube.objects import Value, complete
+from kube.types import Value, complete
 from webhook.ingress_daemonset import APPLIED_TEMPLATE
 
 SHOWN = 3

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
-from kube.objects import Condition, Value, complete
-from webhook.ingress_daemonset.model import Metadata
+from kube.types import Condition, Value, complete
+from webhook.ingress_daemonset.types import Metadata
 
 
 def is_of(metadata: Metadata, uid: str) -> bool:

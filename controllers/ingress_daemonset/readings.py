@@ -12,12 +12,12 @@ from functools import partial
 import msgspec
 from prometheus_client import Counter
 
+from controllers.executor import Work
 from controllers.ingress_daemonset.confirmation import Reading, Readings
-from controllers.ingress_daemonset.site import Phase, Site
-from controllers.pool import Work
+from controllers.ingress_daemonset.node_rollout import Phase, Site
 from healthchecker import STATE_PATH
 from healthchecker.state import State
-from webhook.ingress_daemonset.model import OFF
+from webhook.ingress_daemonset.types import OFF
 
 PERIOD = 1.0
 """Seconds between two readings of a checker."""

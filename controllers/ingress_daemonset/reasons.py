@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from controllers.ingress_daemonset.drift import Drift
-from controllers.ingress_daemonset.site import Phase, Site
+from controllers.ingress_daemonset.node_rollout import Phase, Site
 
 
 def why(site: Site, now: datetime) -> str:

@@ -18,16 +18,16 @@ from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.copies import NAMESPACE, NAMESPACED, RESOURCES, Books
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.field_managers import Managed, alteration
+from controllers.ingress_daemonset.node_rollout import Site
+from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.readings import Reader, checkers_of
-from controllers.ingress_daemonset.rollout import Plan, plan
-from controllers.ingress_daemonset.site import Site
-from controllers.ingress_daemonset.tell import Teller
+from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import CALL_TIMEOUT, Writer
 from kube.client import Client
 from kube.errors import KubeError
-from kube.objects import ObjectMeta
+from kube.types import ObjectMeta
 from settings import IngressDaemonSetSettings
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 PLAN_SECONDS = Histogram(
     "drawbridge_ingress_daemonset_plan_seconds",
@@ -65,7 +65,7 @@ class Reconciler:
     client: Client
     books: Books
     writer: Writer
-    teller: Teller
+    reporter: Reporter
     reader: Reader
     settings: Settings
     check: Callable[[], None]
@@ -84,7 +84,7 @@ class Reconciler:
         resource = self.books.resources.get(key)
         if resource is None:
             self._past.pop(key, None)
-            self.teller.forget(key)
+            self.reporter.forget(key)
             self.writer.troubles.forget(key)
             return None
         past = self._past.setdefault(key, Past())
@@ -144,7 +144,7 @@ class Reconciler:
         except (KubeError, msgspec.MsgspecError) as error:
             log.warning("managed fields cannot be read", kind=kind, name=name, error=str(error))
             return False
-        self.teller.altered(owner, altered, found)
+        self.reporter.altered(owner, altered, found)
         return True
 
     def _meet_strangers(self) -> float | None:
@@ -163,18 +163,18 @@ class Reconciler:
         """Write the status, if it is another, and not too often; seconds until there is more to tell."""
         if planned.status is None:
             return None
-        reminder = self.teller.wait(
+        reminder = self.reporter.wait(
             resource, planned.unconfirmed, self.settings().detachment_reminder, self.now()
         )
         if planned.status == resource.reported:
-            self.teller.show(resource, planned)
+            self.reporter.show(resource, planned)
             return reminder
         if (left := past.status_at + STATUS_PERIOD - self.clock()) > 0:
             return left
         past.status_at = self.clock()
         self._write_status(resource, planned.status)
-        self.teller.show(resource, planned)
-        self.teller.tell(resource, planned.status)
+        self.reporter.show(resource, planned)
+        self.reporter.tell(resource, planned.status)
         return reminder
 
     def _write_status(self, resource: IngressDaemonSet, status: object) -> None:

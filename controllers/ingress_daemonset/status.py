@@ -9,9 +9,9 @@ from typing import Any
 
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.node_rollout import LONG_AGO, Phase, Site
 from controllers.ingress_daemonset.reasons import available_pods, rfc3339, why
-from controllers.ingress_daemonset.site import LONG_AGO, Phase, Site
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
 """Nodes that are told of at most: a status is not a list of all nodes."""

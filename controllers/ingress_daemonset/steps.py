@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset import marks
+from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, change
 from controllers.ingress_daemonset.compare import covers, overwrite
 from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
 from controllers.ingress_daemonset.drift import Baseline, Drift, annotations_of, rewritten
+from controllers.ingress_daemonset.node_rollout import Phase, Site
 from controllers.ingress_daemonset.objects import Workload
-from controllers.ingress_daemonset.site import Phase, Site
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 
 def step(site: Site, chosen: bool, now: datetime) -> Iterable[Action]:
@@ -45,7 +45,7 @@ def _new(site: Site) -> dict[str, Any]:
     return site.body | {"metadata": metadata | {"annotations": annotations_of(_asked(site, generation=1))}}
 
 
-def _recorded(site: Site, held: Workload, *, apart: bool, template: bool) -> marks.Changes:
+def _recorded(site: Site, held: Workload, *, apart: bool, template: bool) -> rollout_annotations.Changes:
     """The baseline as it is after a write: each one makes a generation. Settings *apart* are not written.
 
     While the template is not as we applied it, the baseline stays what it is; one without its digest gets that before
@@ -95,20 +95,22 @@ def _labels(site: Site) -> dict[str, Any]:
     return {} if covers(wanted, held) else {"labels": wanted}
 
 
-def _annotated(annotations: marks.Changes) -> dict[str, Any]:
+def _annotated(annotations: rollout_annotations.Changes) -> dict[str, Any]:
     return {"annotations": annotations} if annotations else {}
 
 
-def _deployment_changes(site: Site, chosen: bool, now: datetime) -> tuple[marks.Changes, dict[str, Any]]:
+def _deployment_changes(
+    site: Site, chosen: bool, now: datetime
+) -> tuple[rollout_annotations.Changes, dict[str, Any]]:
     """Of its annotations, and of its template."""
     if _is_over(site):
-        return marks.unschedule(site.annotations), {}
+        return rollout_annotations.unschedule(site.annotations), {}
     wanted = site.rolling.deployment_annotation
     if _is_detached(site, chosen) and site.unscheduled:
-        return marks.schedule(site.annotations, wanted, now), {}
+        return rollout_annotations.schedule(site.annotations, wanted, now), {}
     if not _may_update(site, chosen, now) or site.deployment is None:
         return _restored(site), {}
-    mark = {} if site.scheduled else marks.schedule(site.annotations, None, now)
+    mark = {} if site.scheduled else rollout_annotations.schedule(site.annotations, None, now)
     template = overwrite(site.body["spec"]["template"], site.deployment.spec.get("template"))
     return mark, {"template": template}
 
@@ -124,22 +126,22 @@ def _is_detached(site: Site, chosen: bool) -> bool:
     return begun and (site.drains or not site.resource.spec.paused)
 
 
-def _restored(site: Site) -> marks.Changes:
+def _restored(site: Site) -> rollout_annotations.Changes:
     """What somebody took off a Deployment that is still being updated."""
     wanted, mark = site.rolling.deployment_annotation, site.scheduled
     lost = wanted and mark and wanted.key == mark.key and wanted.key not in site.annotations
     return {wanted.key: wanted.value} if wanted and lost else {}
 
 
-def _node_changes(site: Site, chosen: bool, now: datetime) -> marks.Changes:
+def _node_changes(site: Site, chosen: bool, now: datetime) -> rollout_annotations.Changes:
     held, wanted = site.node.metadata.annotations, site.rolling.node_annotation
     if _is_over(site):
-        return marks.attach(held, site.uid)
+        return rollout_annotations.attach(held, site.uid)
     lost = site.phase is Phase.UPDATING and site.detached is not None
     if wanted is None or not site.attached or not (_is_detached(site, chosen) or lost):
         return {}
     timestamp = site.rolling.timestamp
-    return marks.detach(held, site.uid, wanted, timestamp.key if timestamp else "", now)
+    return rollout_annotations.detach(held, site.uid, wanted, timestamp.key if timestamp else "", now)
 
 
 def _is_over(site: Site) -> bool:

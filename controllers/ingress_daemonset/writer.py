@@ -15,15 +15,15 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from controllers.executor import Work
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Kind, Writes
 from controllers.ingress_daemonset.copies import RESOURCES, Books
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.rollout import Step
-from controllers.ingress_daemonset.troubles import Target, Troubles, Write, target_of
-from controllers.pool import Work
+from controllers.ingress_daemonset.planner import Step
+from controllers.ingress_daemonset.retry_state import Target, Troubles, Write, target_of
 from kube.client import Client
 from kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.objects import ObjectMeta, Value, complete, key_of
+from kube.types import ObjectMeta, Value, complete, key_of
 
 CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""

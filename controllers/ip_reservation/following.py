@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from calico.segment import IPReservation
 from controllers.ip_reservation.held import held_in
-from controllers.runtime import CannotFollow
+from controllers.workqueue import StaleInformer
 from kube.client import Client, Resource
-from kube.objects import Namespace, Pod
-from kube.reflector import Reflector
+from kube.informer import Informer
+from kube.types import Namespace, Pod
 from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES
 
 PODS = Resource("", "v1", "pods")
@@ -25,12 +25,12 @@ LONGEST_SILENCE = 300.0
 
 @dataclass(frozen=True)
 class Copies:
-    segments: Reflector[IPReservation]
-    namespaces: Reflector[Namespace]
-    pods: Reflector[Pod]
+    segments: Informer[IPReservation]
+    namespaces: Informer[Namespace]
+    pods: Informer[Pod]
 
     def check(self) -> None:
-        """Raise CannotFollow when one of them has been silent too long.
+        """Raise StaleInformer when one of them has been silent too long.
 
         That is a kind that is served no more, in another version, or not to us. A new process finds out anew what
         is served, and waits for it without an end; so it does while the API server as a whole is away, which costs
@@ -42,7 +42,7 @@ class Copies:
             (self.pods.silence, "pods"),
         )
         if silence > LONGEST_SILENCE:
-            raise CannotFollow(f"nothing was heard of {kind} for {silence:.0f} s")
+            raise StaleInformer(f"nothing was heard of {kind} for {silence:.0f} s")
 
     def wait_synced(self, stop: threading.Event) -> None:
         """Return when all are complete, or when *stop* is set."""
@@ -55,9 +55,9 @@ class Copies:
 def followed(client: Client, reservations: Resource, stop: threading.Event) -> Iterator[Copies]:
     """Complete copies, unless *stop* is set; segments indexed by "held", pods by "uid"."""
     copies = Copies(
-        Reflector(client, reservations, IPReservation),
-        Reflector(client, NAMESPACES, Namespace, label_selector=selected()),
-        Reflector(client, PODS, Pod),
+        Informer(client, reservations, IPReservation),
+        Informer(client, NAMESPACES, Namespace, label_selector=selected()),
+        Informer(client, PODS, Pod),
     )
     copies.segments.add_index("held", held_in)
     copies.pods.add_index("uid", lambda pod: (pod.metadata.uid,))

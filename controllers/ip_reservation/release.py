@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.held import Held, held_by
-from kube.objects import Pod
+from kube.types import Pod
 from settings import IPReservationSettings
 
 SEALING = 60.0

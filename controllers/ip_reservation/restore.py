@@ -20,9 +20,9 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.held import Held, held_by
 from controllers.ip_reservation.release import is_over
-from controllers.runtime import WorkQueue
-from kube.events import Recorder, Regarding
-from kube.reflector import Reflector
+from controllers.workqueue import WorkQueue
+from kube.event_recorder import EventRecorder, Regarding
+from kube.informer import Informer
 from settings import IPReservationSettings
 
 RESTORED = Counter(
@@ -70,12 +70,12 @@ class Restore:
         self,
         queue: WorkQueue,
         *,
-        segments: Reflector[IPReservation],
+        segments: Informer[IPReservation],
         reservations: Reservations,
         ledger: Ledger,
         own: OwnReleases,
         settings: Callable[[], IPReservationSettings],
-        recorder: Recorder,
+        recorder: EventRecorder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -11,7 +11,7 @@ from demo.promises import Death, Judge, died_in_between, reserved_before_gone
 from demo.scene import Scene
 from demo.stage import NAMESPACE, REPLICAS
 from demo.world import World
-from kube.objects import Pod
+from kube.types import Pod
 from lab.errors import LabError
 from lab.install import NAMESPACE as DRAWBRIDGE
 from lab.killing import kill_pod, main_processes

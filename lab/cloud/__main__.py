@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.cloud.knobs import Knobs, read
+from lab.cloud.config import Knobs, read
 from lab.cloud.server import HOST, serving
 from lab.errors import LabError
 

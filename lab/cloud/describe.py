@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from lab.cloud.action import Action
+from lab.cloud.config import Knobs
 from lab.cloud.envelope import Fault
 from lab.cloud.idle import check_id
-from lab.cloud.knobs import Knobs
 from lab.cloud.paging import page
 from lab.cloud.request import Filter, Params
 from lab.cloud.values import HOLDING, WAN_IP, Address

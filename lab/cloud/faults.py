@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from lab.cloud.knobs import Knobs
+from lab.cloud.config import Knobs
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 
+from lab.cloud.config import Knobs
 from lab.cloud.envelope import Fault
-from lab.cloud.knobs import Knobs
 
 
 class Limits:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lab.cloud.action import Action
+from lab.cloud.config import Knobs
 from lab.cloud.envelope import Fault
-from lab.cloud.knobs import Knobs
 from lab.cloud.request import Params
 from lab.cloud.signature import utc_date
 from lab.cloud.values import WAN_IP, Address

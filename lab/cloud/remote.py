@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from lab.cloud.steering import PREFIX
+from lab.cloud.admin_api import PREFIX
 from lab.cloud.values import Call
 from lab.errors import LabError
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from lab.cloud.admin_api import steer
+from lab.cloud.config import Knobs
 from lab.cloud.emulator import Emulator, Reply
-from lab.cloud.knobs import Knobs
 from lab.cloud.request import Request
-from lab.cloud.steering import steer
 from lab.cloud.world import World
 
 HOST = "127.0.0.1"

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from lab.cloud.calls import counted, new_log
+from lab.cloud.config import Knobs
 from lab.cloud.history import History
-from lab.cloud.knobs import Knobs
 from lab.cloud.lifecycle import begun, ended
 from lab.cloud.names import Names
 from lab.cloud.tasks import Tasks

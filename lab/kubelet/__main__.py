@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kube.client import Client
 from kube.errors import KubeError
-from kube.events import Recorder
+from kube.event_recorder import EventRecorder
 from lab.kubelet.addresses import Addresses
 from lab.kubelet.kubeconfig import api_server
 from lab.kubelet.nodes import keep_beating, register
@@ -55,7 +55,7 @@ def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
     addresses = Addresses(arguments.pod_cidr)
     nodes = {name: addresses.take() for name in arguments.nodes.split(",")}
     _register(client, nodes)
-    recorder = Recorder(client, component="drawbridge-lab-kubelet")
+    recorder = EventRecorder(client, component="drawbridge-lab-kubelet")
     kubelet = Kubelet(machine, client, nodes, addresses, recorder)
     kubelet.start()
     threading.Thread(

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from kube.client import Client
-from kube.events import Recorder, Regarding
-from kube.objects import ObjectMeta, Value
-from kube.reflector import Reflector
+from kube.event_recorder import EventRecorder, Regarding
+from kube.informer import Informer
+from kube.types import ObjectMeta, Value
 from lab.kubelet.addresses import Addresses
 from lab.kubelet.pod import PODS, PodRunner
 from lab.kubelet.recipes import Machine
@@ -32,7 +32,7 @@ class Kubelet:
         client: Client,
         nodes: Mapping[str, str],
         addresses: Addresses,
-        recorder: Recorder,
+        recorder: EventRecorder,
     ) -> None:
         """``nodes`` are their addresses by their names."""
         self._machine = machine
@@ -42,11 +42,11 @@ class Kubelet:
         self._recorder = recorder
         self._runners: dict[str, PodRunner] = {}  # by uid
         self._lock = threading.Lock()
-        self._pods = [Reflector(client, PODS, Pod, field_selector=f"spec.nodeName={name}") for name in nodes]
-        self._sources = {kind: Reflector(client, resource, Outline) for kind, resource in RESOURCES.items()}
+        self._pods = [Informer(client, PODS, Pod, field_selector=f"spec.nodeName={name}") for name in nodes]
+        self._sources = {kind: Informer(client, resource, Outline) for kind, resource in RESOURCES.items()}
 
     @property
-    def _reflectors(self) -> list[Reflector[Pod] | Reflector[Outline]]:
+    def _reflectors(self) -> list[Informer[Pod] | Informer[Outline]]:
         return [*self._pods, *self._sources.values()]
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kube.client import Client, Resource
 from kube.errors import NotFound
-from kube.objects import ObjectMeta, Value
+from kube.types import ObjectMeta, Value
 from lab.kubelet.values import Data, Kind, Pod, Store, references
 from lab.kubelet.volumes import Tokens, tokens_of
 

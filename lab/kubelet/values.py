@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from kube.objects import ObjectMeta, Value
+from kube.types import ObjectMeta, Value
 
 Data = Mapping[str, bytes]
 Kind = Literal["ConfigMap", "Secret"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import anycast
 from tests.chaos.judge import Judge, judging

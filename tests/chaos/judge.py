@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from calico.segment import RECORDS, IPReservation, canonical
 from kube.client import Client, Resource
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import History, Hold, addresses
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching

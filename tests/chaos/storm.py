@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from kube.errors import ApiError, KubeError, NotFound, Unreachable
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from lab.waiting import until
 from tests.chaos.judge import Judge

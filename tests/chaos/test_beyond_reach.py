@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from kube.errors import ApiError, ServerError
-from kube.objects import Pod
+from kube.types import Pod
 from lab import install
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.judge import early, judging

@@ -11,12 +11,12 @@ from queue import SimpleQueue
 import pytest
 
 from certs import issue
-from certs.bundle import certificates_in
+from certs.ca_bundle import certificates_in
 from certs.secret import Held
-from controllers.certificates.site import SECRETS, Site
+from controllers.certificates.store import SECRETS, Site
 from kube.errors import ServerError
-from kube.objects import Node
-from lab.begin import running
+from kube.types import Node
+from lab.bootstrap import running
 from lab.install import RELEASE, merged
 from lab.nodes import NODES
 from lab.session import Lab

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import elasticity, workloads

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.cluster import elasticity_leaving as leaving
 

@@ -12,7 +12,7 @@ import pytest
 
 from calico.segment import MANAGED_BY, MANAGER, RECORDS
 from kube.errors import Conflict, NotFound
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import Hold, addresses
 from lab.session import Lab
 from tests.chaos.judge import Judge, lost

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from lab import faults
-from lab.begin import running
+from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
 from tests.chaos import programs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from lab import faults
-from lab.begin import running
+from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
 from tests.cluster import ingress_daemonset

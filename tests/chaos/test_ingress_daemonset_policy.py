@@ -17,7 +17,7 @@ import pytest
 from kube.client import MERGE_PATCH
 from kube.errors import ApiError
 from lab import faults
-from lab.begin import running
+from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
 from tests import audit

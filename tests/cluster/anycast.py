@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from cloud.client import Cloud
-from cloud.connect import connect
-from controllers.anycast_ip.book import CONFIG_MAPS
+from cloud.factory import connect
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.client import Resource
-from kube.objects import Node
+from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY
 from lab.cloud.world import REGION
 from lab.errors import LabError

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cloud.objects import Tag
-from controllers.anycast_ip.book import CONFIG_MAPS
+from cloud.types import Tag
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED, Claim, read
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.client import Client
 from kube.errors import NotFound
-from kube.objects import ConfigMap, Node
+from kube.types import ConfigMap, Node
 from lab.cloud.values import HOLDING, WAN_IP, Address
 from lab.errors import LabError
 from lab.history import Observation

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from cryptography import x509
 
-from certs.bundle import pem_of
+from certs.ca_bundle import pem_of
 from certs.issue import Pair
 from kube.client import Resource
 from kube.errors import Conflict

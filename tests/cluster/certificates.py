@@ -14,10 +14,10 @@ from pathlib import Path
 
 from cryptography import x509
 
-from certs.bundle import bundles_in, certificates_in
+from certs.ca_bundle import bundles_in, certificates_in
 from certs.issue import is_issued_by
 from certs.secret import Held, held_in
-from controllers.certificates.site import CONFIGURATIONS, SECRETS
+from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from kube.errors import KubeError, NotFound
 from lab import processes
 from lab.errors import LabError

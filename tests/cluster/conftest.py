@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import binaries, install, slots
-from lab.begin import running
+from lab.bootstrap import running
 from lab.image import base
 from lab.image.build import build
 from lab.image.stage import Stage

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kube.client import Resource
 from kube.errors import NotFound
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS

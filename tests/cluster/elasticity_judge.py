@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kube.client import Client
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching
 from tests.cluster.elasticity import is_away

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from itertools import cycle
 
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 

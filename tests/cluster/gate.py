@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 
-from kube.objects import Node, Pod
+from kube.types import Node, Pod
 from lab.nodes import NODES
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube.client import Client, Resource
-from kube.objects import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value, complete
 from lab.history import Observation
 from lab.policy.mutations import without_mirror
 from lab.session import Lab

@@ -12,7 +12,7 @@ from typing import Any
 
 from kube.client import Resource
 from kube.errors import Invalid, KubeError, NotFound
-from kube.objects import Node
+from kube.types import Node
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL

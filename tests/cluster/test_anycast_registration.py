@@ -15,8 +15,8 @@ import yaml
 from certs import issue
 from kube.client import MERGE_PATCH, Resource
 from kube.errors import ServerError
-from kube.objects import Node
 from kube.transport import JSON
+from kube.types import Node
 from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import CLUSTER_ID, CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
-from lab.cloud import of_lab
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
+from lab.cloud import fixture
 from lab.install import merged
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
@@ -88,7 +88,7 @@ def add(fleet: Fleet, name: str, **how: Any) -> str:
     uuid = fleet.client.get(CONFIG_MAPS, CLUSTER_UUID, "kube-system")["data"][CLUSTER_UUID]
     tags = {
         CLUSTER_UUID: uuid,
-        CLUSTER_ID: of_lab.CLUSTER_ID,
+        CLUSTER_ID: fixture.CLUSTER_ID,
         NODE_NAME: name,
         NODE_INSTANCE: fleet.instance_of(name),
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kube.client import Resource
-from kube.objects import Node
+from kube.types import Node
 from lab import admission
 from lab.nodes import NODES
 from lab.session import Lab

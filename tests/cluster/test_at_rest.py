@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.begin import running
+from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
 from lab.waiting import until

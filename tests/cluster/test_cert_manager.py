@@ -10,10 +10,10 @@ import pytest
 import yaml
 from cryptography import x509
 
-from certs.bundle import certificates_in, pem_of
+from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, is_issued_by, new_ca, new_leaf
 from lab import binaries, install
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.cluster import cert_manager, workloads
 from tests.cluster.certificates import (

@@ -12,10 +12,10 @@ import pytest
 from cryptography import x509
 
 from certs.secret import NOTHING
-from controllers.certificates.site import CONFIGURATIONS, SECRETS
+from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from kube.errors import NotFound
 from lab import install
-from lab.begin import running
+from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import workloads

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.anycast_ip.book import CONFIG_MAPS
 from controllers.anycast_ip.claim import SELECTED
-from controllers.ingress_daemonset.checkers import FOR
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from kube.client import Resource
 from kube.errors import NotFound
 from lab import install
@@ -22,7 +22,7 @@ from tests.cluster.shell import shell
 from tests.pages import PAGES, ROOT, Block, blocks, run
 from webhook.elasticity import GATE
 from webhook.ingress_daemonset import API_VERSION, DETACHED_BY, FINALIZER, KIND, NODE_LABEL
-from webhook.ingress_daemonset.cluster import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 
 DAEMONSETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
 DETACHED = "node-detacher.variant.run/detached"

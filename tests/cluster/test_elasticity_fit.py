@@ -9,20 +9,20 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
-from controllers.elasticity.book import Book
-from controllers.elasticity.claims import Claims
-from controllers.elasticity.edits import TOLERATION
 from controllers.elasticity.eligibility import candidate_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.following import NODES
 from controllers.elasticity.nodes import FollowedNode, super_nodes
+from controllers.elasticity.patches import TOLERATION
+from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import decode
+from controllers.elasticity.pvc_lookup import Claims
 from controllers.elasticity.scheduling import scheduling_of
 from controllers.elasticity.volumes import gather, needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
 from tests.cluster.elasticity import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from controllers.elasticity.gate_opener import WHY
-from lab.begin import running
+from lab.bootstrap import running
 from lab.install import RELEASE
 from lab.session import Lab
 from tests.chaos import programs

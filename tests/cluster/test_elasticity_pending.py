@@ -10,7 +10,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import AlreadyExists
-from kube.objects import Pod
+from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.elasticity import (

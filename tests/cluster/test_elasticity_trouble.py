@@ -24,7 +24,7 @@ from tests.cluster.elasticity import (
     template,
 )
 from tests.cluster.workloads import PODS
-from webhook.elasticity.gate import NO_LEADER, WAITS
+from webhook.elasticity.webhook import NO_LEADER, WAITS
 
 DRAWBRIDGE = "drawbridge"
 REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}

@@ -137,7 +137,7 @@ def test_the_webhook_server_is_ready_and_answers_every_feature(world: World) -> 
         "DRAWBRIDGE_WEBHOOK_SERVICE_PORT": str(WEBHOOK),
     }
     probe = world.process(
-        "python", "-m", "webhook.probe", "--server", NAME, "--ca-base64", trust, *paths, **told
+        "python", "-m", "webhook.smoke_check", "--server", NAME, "--ca-base64", trust, *paths, **told
     )
 
     with served(world, world.configured()):

@@ -22,7 +22,7 @@ from tests.cluster.ingress_daemonset_checkers import told_by
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import recording
 from tests.server import trusting
-from webhook import probe
+from webhook import smoke_check
 from webhook.ingress_daemonset import DEFAULTS_PATH, RULES_PATH
 
 PORT = 10080
@@ -95,7 +95,9 @@ def reviewed(world: World, path: str, manifest: Raw) -> dict[str, Any]:
     """What the webhook server answers the API server about a new one."""
     request = {"uid": "u-1", "operation": "CREATE", "object": manifest}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    status, body = probe.post((world.address, WEBHOOK), NAME, trusting(), path, json.dumps(review).encode())
+    status, body = smoke_check.post(
+        (world.address, WEBHOOK), NAME, trusting(), path, json.dumps(review).encode()
+    )
     assert status == 200, body
     answer: dict[str, Any] = json.loads(body)["response"]
     return answer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kube.errors import Conflict, NotFound
-from kube.objects import Pod
+from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads

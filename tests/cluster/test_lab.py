@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import ending, places, processes
-from lab.cloud import of_lab
+from lab import processes, teardown, workdir
+from lab.cloud import fixture
 from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.owner import START_SECONDS
@@ -77,14 +77,14 @@ def run(*arguments: str) -> str:
 
 
 def assert_gone(name: str) -> None:
-    directory = places.directory(name)
+    directory = workdir.directory(name)
     until(lambda: not processes.marked(directory), SECONDS, f"the processes of {name} to end")
-    until(lambda: name not in places.names(), SECONDS, f"the directory of {name} to go")
+    until(lambda: name not in workdir.names(), SECONDS, f"the directory of {name} to go")
 
 
 def companions(name: str) -> list[bytes]:
     """The command lines of a lab's kubelet and balancer."""
-    pids = processes.marked(places.directory(name))
+    pids = processes.marked(workdir.directory(name))
     commands = [path.read_bytes() for pid in pids if (path := Path(f"/proc/{pid}/cmdline")).exists()]
     return [each for each in commands if b"lab.kubelet" in each or b"lab.services" in each]
 
@@ -95,7 +95,7 @@ def names() -> Iterator[list[str]]:
     used: list[str] = []
     yield used
     for name in used:
-        ending.down(name)
+        teardown.down(name)
 
 
 def items(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ def test_a_lab_is_ready_when_it_says_so(lab_v3: Lab) -> None:
 
 HOLD_A_LAB = """
 import sys, time
-from lab.begin import running
+from lab.bootstrap import running
 with running(sys.argv[1], chart=False, calico=None, nodes=1, kwok_nodes=0, cloud={"quota_total": 7}) as lab:
     print("up, with a cloud at", lab.cloud.endpoint, flush=True)
     time.sleep(600)
@@ -215,7 +215,7 @@ def test_a_lab_and_its_cloud_go_with_their_caller(names: list[str]) -> None:
         assert said == "up, with a cloud at"
         assert Lab(names[0]).cloud == Remote(cloud)
         assert Remote(cloud).knobs()["quota_total"] == 7
-        assert len(processes.marked(places.directory(names[0]))) > 6
+        assert len(processes.marked(workdir.directory(names[0]))) > 6
         caller.kill()
         caller.communicate()
     assert_gone(names[0])
@@ -228,10 +228,10 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
     up = ("-m", "lab", "up", "--bare", "--nodes", "1", "--name")
     with started(*up, names[0]) as one, started(*up, names[1]) as other:
         lasts = [finish(each).splitlines()[-1] for each in (one, other)]
-    assert lasts == [f"export KUBECONFIG={places.directory(name)}/kubeconfig" for name in names]
+    assert lasts == [f"export KUBECONFIG={workdir.directory(name)}/kubeconfig" for name in names]
     first, second = map(Lab, names)
     assert first.slot != second.slot
-    assert of_lab.find(first.logs) is None
+    assert fixture.find(first.logs) is None
     first.kubectl("create", "namespace", "only-here")
     assert second.kubectl("get", "namespace", "only-here", check=False).returncode == 1
     listed = run("-m", "lab", "list")
@@ -241,7 +241,7 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
     assert_gone(names[0])
     assert second.kubectl("get", "namespaces").returncode == 0
 
-    state = places.read_state(names[1])
+    state = workdir.read_state(names[1])
     assert state is not None
     processes.send(state.pid, signal.SIGKILL)
     until(lambda: not companions(names[1]), SECONDS, "the kubelet and the balancer to end with their owner")
@@ -252,7 +252,7 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
 def test_up_that_is_interrupted_on_its_way_leaves_nothing(names: list[str]) -> None:
     names.append("halfway")
     with started("-m", "lab", "up", "--bare", "--name", "halfway") as start:
-        directory = places.directory("halfway")
+        directory = workdir.directory("halfway")
         until(lambda: len(processes.marked(directory)) > 4, SECONDS, "the control plane to be on its way")
         start.send_signal(signal.SIGINT)
         out, err = start.communicate(timeout=SECONDS)

@@ -11,7 +11,7 @@ from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.client import Resource
 from kube.errors import NotFound
 from lab import install
-from lab.begin import running
+from lab.bootstrap import running
 from lab.errors import LabError
 from lab.install import NAMESPACE, RELEASE
 from lab.session import Lab

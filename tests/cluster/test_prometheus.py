@@ -10,7 +10,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import ServerError
-from lab.begin import running
+from lab.bootstrap import running
 from lab.errors import LabError
 from lab.session import Lab
 from tests import monitoring

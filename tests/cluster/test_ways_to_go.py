@@ -13,7 +13,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import TooManyRequests
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
 from lab.session import Lab

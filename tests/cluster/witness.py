@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from calico.segment import IPReservation
 from kube.client import Resource
-from kube.objects import Pod
+from kube.types import Pod
 from lab.history import History, addresses
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching

@@ -14,7 +14,7 @@ import msgspec
 from calico.segment import IPReservation, Record
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
-from kube.objects import Pod
+from kube.types import Pod
 from lab import install
 from lab.session import Lab
 

@@ -18,7 +18,7 @@ import yaml
 
 from lab import admission
 from lab.binaries.table import versions
-from lab.cloud import of_lab
+from lab.cloud import fixture
 from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.install import CHART, CRDS, NAMESPACE, RELEASE, merged
@@ -128,7 +128,7 @@ def values(endpoint: str) -> dict[str, Any]:
         "cloud": {"subnets": [SUBNET]},
         "ingressDaemonSet": {"enabled": True},
     }
-    return merged(of_lab.values(endpoint), ours)
+    return merged(fixture.values(endpoint), ours)
 
 
 def cert_manager(environ: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ def over_http(api: FakeAPI) -> Iterator[Server]:
 
 
 class Connection:
-    """As kube.connection.Connection."""
+    """As kube.rest_config.Connection."""
 
     host = HOST
 

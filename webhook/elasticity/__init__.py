@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from kube.node_matching import is_tolerated
-from kube.objects import Node, ObjectMeta, Taint, Toleration
+from kube.types import Node, ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
 NAME = "elasticity"

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kube.objects import Toleration, Value, complete
+from kube.types import Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.elasticity import tolerates_super_nodes
 from webhook.elasticity.affinity import kept_off_super_nodes
-from webhook.elasticity.gate import NewPod
+from webhook.elasticity.webhook import NewPod
 
 NAME = "elasticity-daemonsets"
 PATH = "/mutate/daemonsets/elasticity"

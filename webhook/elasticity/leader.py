@@ -12,8 +12,8 @@ import structlog
 
 from kube.client import Client, Resource
 from kube.errors import KubeError, NotFound
-from kube.lease_record import LeaseSpec, Observed, expired_for, first_seen, observe
-from kube.objects import Value, complete
+from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
+from kube.types import Value, complete
 from settings import LeaderElection
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.ingress_daemonset import TO_BE_UPDATED
-from webhook.ingress_daemonset.shares import is_some
+from webhook.ingress_daemonset.int_or_percent import is_some
 
 Raw = Mapping[str, Any]
 

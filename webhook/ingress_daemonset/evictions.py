@@ -9,11 +9,11 @@ from typing import Protocol
 
 from healthchecker.naming import deployment_name
 from kube.errors import KubeError, NotFound
-from kube.objects import Pod, Value, complete
+from kube.types import Pod, Value, complete
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
 from webhook.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
-from webhook.ingress_daemonset.model import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 REVISION = "pod-template-hash"
 RETRY_SECONDS = 3

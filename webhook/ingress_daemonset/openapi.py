@@ -12,8 +12,8 @@ import msgspec
 
 from kube.client import Client
 from kube.errors import Unreachable
+from webhook.ingress_daemonset.field_errors import Problem
 from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, Schemas, reachable, schema_problems
-from webhook.ingress_daemonset.syntax import Problem
 from webhook.ingress_daemonset.template import PATH
 
 INDEX = "/openapi/v3"

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kube.objects import complete
-from webhook.ingress_daemonset.syntax import Problem
+from kube.types import complete
+from webhook.ingress_daemonset.field_errors import Problem
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 TYPES: Mapping[str, type | tuple[type, ...]] = {

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from kube.node_matching import NodeSelector
-from kube.objects import ObjectMeta, Toleration, Value, complete
+from kube.types import ObjectMeta, Toleration, Value, complete
 from webhook.elasticity.affinity import REQUIRED
 from webhook.ingress_daemonset import NODE_LABEL
-from webhook.ingress_daemonset.model import IngressDaemonSet, Spec, resource
-from webhook.ingress_daemonset.shares import is_some
-from webhook.ingress_daemonset.syntax import Problem, label_problems
+from webhook.ingress_daemonset.field_errors import Problem, label_problems
+from webhook.ingress_daemonset.int_or_percent import is_some
+from webhook.ingress_daemonset.types import IngressDaemonSet, Spec, resource
 
 PATH = "spec.template"
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from webhook.ingress_daemonset import RESERVED
 from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS, PODS
-from webhook.ingress_daemonset.model import (
+from webhook.ingress_daemonset.field_errors import Problem, key_problems
+from webhook.ingress_daemonset.int_or_percent import Share, amount
+from webhook.ingress_daemonset.template import labels_of, template_problems
+from webhook.ingress_daemonset.types import (
     CONFIRM,
     ON_OUTAGE,
     Annotation,
@@ -18,9 +21,6 @@ from webhook.ingress_daemonset.model import (
     Spec,
     Timestamp,
 )
-from webhook.ingress_daemonset.shares import Share, amount
-from webhook.ingress_daemonset.syntax import Problem, key_problems
-from webhook.ingress_daemonset.template import labels_of, template_problems
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 DEPLOYMENT_KEY = f"{ROLLING}.annotateDeploymentToDetach"

@@ -1,0 +1,204 @@
+"""The next step for a node: from what is known to what should be, one step that can be repeated at a time."""
+
+from __future__ import annotations
+
+from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
+from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
+from controllers.anycast_ip.release_plan import next_when_leaving, order_in_doubt
+from controllers.anycast_ip.state import GONE, UNKNOWN, Case, Do, Note, Step
+from kube.types import Node
+from settings import AnycastIPSettings
+from webhook.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    BOUND,
+    TAINT,
+    is_proven_bound,
+    is_tainted,
+    is_virtual,
+    proof,
+    wanted,
+)
+
+NOTHING = Step(Do.NOTHING)
+SLOW = 30
+"""Looks at an address that is on its way, two to three minutes in all, before it is told that it takes so long."""
+
+
+def next_step(case: Case, settings: AnycastIPSettings) -> Step:
+    node, claim = case.node, case.claim
+    if claim and is_leaving(node, claim, settings):
+        return _before_leaving(node, settings) or next_when_leaving(case, claim)
+    if node is None:
+        return NOTHING
+    if not wanted(node, settings):
+        return _next_when_unwanted(case, node, settings)
+    if must_be_closed(case, node, settings):
+        return Step(Do.CLOSE)
+    return (
+        _next_with_claim(case, node, claim, settings) if claim else _next_without_claim(case, node, settings)
+    )
+
+
+def is_leaving(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> bool:
+    """Whether the address of *claim* has to go; a node that names no instance for a moment keeps its own."""
+    if node is None:
+        return True
+    moved = instance_of(node) not in ("", claim.instance)
+    return moved or (settings.release_on_label_removal and _lost_its_labels(node, claim, settings))
+
+
+def _lost_its_labels(node: Node, claim: Claim, settings: AnycastIPSettings) -> bool:
+    """Other labels in the settings take nothing away: a slip there must not cost a whole cluster its addresses."""
+    return not wanted(node, settings) and not claim.labels.items() <= node.metadata.labels.items()
+
+
+def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | None:
+    """What a node that lives on must not show any more, before its address is taken away."""
+    if node is None:
+        return None
+    if wanted(node, settings):
+        return Step(Do.CLOSE) if not is_tainted(node) or BOUND in node.metadata.annotations else None
+    marked = {ADDRESS_ID, ADDRESS, BOUND} & node.metadata.annotations.keys()
+    return Step(Do.STRIP) if marked or is_tainted(node) else None
+
+
+def _next_when_unwanted(case: Case, node: Node, settings: AnycastIPSettings) -> Step:
+    """The address stays; the taint goes, if it was for an address of ours: some bring it before their label."""
+    if is_tainted(node) and (case.claim or case.known.was_wanted):
+        return Step(Do.FREE)
+    if case.claim is None and case.found is not None:
+        return Step(Do.ADOPT, address=case.found)
+    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_virtual(node) else NOTHING
+
+
+def _not_selected(settings: AnycastIPSettings) -> Note:
+    labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
+    return Note(
+        "AnycastIpDelayed",
+        f"The node has taint {TAINT.key}, but is not labelled {labels}: give it the label, or take the taint off",
+        "Normal",
+    )
+
+
+def must_be_closed(case: Case, node: Node, settings: AnycastIPSettings) -> bool:
+    """Whether the node is open though it has no address, or though nobody has ever seen it have one.
+
+    One that carries the id of an address without our proof comes from the original: it is looked at first.
+    """
+    if is_tainted(node):
+        return False
+    if is_proven_bound(node):
+        return settings.repair and _is_known_bad(case, node)
+    return ADDRESS_ID not in node.metadata.annotations or _is_known_bad(case, node)
+
+
+def _is_known_bad(case: Case, node: Node) -> bool:
+    if case.claim is None:
+        looked_at = case.known.on_instance
+        return looked_at is not None and not any(serves(each, instance_of(node)) for each in looked_at)
+    seen = case.known.seen
+    if not case.claim.address or seen is GONE:
+        return True
+    return isinstance(seen, Address) and not serves(seen, case.claim.instance)
+
+
+def serves(address: Address, instance: str) -> bool:
+    """By its status, not by its instance id alone, which shows while it is still being bound."""
+    bound = address.status in (BIND, BIND_ENI) and address.instance_id == instance != ""
+    return bound and not address.blocked and not address.arrears
+
+
+def _next_without_claim(case: Case, node: Node, settings: AnycastIPSettings) -> Step:
+    if not instance_of(node):
+        return Step(Do.NOTHING, _no_instance(node))
+    if case.forebear:
+        return Step(Do.INHERIT)
+    if case.known.on_instance is None:
+        return Step(Do.LOOK)
+    return _from_look(case, case.known.on_instance, settings)
+
+
+def _no_instance(node: Node) -> Note:
+    return Note(
+        "NoInstanceID",
+        f"Neither label cloud.tencent.com/node-instance-id nor providerID {node.spec.provider_id!r} names an instance"
+        " ins-...: there is nothing to bind an address to",
+    )
+
+
+def _from_look(case: Case, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
+    bound = [each for each in present if each.status in HOLDING]
+    found = case.found.id if case.found else ""
+    if mine := [each for each in bound if each.type == settings.address_type or each.id == found]:
+        best = min(mine, key=lambda each: (each.id != found, each.status not in (BIND, BIND_ENI), each.id))
+        return Step(Do.LOOK) if best.status == UNBINDING else Step(Do.ADOPT, address=best)
+    if bound:
+        return Step(Do.LOOK, _foreign(bound[0], settings))
+    return Step(Do.ADOPT, address=case.found) if case.found else Step(Do.CLAIM)
+
+
+def _foreign(address: Address, settings: AnycastIPSettings) -> Note:
+    what = f"{address.type} {address.ip or address.id}"
+    return Note(
+        "AlreadyHasAnycastIp" if address.type != "WanIP" else "AlreadyHasPublicIp",
+        f"The instance has {what} already, so that no {settings.address_type} can be bound; give it back, or take"
+        " the label off the node",
+    )
+
+
+def _next_with_claim(case: Case, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
+    seen, known = case.known.seen, case.known
+    if not claim.address:
+        return order_in_doubt(case) or Step(Do.ALLOCATE if known.tagged else Do.TAG)
+    if seen is UNKNOWN or known.recheck:
+        return Step(Do.WATCH)
+    if not settings.repair and is_proven_bound(node) and not is_tainted(node):
+        return NOTHING
+    if seen is GONE:
+        return _another(claim)
+    if seen.status in (BIND, BIND_ENI):
+        return _next_when_bound(seen, node, claim)
+    return _next_when_unbound(seen, case, claim)
+
+
+def _another(claim: Claim, note: Note | None = None) -> Step:
+    return Step(Do.RENEW if claim.ours else Do.FORGET, note)
+
+
+def _next_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
+    if seen.instance_id != claim.instance:
+        where = seen.instance_id or seen.network_interface_id
+        text = f"{seen.id} was bound to {where} by somebody else: it stays there, and the node gets another"
+        return _another(claim, Note("AnycastIpMoved", text))
+    if not serves(seen, claim.instance):
+        return Step(Do.WATCH, _stopped(seen))
+    return NOTHING if shows(node, seen) else Step(Do.OPEN, address=seen)
+
+
+def shows(node: Node, address: Address) -> bool:
+    """Whether *node* is open and says that it has *address*."""
+    return not is_tainted(node) and marks(node, address).items() <= node.metadata.annotations.items()
+
+
+def marks(node: Node, address: Address) -> dict[str, str]:
+    return {ADDRESS_ID: address.id, ADDRESS: address.ip, BOUND: proof(node, address.id)}
+
+
+def _stopped(seen: Address) -> Note:
+    why = "blocked" if seen.blocked else "in arrears"
+    return Note(
+        "AnycastIpNotServing", f"{seen.id} is {why} at Tencent Cloud; the node opens when that is over"
+    )
+
+
+def _next_when_unbound(seen: Address, case: Case, claim: Claim) -> Step:
+    if seen.status != UNBIND:
+        return Step(Do.WATCH, _slow(seen) if case.known.failures[Do.WATCH] >= SLOW else None)
+    if not claim.ours:
+        return Step(Do.FORGET)
+    return Step(Do.WATCH, _stopped(seen)) if seen.blocked or seen.arrears else Step(Do.BIND, address=seen)
+
+
+def _slow(seen: Address) -> Note:
+    return Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")

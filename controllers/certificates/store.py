@@ -1,0 +1,115 @@
+"""The Secret and the webhook configurations as they are now, and the writes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from certs.ca_bundle import bundles_in, with_bundle
+from certs.secret import Held, data_with, held_in
+from kube.client import Client, Resource
+from kube.errors import ApiError, KubeError, NotFound
+from kube.event_recorder import Regarding
+
+SECRETS = Resource("", "v1", "secrets")
+CONFIGURATIONS = tuple(
+    Resource("admissionregistration.k8s.io", "v1", f"{kind}webhookconfigurations", namespaced=False)
+    for kind in ("validating", "mutating")
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The objects at one moment; None for a Secret that does not exist."""
+
+    secret: dict[str, Any] | None
+    configurations: tuple[tuple[Resource, dict[str, Any]], ...]
+
+    @property
+    def held(self) -> Held:
+        return held_in((self.secret or {}).get("data") or {})
+
+    @property
+    def bundles(self) -> list[bytes]:
+        return [bundle for _, each in self.configurations for bundle in bundles_in(each)]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where they stand; *check* raises LeadershipLost before a write that is not ours to make any more.
+
+    Each write carries the resourceVersion of what it was decided on, and raises Conflict or AlreadyExists when
+    somebody else has written since.
+    """
+
+    client: Client
+    namespace: str
+    secret_name: str
+    configuration_name: str
+    check: Callable[[], None]
+
+    @property
+    def regarding(self) -> Regarding:
+        return Regarding("v1", "Secret", self.secret_name, self.namespace)
+
+    def look(self) -> Seen:
+        configurations = ((each, self._read(each, self.configuration_name)) for each in CONFIGURATIONS)
+        found = tuple((resource, each) for resource, each in configurations if each is not None)
+        return Seen(self._read(SECRETS, self.secret_name, self.namespace), found)
+
+    def store(self, seen: Seen, held: Held) -> None:
+        self.check()
+        before = seen.secret
+        if before is None:
+            metadata = {"name": self.secret_name, "namespace": self.namespace} | _belonging(seen)
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data_with(held, {})}
+            self.client.create(SECRETS, body, self.namespace)
+        else:
+            data = data_with(held, before.get("data") or {})
+            body = before | {"metadata": _no_more_issued(before["metadata"]), "data": data}
+            self.client.replace(SECRETS, self.secret_name, body, self.namespace)
+
+    def inject(self, seen: Seen, bundle: bytes) -> None:
+        """Into each configuration; one that cannot be written keeps no other, and is named by what is raised."""
+        failures = [error for each in seen.configurations if (error := self._inject_into(*each, bundle))]
+        if failures:
+            raise failures[0]
+
+    def _inject_into(
+        self, resource: Resource, configuration: dict[str, Any], bundle: bytes
+    ) -> KubeError | None:
+        if all(each == bundle for each in bundles_in(configuration)):
+            return None
+        self.check()
+        try:
+            self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
+        except ApiError as error:
+            where = f"{resource.plural}/{self.configuration_name}"
+            return type(error)(error.status, error.reason, f"{where}: {error.message}", error.retry_after)
+        except KubeError as error:
+            return error
+        return None
+
+    def _read(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
+        try:
+            return self.client.get(resource, name, namespace)
+        except NotFound:
+            return None
+
+
+def _no_more_issued(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Without cert-manager's word that it issued what is there: believing it, it would not when it takes over again."""
+    given: dict[str, str] = metadata.get("annotations") or {}
+    left = {name: value for name, value in given.items() if not name.startswith("cert-manager.io/")}
+    return metadata | {"annotations": left}
+
+
+def _belonging(seen: Seen) -> dict[str, Any]:
+    """What marks the configurations as parts of a release: Helm deletes nothing else with it."""
+    if not seen.configurations:
+        return {}
+    _, configuration = seen.configurations[0]
+    given: dict[str, str] = configuration["metadata"].get("annotations") or {}
+    annotations = {name: value for name, value in given.items() if name.startswith("meta.helm.sh/")}
+    return {"labels": configuration["metadata"].get("labels") or {}, "annotations": annotations}

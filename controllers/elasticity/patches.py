@@ -1,0 +1,106 @@
+"""What is written to a pod: merge patches that apply to nothing but the version they were made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controllers.elasticity.pods import Pod, spec_of
+from webhook.elasticity import (
+    ACCOUNTANT,
+    ANY,
+    BURST,
+    COST,
+    GATE,
+    LOCAL,
+    OUR_COST,
+    PLACEMENT,
+    REASON,
+    SUPER,
+    SUPER_COST,
+    TAINT,
+)
+from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
+
+TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
+
+Patch = Mapping[str, Any]
+
+
+def to_home(pod: Pod, why: str, *, pin: bool = False) -> Patch:
+    """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
+    spec = _ungated(spec_of(pod))
+    if pin or (pod.unbound and pod.unbound.tolerates):
+        spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
+    return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
+
+
+def to_super_node(pod: Pod, why: str, *, with_cost: bool) -> Patch:
+    held = spec_of(pod)
+    spec = _ungated(held) | {"affinity": bound_to_super_nodes(held)["affinity"]} | _tolerant(held, pod)
+    cost = cost_given(pod.metadata.annotations) if with_cost else {}
+    return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, spec)
+
+
+def to_any_node(pod: Pod, why: str) -> Patch:
+    """Take the gate away and nothing else."""
+    return _patch(pod, {PLACEMENT: ANY, REASON: why}, _ungated(spec_of(pod)))
+
+
+def burst(pod: Pod, why: str, *, with_cost: bool) -> Patch:
+    """The cost comes with the toleration: a ReplicaSet may shrink as soon as the pod runs."""
+    cost = cost_given(pod.metadata.annotations) if with_cost else {}
+    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _tolerant(spec_of(pod), pod))
+
+
+def as_sent(pod: Pod) -> dict[str, Any]:
+    """Its spec, raw, as it would be on super nodes only."""
+    spec = spec_of(pod)
+    return bound_to_super_nodes(spec) | _tolerant(spec, pod)
+
+
+def as_burst(pod: Pod) -> dict[str, Any]:
+    """Its spec, raw, as it would be with leave to go to super nodes."""
+    spec = spec_of(pod)
+    return spec | _tolerant(spec, pod)
+
+
+def is_kept_off(pod: Pod) -> bool:
+    """Whether its affinity keeps it off super nodes, by our doing or its own."""
+    spec = spec_of(pod)
+    return kept_off_super_nodes(spec) == spec
+
+
+def opened(pod: Pod, why: str) -> Patch:
+    """No placement: the scheduler does with the pod as with any other."""
+    return _patch(pod, {REASON: why}, _ungated(spec_of(pod)))
+
+
+def fenced(pod: Pod, reconciler: str) -> Patch:
+    """Changes nothing but the version, so that what was decided before comes too late."""
+    return _patch(pod, {ACCOUNTANT: reconciler}, {})
+
+
+def cost_change(pod: Pod, change: Mapping[str, str | None]) -> Patch:
+    return _patch(pod, change, {})
+
+
+def cost_given(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Nothing when there is a cost that the user gave; one that he took away again stays away, too."""
+    return {} if COST in annotations or OUR_COST in annotations else {COST: SUPER_COST, OUR_COST: SUPER_COST}
+
+
+def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
+    gates = spec.get("schedulingGates") or ()
+    return {"schedulingGates": [gate for gate in gates if gate.get("name") != GATE]}
+
+
+def _tolerant(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
+    tolerates = pod.unbound is not None and pod.unbound.tolerates
+    return {} if tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
+
+
+def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:
+    guarded = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    patch: dict[str, Any] = {"metadata": {**guarded, "annotations": annotations}}
+    return {**patch, "spec": spec} if spec else patch

@@ -1,0 +1,103 @@
+"""What stands on a Deployment and a Node while they are updated: since when, which annotation, and whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from kube.types import Value, complete
+from webhook.ingress_daemonset import DETACHED_BY
+from webhook.ingress_daemonset.types import Annotation
+
+SCHEDULED = "drawbridge.io/update-scheduled"
+"""On a Deployment, its Mark: from the choice of its node until it is rolled out and attached again."""
+Changes = dict[str, str | None]
+
+
+class Mark(Value, frozen=True):
+    """*put* is false for an annotation that stood there before: it stays; *stale* is the timestamp that did."""
+
+    at: datetime
+    key: str = ""
+    put: bool = True
+    stale: str = ""
+
+
+Holders = dict[str, Mark]
+complete(Mark)
+
+
+def on_deployment(annotations: Mapping[str, str]) -> Mark | None:
+    try:
+        return msgspec.json.decode(annotations[SCHEDULED], type=Mark) if SCHEDULED in annotations else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def on_node(annotations: Mapping[str, str]) -> Holders:
+    """By the uid of the IngressDaemonSet; what cannot be read is nobody's, and what it stood for stays."""
+    try:
+        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
+    except msgspec.MsgspecError:
+        return {}
+
+
+def schedule(annotations: Mapping[str, str], wanted: Annotation | None, now: datetime) -> Changes:
+    """To a Deployment; without *wanted* only the Mark, of which health checkers know nothing."""
+    if wanted is None:
+        return {SCHEDULED: _text(Mark(now, put=False))}
+    old = on_deployment(annotations)
+    put = wanted.key not in annotations or (old is not None and old.put and old.key == wanted.key)
+    others = {old.key: None} if old and old.put and old.key != wanted.key else {}
+    value = wanted.value if put else annotations[wanted.key]
+    return {**others, wanted.key: value, SCHEDULED: _text(Mark(now, wanted.key, put))}
+
+
+def unschedule(annotations: Mapping[str, str]) -> Changes:
+    mark = on_deployment(annotations)
+    if mark is None:
+        return {}
+    gone = (SCHEDULED, mark.key) if mark.put and mark.key in annotations else (SCHEDULED,)
+    return dict.fromkeys(gone)
+
+
+def detach(
+    annotations: Mapping[str, str], uid: str, wanted: Annotation, timestamp: str, now: datetime
+) -> Changes:
+    """To a Node; *timestamp* is the key under which it is confirmed.
+
+    On a node that is detached already the timestamp that stands there tells of this same detachment.
+    """
+    holders = on_node(annotations)
+    same = [mark for mark in holders.values() if mark.key == wanted.key]
+    if wanted.key not in annotations:
+        mark = Mark(now, wanted.key, stale=annotations.get(timestamp, ""))
+    else:
+        put, stale = any(each.put for each in same), next((each.stale for each in same), "")
+        mark = Mark(now, wanted.key, put, stale)
+    value = annotations.get(wanted.key, wanted.value)
+    left = _released(holders, uid, wanted.key)
+    return {**left, wanted.key: value, DETACHED_BY: _text({**holders, uid: mark})}
+
+
+def attach(annotations: Mapping[str, str], uid: str) -> Changes:
+    """To a Node; the annotation stays as long as another IngressDaemonSet needs it."""
+    holders = on_node(annotations)
+    if uid not in holders:
+        return {}
+    rest = {each: mark for each, mark in holders.items() if each != uid}
+    return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
+
+
+def _released(holders: Holders, uid: str, kept: str) -> Changes:
+    mine = holders.get(uid)
+    if mine is None or not mine.put or mine.key == kept:
+        return {}
+    needed = any(mark.key == mine.key for each, mark in holders.items() if each != uid)
+    return {} if needed else {mine.key: None}
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()

@@ -1,0 +1,254 @@
+"""A key that was added is reconciled until it succeeds, by one worker at a time, and never in a hot loop.
+
+The protocol that all controllers follow:
+
+- Handlers of changes only add the object's key; they never tell added from modified from deleted.
+- ``reconcile(key)`` gathers what is the case now, decides what should be, and applies the difference. It runs
+  any number of times for one change, and once for many.
+- It returns None when there is nothing left to do, or the seconds after which to look again. Any exception
+  means: again, after 5 ms, doubling per failure in a row up to 1000 s. Terminal means: not before the next change.
+- A reconcile that asks to run again waits for the pace at least, and, when no change came in between, longer each
+  time, up to a second. So a write that changes nothing is not repeated in a hot loop.
+- What a reconcile asked for holds until its key runs the next time: a retry does not outlive what it was for.
+- A key that is added while it is worked on is worked on once more afterwards, by the same rules.
+- ``check`` runs before each reconcile and raises LeadershipLost when somebody else may be at work. A reconcile
+  calls it again before each write to the outside, and lets the error pass: its worker ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from controllers.liveness import RUNNING
+from kube.backoff import Backoff
+from kube.leader_election import LeadershipLost
+
+DEPTH = Gauge("drawbridge_workqueue_depth", "Keys that wait for a worker.", ["name"])
+ADDS = Counter("drawbridge_workqueue_adds", "Keys that were queued.", ["name"])
+RETRIES = Counter("drawbridge_workqueue_retries", "Keys that failed and were put back.", ["name"])
+LONGEST_RUNNING = Gauge(
+    "drawbridge_workqueue_longest_running_seconds", "Age of the work that began first.", ["name"]
+)
+
+RETRY_PAUSES = Backoff(base=0.005, cap=1000.0)
+"""As client-go's default rate limiter does per item."""
+PACE = 0.02
+"""Seconds from a reconcile that asks for another run to that run, at least."""
+IN_A_ROW = 10
+"""So many runs in a row that no change asked for may come at the pace; further ones come later each time."""
+REST = Backoff(base=PACE, cap=1.0)
+
+Reconcile = Callable[[str], float | None]
+
+log = structlog.get_logger(__name__)
+
+
+class Terminal(Exception):
+    """Trying again would not help until something changes."""
+
+
+class StaleInformer(Exception):
+    """The API server has long said nothing about a kind that the leader decides on: a new process should begin."""
+
+
+class Stopping(Exception):
+    """The process stops: a wait was cut short. Not to be taken for a loss of leadership, nor a loss for this."""
+
+
+class WorkQueue:
+    """Each key waits at most once, and is with at most one worker; delays are in seconds of *clock*."""
+
+    def __init__(
+        self, name: str, *, pauses: Backoff = RETRY_PAUSES, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name, self._pauses, self._clock = name, pauses, clock
+        self._asked: dict[str, float] = {}  # by its own reconcile: when it is due
+        self._in_a_row: dict[str, int] = {}  # runs that its own reconcile asked for
+        self._waiting: dict[str, None] = {}  # in order
+        self._running: dict[str, float] = {}  # since when
+        self._again: set[str] = set()
+        self._delayed: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._closed = False
+        self._changed = threading.Condition()
+        DEPTH.labels(name).set_function(lambda: len(self._waiting))
+        LONGEST_RUNNING.labels(name).set_function(self.longest_running)
+        RUNNING.add(self)
+
+    def add(self, key: str) -> None:
+        with self._changed:
+            self._in_a_row.pop(key, None)
+            self._add(key)
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Add it then, or sooner if it was promised sooner."""
+        with self._changed:
+            self._in_a_row.pop(key, None)
+            due = self._clock() + seconds
+            if due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                self._promise(key, due)
+
+    def requeue(self, key: str, seconds: float) -> float:
+        """As its own reconcile asks, but not before the pace; the seconds. It is void once the key runs before."""
+        with self._changed:
+            times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
+            pause = max(seconds, REST.delay(max(1, times - IN_A_ROW)))
+            self._ask(key, self._clock() + pause)
+        return pause
+
+    def retry(self, key: str) -> float:
+        """Add it after a pause that doubles until it is forgotten; the seconds."""
+        RETRIES.labels(self.name).inc()
+        with self._changed:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = self._pauses.delay(failures)
+            self._ask(key, self._clock() + pause)
+        return pause
+
+    def forget(self, key: str) -> None:
+        """Its next failure is the first."""
+        with self._changed:
+            self._failures.pop(key, None)
+
+    def rest(self, key: str) -> None:
+        """There is nothing more to do for it: its next run is one that a change asks for."""
+        with self._changed:
+            self._in_a_row.pop(key, None)
+
+    def get(self, timeout: float | None = None) -> str | None:
+        """The next key, to be given back by :meth:`done`; None after *timeout* or when the queue is shut down."""
+        deadline = float("inf") if timeout is None else self._clock() + timeout
+        with self._changed:
+            while not self._closed:
+                self._promote()
+                if self._waiting:
+                    return self._take()
+                left = min(deadline, self._delayed[0][0] if self._delayed else deadline) - self._clock()
+                if deadline <= self._clock():
+                    return None
+                self._changed.wait(None if left == float("inf") else left)
+        return None
+
+    def done(self, key: str) -> None:
+        with self._changed:
+            del self._running[key]
+            if key in self._again:
+                self._again.discard(key)
+                self._add(key)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key waits, was promised or is with a worker."""
+        with self._changed:
+            return not (self._waiting or self._due or self._asked or self._running)
+
+    def shut_down(self) -> None:
+        """Let workers end after what they are at; what waits is left."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _add(self, key: str) -> None:
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._waiting:
+            ADDS.labels(self.name).inc()
+            self._waiting[key] = None
+            self._changed.notify()
+
+    def _ask(self, key: str, due: float) -> None:
+        self._asked[key] = due
+        self._promise(key, due)
+
+    def _promise(self, key: str, due: float) -> None:
+        heapq.heappush(self._delayed, (due, key))
+        self._changed.notify_all()  # all waiting workers must know until when: any of them may be busy then
+
+    def _promote(self) -> None:
+        while self._delayed and self._delayed[0][0] <= self._clock():
+            due, key = heapq.heappop(self._delayed)
+            for promised in (self._due, self._asked):
+                if promised.get(key) == due:  # not replaced by a sooner promise, nor void
+                    del promised[key]
+                    self._add(key)
+
+    def _take(self) -> str:
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running[key] = self._clock()
+        self._asked.pop(key, None)  # this run is what was asked for, or makes it needless
+        return key
+
+    def longest_running(self) -> float:
+        """Seconds since the work began that began first; 0 while there is none."""
+        with self._changed:
+            return self._clock() - min(self._running.values()) if self._running else 0.0
+
+
+def run_workers(
+    queue: WorkQueue,
+    reconcile: Reconcile,
+    *,
+    workers: int = 1,
+    name: str,
+    check: Callable[[], None] = lambda: None,
+) -> Sequence[threading.Thread]:
+    """Started threads that reconcile keys until the queue is shut down or leadership is lost; join them."""
+    threads = [
+        threading.Thread(target=_work, args=(queue, reconcile, check), name=f"{name}-{number}", daemon=True)
+        for number in range(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def run_turns(turn: Callable[[], None], stop: threading.Event, period: float, subject: str) -> None:
+    """Run *turn* every *period* seconds until *stop*, whatever fails but LeadershipLost."""
+    while not stop.is_set():
+        try:
+            turn()
+        except LeadershipLost:
+            raise
+        except Exception:
+            log.exception("turn failed", subject=subject)
+        stop.wait(period)
+
+
+def _work(queue: WorkQueue, reconcile: Reconcile, check: Callable[[], None]) -> None:
+    while (key := queue.get()) is not None:
+        try:
+            check()
+            _reconcile(queue, reconcile, key)
+        except LeadershipLost:
+            log.warning("a worker ends because leadership is lost", queue=queue.name, key=key)
+            return
+        finally:
+            queue.done(key)
+
+
+def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
+    try:
+        again = reconcile(key)
+    except LeadershipLost:
+        raise
+    except Terminal as error:
+        log.error("given up until it changes", queue=queue.name, key=key, error=str(error))
+        queue.rest(key)
+    except Exception:
+        log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
+        return
+    else:
+        if again is not None:
+            queue.requeue(key, again)
+        else:
+            queue.rest(key)
+    queue.forget(key)

@@ -1,0 +1,160 @@
+"""What we did is told on the object that the user looks at; telling never raises and never holds anybody up.
+
+Events are written by a thread of their own. The same words about the same object within ten minutes are one
+Event with a count, and after a burst about one object the rest is left unsaid, so that a loop cannot flood etcd.
+"""
+
+# ruff: noqa: A002 (``type`` is an Event's own word)
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from prometheus_client import Counter
+
+from kube.client import Client, Resource
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.event_correlator import Note, Regarding, Series, SeriesBook, Type
+
+__all__ = ["EventRecorder", "Regarding"]
+
+EVENTS = Resource("", "v1", "events")
+DROPPED = Counter(
+    "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]
+)
+
+QUEUE_SIZE = 1000
+CALL_TIMEOUT = 5.0
+MESSAGE_SIZE = 1024
+"""The API server refuses longer messages."""
+
+log = structlog.get_logger(__name__)
+
+
+class EventRecorder:
+    """Events by *component*."""
+
+    def __init__(
+        self, client: Client, component: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._component, self._clock = client, component, clock
+        self._notes: queue.Queue[tuple[Note, datetime, Regarding | None] | None] = queue.Queue(QUEUE_SIZE)
+        self._book = SeriesBook()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def event(
+        self,
+        regarding: Regarding,
+        reason: str,
+        message: str,
+        type: Type = "Normal",
+        *,
+        instead: Regarding | None = None,
+    ) -> None:
+        """*instead* is what the Event is about when *regarding* can have none: its namespace is being deleted."""
+        self._ensure_thread()
+        note = Note(regarding, reason, message[:MESSAGE_SIZE], type)
+        try:
+            self._notes.put_nowait((note, datetime.now(UTC), instead))
+        except queue.Full:
+            DROPPED.labels("queue full").inc()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Give what was said *timeout* seconds to be written."""
+        deadline = time.monotonic() + timeout
+        try:
+            self._notes.put(None, timeout=timeout)
+        except queue.Full:
+            return
+        if self._thread:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _ensure_thread(self) -> None:
+        # Started on first use: a thread of the parent would not survive gunicorn's fork.
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
+                self._thread.start()
+
+    def _write_all(self) -> None:
+        while (told := self._notes.get()) is not None:
+            try:
+                self._write_somewhere(*told)
+            except KubeError as error:
+                DROPPED.labels("refused").inc()
+                log.warning("an event was not written", reason=told[0].reason, error=str(error))
+            except Exception:
+                log.exception("an event was not written", reason=told[0].reason)
+
+    def _write_somewhere(self, note: Note, at: datetime, instead: Regarding | None) -> None:
+        try:
+            self._write(note, at)
+        except (Forbidden, NotFound):  # so a namespace is that is being deleted, or is gone
+            if instead is None:
+                raise
+            self._write(replace(note, regarding=instead), at)
+
+    def _write(self, note: Note, at: datetime) -> None:
+        series = self._book.enter(note, at, self._clock())
+        if series is None:
+            DROPPED.labels("burst").inc()
+        elif series.count == 1:
+            self._create(note, series, at)
+        else:
+            self._count(note, series, at)
+
+    def _count(self, note: Note, series: Series, at: datetime) -> None:
+        change = {"count": series.count, "lastTimestamp": _time(at)}
+        try:
+            self._client.patch(
+                EVENTS, series.event_name, change, _namespace(note.regarding), timeout=CALL_TIMEOUT
+            )
+        except NotFound:  # it was refused, or has passed its time to live
+            self._create(note, series, at)
+
+    def _create(self, note: Note, series: Series, at: datetime) -> None:
+        body = self._body(note, series, at)
+        self._client.create(EVENTS, body, _namespace(note.regarding), timeout=CALL_TIMEOUT)
+
+    def _body(self, note: Note, series: Series, at: datetime) -> dict[str, Any]:
+        about = note.regarding
+        involved = {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": series.event_name, "namespace": _namespace(about)},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "reason": note.reason,
+            "message": note.message,
+            "type": note.type,
+            "count": series.count,
+            "firstTimestamp": _time(series.first),
+            "lastTimestamp": _time(at),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": socket.gethostname(),
+        }
+
+
+def _namespace(regarding: Regarding) -> str:
+    """Where the API server wants Events about what stands in no namespace."""
+    return regarding.namespace or "default"
+
+
+def _time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

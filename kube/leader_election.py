@@ -1,0 +1,248 @@
+"""At most one process leads: what it does to the outside lies between the renewals of a Lease.
+
+:meth:`LeaderElector.run` campaigns until the lease is ours, then runs ``lead`` in a thread and renews meanwhile.
+Leadership counts from the *start* of the last successful renewal and ends ``renew_deadline`` later; others wait
+``lease_duration``. The time between the two is for writes that are under way and for ``lead`` to stop. So
+``lead`` calls :meth:`LeaderElector.check` before each write to the outside: it asks no server, only the clock, and
+holds after the process was stopped for a minute, too. When leadership is lost, ``lead``'s event is set, it has
+until the lease runs out, and ``run`` raises LeadershipLost: the process should exit and start anew. When *stop*
+is set, the lease is renewed until ``lead`` has returned, and then released, so that the next leader need not wait.
+
+Whether another's lease has run out is judged by the duration that its record names, and by our own clock since
+we last saw the record change: clocks of two machines are never compared.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from kube.client import Client, Resource
+from kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released, renewed, spec_of
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+
+LEADER = Gauge("drawbridge_leader", "1 while this process leads.", ["lease"])
+RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did not succeed.")
+
+CALL_TIMEOUT = 5.0
+POLL = 0.1
+"""Seconds within which a stop or the end of the work is noticed."""
+
+log = structlog.get_logger(__name__)
+
+
+class LeadershipLost(Exception):
+    """Somebody else may lead from now on."""
+
+
+class StillWorking(Exception):
+    """``lead`` raises it when some of its work goes on: the lease is not released then, but left to run out."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """In seconds; ``lease_duration > renew_deadline > retry_period``."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+
+class LeaderElector:
+    """*identity* names this process and no other, as ``<pod name>_<uuid>``."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        *,
+        times: Times = Times(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._name, self._namespace, self._identity = client, name, namespace, identity
+        self._times, self._clock = times, clock
+        self._observed: Observed | None = None
+        self._held: dict[str, Any] | None = None
+        self._renewed_at = -math.inf
+        self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
+        self._leads(False)
+
+    @property
+    def is_leader(self) -> bool:
+        return self._clock() < self._valid_until
+
+    def check(self) -> None:
+        """Raise LeadershipLost unless a write that begins now ends before anybody else may lead."""
+        if not self.is_leader:
+            raise LeadershipLost(
+                f"{self._identity} does not hold lease {self._namespace}/{self._name} any more"
+            )
+
+    def run(self, stop: threading.Event, lead: Callable[[threading.Event], None]) -> None:
+        """Lead once, until *stop*; what ``lead`` raises is raised here. LeadershipLost when somebody else may lead."""
+        if not self._campaign(stop):
+            return
+        ending = threading.Event()
+        work = _started(lead, ending)
+        try:
+            self._hold(stop, ending, work)
+        except LeadershipLost:
+            self._leads(False)
+            self._log.error("leadership is lost")
+            ending.set()
+            _wait(work, self._renewed_at + self._times.lease_duration - self._clock())
+            raise
+        if not isinstance(work.exception(), StillWorking):
+            self._release()
+        work.result()
+
+    def _campaign(self, stop: threading.Event) -> bool:
+        while not stop.is_set():
+            if self._attempt(self._acquire):
+                self._leads(True)
+                self._log.info("leading")
+                return True
+            stop.wait(self._times.retry_period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+        return False
+
+    def _hold(self, stop: threading.Event, ending: threading.Event, work: Future[None]) -> None:
+        while not work.done():
+            next_renewal = self._clock() + self._times.retry_period
+            while self._clock() < next_renewal and not work.done():
+                self.check()
+                if stop.is_set():
+                    ending.set()
+                _wait(work, min(POLL, self._times.retry_period))
+            if not self._attempt(self._renew):
+                RENEW_FAILURES.inc()
+
+    def _attempt(self, step: Callable[[], bool]) -> bool:
+        """Whether it succeeded; what may pass is logged, and the next attempt begins with a fresh look."""
+        try:
+            return step()
+        except Forbidden as error:
+            self._log.error(
+                "the lease must not be used: grant get, create and update on leases.coordination.k8s.io",
+                error=str(error),
+            )
+        except KubeError as error:
+            self._log.warning("the lease was not written", error=str(error))
+        self._held = None
+        return False
+
+    def _acquire(self) -> bool:
+        began = self._clock()
+        try:
+            taken = self._take()
+        except (AlreadyExists, Conflict):
+            return False  # somebody else was quicker
+        if taken:
+            self._renewed_at = began
+        return taken
+
+    def _take(self) -> bool:
+        try:
+            current = self._read(CALL_TIMEOUT)
+        except NotFound:
+            self._create()
+            return True
+        now = self._clock()  # after the answer: it may be as young as that
+        self._observed = observe(self._observed, spec_of(current), now)
+        if not may_take(self._observed, self._identity, now):
+            return False
+        lasting = self._times.lease_duration
+        self._write(
+            current, acquired(self._observed.spec, self._identity, lasting, datetime.now(UTC)), CALL_TIMEOUT
+        )
+        return True
+
+    def _create(self) -> None:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": acquired(LeaseSpec(), self._identity, self._times.lease_duration, datetime.now(UTC)),
+        }
+        self._held = self._client.create(LEASES, body, self._namespace, timeout=CALL_TIMEOUT)
+
+    def _renew(self) -> bool:
+        began = self._clock()
+        try:
+            current = self._held or self._read(self._left())
+            if spec_of(current).holder_identity != self._identity:
+                self._give_up()
+            self._write(current, renewed(datetime.now(UTC)), self._left())
+        except NotFound:
+            self._give_up()  # whoever creates it anew leads at once
+        self.check()  # a renewal that took too long is none: others may have begun to act
+        self._renewed_at = began
+        return True
+
+    def _left(self) -> float:
+        """Seconds for a call that is to end while we lead."""
+        self.check()
+        left = self._valid_until - self._clock()
+        return min(CALL_TIMEOUT, self._times.renew_deadline / 2, left)  # one hung call must not be the end
+
+    def _give_up(self) -> None:
+        self._renewed_at = -math.inf
+        self.check()
+
+    @property
+    def _valid_until(self) -> float:
+        return self._renewed_at + self._times.renew_deadline
+
+    def _read(self, timeout: float) -> dict[str, Any]:
+        return self._client.get(LEASES, self._name, self._namespace, timeout=timeout)
+
+    def _write(self, current: dict[str, Any], change: dict[str, Any], timeout: float) -> None:
+        body = current | {"spec": (current.get("spec") or {}) | change}
+        self._held = self._client.replace(LEASES, self._name, body, self._namespace, timeout=timeout)
+
+    def _release(self) -> None:
+        self._leads(False)
+        held = self._held
+        self._renewed_at = -math.inf
+        try:
+            if held is not None:
+                self._write(held, released(datetime.now(UTC)), CALL_TIMEOUT)
+        except KubeError as error:
+            self._log.warning(
+                "the lease was not released; the next leader waits for its end", error=str(error)
+            )
+
+    def _leads(self, does: bool) -> None:
+        LEADER.labels(self._name).set(does)
+
+
+def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -> Future[None]:
+    work: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            lead(ending)
+        except BaseException as error:  # SystemExit, too, must not end in a thread that nobody hears of
+            work.set_exception(error)
+        else:
+            work.set_result(None)
+
+    threading.Thread(target=run, name="leader", daemon=True).start()
+    return work
+
+
+def _wait(work: Future[None], seconds: float) -> None:
+    wait([work], timeout=max(0.0, seconds))

@@ -1,0 +1,122 @@
+"""The server as gunicorn.conf.py starts it: its health, metrics and logs, and how its pool is watched."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, wait_until, write_pair
+from webhook.health import Pulse
+
+WSGI = """
+import os
+from settings import SettingsFile
+from tests.features import Naps
+from webhook.app import create_app
+from webhook.worker import stopping
+
+settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
+app = create_app([Naps()], draining=stopping)
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def configure(directory: Path) -> tuple[int, int]:
+    """A directory to run in; the ports of health and metrics."""
+    https, health, metrics = free_ports(3)
+    write_pair(directory, leaf())
+    (directory / "wsgi.py").write_text(WSGI)
+    config = {
+        "apiVersion": "drawbridge.io/v1",
+        "kind": "DrawbridgeConfig",
+        "health": {"healthProbeBindAddress": f":{health}"},
+        "metrics": {"bindAddress": f":{metrics}"},
+        "webhook": {"port": https, "certDir": str(directory), "threads": 2, "drainPeriod": "1s"},
+    }
+    (directory / "config.yaml").write_text(json.dumps(config))
+    return health, metrics
+
+
+def test_the_configured_server_tells_how_it_is_until_it_has_drained(tmp_path: Path) -> None:
+    health, metrics = configure(tmp_path)
+    environ = {"DRAWBRIDGE_CONFIG": str(tmp_path / "config.yaml"), "DRAWBRIDGE_BIND_HOST": "127.0.0.1"}
+    with gunicorn("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app", cwd=tmp_path, **environ) as server:
+        server.wait_until_up()
+        assert [get(health, path) for path in ("/healthz", "/readyz")] == [(200, "ok\n")] * 2
+        assert 'drawbridge_admission_requests_total{dry_run="false"' in get(metrics, "/metrics")[1]
+        sock = server.tls()
+        sock.sendall(post(review(nap=0.5)))
+        server.process.terminate()
+        assert wait_until(lambda: get(health, "/readyz") == (503, "shutting down\n"))
+        assert get(health, "/healthz") == (200, "ok\n")
+        assert read_response(sock).connection == "close"
+        assert server.process.wait(10) == 0
+        assert_lines_are_json(server)
+
+
+def assert_lines_are_json(server: Server) -> None:
+    server.close()
+    events = [json.loads(line)["event"] for line in server.lines]
+    assert "drained, finishing what is in work" in events
+
+
+def test_a_bad_configuration_is_said_in_its_own_words_and_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\nwebhook: {port: 0}\n"
+    )
+    environ = {"DRAWBRIDGE_CONFIG": str(tmp_path / "config.yaml")}
+    with gunicorn("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app", cwd=tmp_path, **environ) as server:
+        assert server.process.wait(10) == 1
+        server.close()
+        assert server.lines[0] == f"{tmp_path / 'config.yaml'} cannot be used:"
+        assert server.lines[1].startswith("webhook.port: ")
+
+
+class Pool:
+    """A pool whose jobs are done when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Future[None]] = []
+
+    def submit(self, job: Callable[[], None]) -> Future[None]:
+        self.jobs.append(Future())
+        return self.jobs[-1]
+
+
+def test_a_pool_that_answers_is_not_silent() -> None:
+    def submit(job: Callable[[], None]) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(job())
+        return done
+
+    assert Pulse(submit).silence(patience=0) == 0.0
+
+
+def test_the_silence_of_a_stuck_pool_grows_and_ends_when_it_answers() -> None:
+    pool, now = Pool(), [100.0]
+    pulse = Pulse(pool.submit, clock=lambda: now[0])
+    silences = []
+    for now[0] in (100.0, 107.0, 130.0):
+        silences.append(pulse.silence(patience=0))
+    assert (silences, len(pool.jobs)) == ([0.0, 7.0, 30.0], 1)
+    pool.jobs[0].set_result(None)
+    assert (pulse.silence(patience=0), len(pool.jobs)) == (0.0, 2)

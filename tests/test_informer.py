@@ -1,0 +1,498 @@
+"""The copy follows the API server through everything a server and a network can do."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from kube.backoff import Backoff
+from kube.client import Resource
+from kube.informer import Informer
+from kube.types import Pod, PodSpec
+from tests.misbehaving_server import (
+    Answer,
+    Asked,
+    Server,
+    answers,
+    ends,
+    hangs,
+    in_turn,
+    lists_and_watches,
+    refuses,
+    resets,
+    serving,
+    streams,
+    trickles,
+    until,
+)
+
+PODS = Resource("", "v1", "pods")
+SILENT = streams([])
+SOON = Backoff(base=0.01, cap=0.02)
+
+
+def raw(name: str, version: int = 1, *, uid: str = "", node: object = "n") -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "namespace": "shop",
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": str(version),
+    }
+    return {"metadata": metadata, "spec": {"nodeName": node}}
+
+
+def listed(*pods: dict[str, Any], version: object = 10) -> Answer:
+    return answers({"metadata": {"resourceVersion": str(version)}, "items": list(pods)})
+
+
+def event(type: str, pod: dict[str, Any]) -> dict[str, Any]:  # noqa: A002
+    return {"type": type, "object": pod}
+
+
+def bookmark(version: int) -> dict[str, Any]:
+    return event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}})
+
+
+def error(code: int, reason: str) -> dict[str, Any]:
+    return {"type": "ERROR", "object": {"kind": "Status", "code": code, "reason": reason, "message": reason}}
+
+
+class Story:
+    """What a handler was told, as (verb, name, resourceVersion)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    def __call__(self, old: Pod | None, new: Pod | None) -> None:
+        verb = "came" if old is None else "gone" if new is None else "changed"
+        seen = new or old
+        assert seen is not None
+        self.told.append((verb, seen.metadata.name, seen.metadata.resource_version))
+
+
+@contextmanager
+def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], Story]]:
+    informer = Informer(server.client(), PODS, Pod, **{"pauses": SOON, "read_timeout": 5.0} | options)
+    story = Story()
+    informer.on_change(story)
+    informer.start()
+    try:
+        yield informer, story
+    finally:
+        informer.stop()
+
+
+@contextmanager
+def scene(
+    lists: Answer | list[Answer], *watches: Answer, **options: Any
+) -> Iterator[tuple[Server, Informer[Pod], Story]]:
+    listing = in_turn(*lists) if isinstance(lists, list) else in_turn(lists)
+    with (
+        serving(lists_and_watches(listing, in_turn(*watches))) as server,
+        following(server, **options) as (informer, story),
+    ):
+        yield server, informer, story
+
+
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"kind": "pods"} | labels) or 0.0
+
+
+def test_the_copy_is_the_list_and_then_follows_the_watch() -> None:
+    watch = streams(
+        [event("ADDED", raw("b", 11)), event("MODIFIED", raw("a", 12)), event("DELETED", raw("b", 13))]
+    )
+    with scene(listed(raw("a")), watch) as (server, informer, story):
+        until(lambda: len(story.told) == 4)
+        assert story.told == [
+            ("came", "a", "1"),
+            ("came", "b", "11"),
+            ("changed", "a", "12"),
+            ("gone", "b", "13"),
+        ]
+        assert [pod.metadata.resource_version for pod in informer.list()] == ["12"]
+        assert (informer.get("shop/a"), informer.get("shop/b")) == (informer.list()[0], None)
+    asked = server.watches[0].query
+    assert (asked["resourceVersion"], asked["allowWatchBookmarks"]) == ("10", "true")
+    assert 300 <= int(asked["timeoutSeconds"]) <= 600
+    assert server.lists[0].query["limit"] == "500"
+
+
+def test_only_what_is_selected_is_asked_for() -> None:
+    options = {"namespace": "shop", "label_selector": "a=b", "field_selector": "c=d"}
+    with scene(listed(), SILENT, **options) as (server, _, _):
+        until(lambda: server.watches)
+    for asked in server.asked:
+        assert asked.path == "/api/v1/namespaces/shop/pods"
+        assert (asked.query["labelSelector"], asked.query["fieldSelector"]) == ("a=b", "c=d")
+
+
+def test_it_is_synced_once_the_list_is_in_the_copy_and_not_before() -> None:
+    with scene([refuses(500, "InternalError"), listed(raw("a"))], SILENT) as (_, informer, story):
+        assert informer.wait_synced(5)
+        assert (informer.has_synced, sample("drawbridge_informer_synced")) == (True, 1.0)
+        assert story.told == [("came", "a", "1")]
+        assert time.time() - sample("drawbridge_informer_last_event_timestamp_seconds") < 5
+    with scene(hangs, SILENT) as (server, informer, _):
+        until(lambda: server.asked)
+        assert not informer.wait_synced(0)
+        assert sample("drawbridge_informer_synced") == 0.0
+
+
+def test_a_late_handler_is_told_of_everything_that_is_there() -> None:
+    with scene(listed(raw("a"), raw("b")), SILENT) as (_, informer, _):
+        informer.wait_synced(5)
+        late = Story()
+        informer.on_change(late)
+        assert sorted(late.told) == [("came", "a", "1"), ("came", "b", "1")]
+
+
+def test_a_handler_sees_the_copy_as_it_is_after_the_change() -> None:
+    watch = streams([event("DELETED", raw("a", 11))])
+    with serving(lists_and_watches(in_turn(listed(raw("a"))), in_turn(watch))) as server:
+        informer = Informer(server.client(), PODS, Pod, pauses=SOON)
+        seen: list[Pod | None] = []
+        informer.on_change(lambda old, new: seen.append(informer.get("shop/a")))
+        informer.start()
+        until(lambda: len(seen) == 2)
+        informer.stop()
+    assert [pod is None for pod in seen] == [False, True]
+
+
+def test_a_failing_handler_stops_nothing() -> None:
+    watch = streams([event("ADDED", raw("b", 11))])
+    with scene(listed(raw("a")), watch) as (_, informer, story):
+
+        def fail(old: Pod | None, new: Pod | None) -> None:
+            raise ValueError("a bug")
+
+        informer.on_change(fail)
+        until(lambda: len(story.told) == 2)
+
+
+def test_repeated_events_are_told_once() -> None:
+    once = [event("ADDED", raw("b", 11)), event("DELETED", raw("a", 12))]
+    watch = streams([*once, *once, event("ADDED", raw("c", 13))])
+    with scene(listed(raw("a")), watch) as (_, _, story):
+        until(lambda: ("came", "c", "13") in story.told)
+        assert story.told == [
+            ("came", "a", "1"),
+            ("came", "b", "11"),
+            ("gone", "a", "12"),
+            ("came", "c", "13"),
+        ]
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [
+        pytest.param(resets, id="reset"),
+        pytest.param(ends, id="end"),
+        pytest.param(streams([b'{"type": "ADD'], ends), id="line cut short"),
+    ],
+)
+def test_an_interrupted_watch_goes_on_where_it_was(interruption: Answer) -> None:
+    first = streams([event("ADDED", raw("b", 11)), bookmark(20)], interruption)
+    with scene(listed(), first, streams([event("ADDED", raw("c", 21))])) as (server, _, story):
+        until(lambda: len(story.told) == 2)
+        assert [asked.query["resourceVersion"] for asked in server.watches] == ["10", "20"]
+        assert len(server.lists) == 1
+
+
+def test_a_hung_server_ends_the_watch_within_its_read_timeout() -> None:
+    first = streams([bookmark(11)], hangs)
+    with scene(listed(), first, streams([event("ADDED", raw("a", 12))]), read_timeout=0.3) as (
+        server,
+        _,
+        story,
+    ):
+        until(lambda: story.told)
+        first_asked, second_asked = server.watches[:2]
+        assert 0.3 <= second_asked.at - first_asked.at < 1.0
+        assert second_asked.query["resourceVersion"] == "11"
+
+
+def test_a_hung_list_is_given_up_and_repeated() -> None:
+    turn = in_turn(hangs, listed(raw("a")))
+    with serving(lists_and_watches(turn, in_turn(SILENT))) as server:
+        informer = Informer(server.client(timeout=0.2), PODS, Pod, pauses=SOON)
+        informer.start()
+        assert informer.wait_synced(3)
+        informer.stop()
+
+
+EXPIRED = [
+    pytest.param(refuses(410, "Expired"), id="as status"),
+    pytest.param(streams([error(410, "Expired")], ends), id="as event"),
+]
+
+
+@pytest.mark.parametrize("expired", EXPIRED)
+def test_a_forgotten_version_leads_to_a_new_list(expired: Answer) -> None:
+    before = sample("drawbridge_informer_relists_total", reason="expired")
+    lists = [
+        listed(raw("same"), raw("changes"), raw("goes"), raw("swapped", uid="old")),
+        listed(raw("same"), raw("changes", 2), raw("comes"), raw("swapped", 7, uid="new"), version=30),
+    ]
+    with scene(lists, expired, SILENT) as (server, informer, story):
+        until(lambda: len(server.watches) == 2)
+        assert sorted(story.told[4:]) == [
+            ("came", "comes", "1"),
+            ("came", "swapped", "7"),
+            ("changed", "changes", "2"),
+            ("gone", "goes", "1"),
+            ("gone", "swapped", "1"),
+        ]
+        assert server.watches[1].query["resourceVersion"] == "30"
+        assert len(informer.list()) == 4
+    assert sample("drawbridge_informer_relists_total", reason="expired") == before + 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(streams([error(500, "InternalError")], ends), id="error event"),
+        pytest.param(streams([b"not json\n"], ends), id="bad JSON"),
+        pytest.param(refuses(403, "Forbidden"), id="refused"),
+        pytest.param(streams([], ends), id="ends at once"),
+        pytest.param(resets, id="reset"),
+    ],
+)
+def test_a_failing_watch_is_paused_longer_each_time_and_its_version_given_up_in_the_end(
+    failure: Answer,
+) -> None:
+    pauses = Backoff(base=0.02, cap=0.08)
+    with scene(listed(), *[failure] * 5, SILENT, pauses=pauses) as (server, _, _):
+        until(lambda: len(server.watches) == 6)
+        times = [asked.at for asked in server.watches]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
+    assert all(gap >= pause for gap, pause in zip(gaps, [0.02, 0.04, 0.08, 0.08, 0.08], strict=True))
+    assert len(server.lists) == 2
+
+
+def test_pauses_start_anew_after_an_event() -> None:
+    pauses = Backoff(base=0.01, cap=60)
+    broken = streams([bookmark(11)], resets)
+    with scene(listed(), *[broken] * 12, SILENT, pauses=pauses) as (server, _, _):
+        until(lambda: len(server.watches) == 13)
+
+
+def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_pause_list_or_warning() -> None:
+    options = {"pauses": Backoff(base=10, cap=10), "read_timeout": 0.1}
+    with capture_logs() as logs, scene(listed(), SILENT, **options) as (server, informer, _):
+        until(lambda: len(server.watches) == 8)
+        assert informer.silence < 0.5
+        assert len(server.lists) == 1
+    assert {each["log_level"] for each in logs} == {"debug"}
+
+
+def test_where_bookmarks_are_due_silent_watches_cast_doubt_on_their_version() -> None:
+    pauses = Backoff(base=0.05, cap=0.2)
+    first = streams([bookmark(11)], resets)
+    with scene(listed(), first, SILENT, pauses=pauses, read_timeout=0.1) as (server, _, _):
+        until(lambda: len(server.lists) == 2)
+        assert [asked.watches for asked in server.asked[:5]] == [False, True, True, True, False]
+
+
+def test_a_server_that_never_answers_a_watch_is_not_hammered_and_counts_as_silent() -> None:
+    pauses = Backoff(base=0.2, cap=0.2)
+    with scene(listed(), hangs, pauses=pauses, read_timeout=0.1) as (server, informer, _):
+        until(lambda: len(server.watches) == 3)
+        assert informer.silence >= 0.5
+    gaps = [later.at - sooner.at for sooner, later in itertools.pairwise(server.watches)]
+    assert min(gaps) >= 0.25  # arrivals at the server: each comes a little late
+
+
+@pytest.mark.parametrize("end", [pytest.param(ends, id="end"), pytest.param(resets, id="reset")])
+def test_a_watch_that_lasted_is_no_failure_however_it_ends(end: Answer) -> None:
+    lasting = trickles(b"\n" * 6, pause=0.05, then=end)
+    with scene(listed(), lasting, SILENT, pauses=Backoff(base=30, cap=30), read_timeout=0.2) as (
+        server,
+        _,
+        _,
+    ):
+        until(lambda: len(server.watches) == 2)
+
+
+def test_pauses_start_anew_after_a_watch_that_lasted() -> None:
+    pauses = Backoff(base=0.1, cap=60)
+    watches = [resets, resets, SILENT, resets, SILENT]
+    with scene(listed(), *watches, pauses=pauses, read_timeout=0.1) as (server, _, _):
+        until(lambda: len(server.watches) == 5)
+        assert server.watches[4].at - server.watches[3].at < 0.3
+
+
+def test_pauses_start_anew_after_a_list_that_worked() -> None:
+    failing = refuses(500, "InternalError")
+    lists = [*[failing] * 4, listed(), failing, listed()]
+    watches = [failing, refuses(410, "Expired"), SILENT]
+    with scene(lists, *watches, pauses=Backoff(base=0.05, cap=60)) as (server, _, _):
+        until(lambda: len(server.watches) == 3)
+        assert server.watches[1].at - server.watches[0].at < 0.4
+        assert server.lists[6].at - server.lists[5].at < 0.4
+
+
+def test_a_list_is_decoded_page_by_page_so_that_it_is_never_held_as_it_came() -> None:
+    size, count = 1 << 20, 24
+    decoded_before: list[float] = []
+
+    def page(asked: Asked) -> Answer:
+        number = int(asked.query.get("continue", "0"))
+        decoded_before.append(sample("drawbridge_informer_undecodable_objects_total"))
+        pod = raw(f"pod-{number}") | {"ignored": "x" * size}
+        more = str(number + 1) if number + 1 < count else ""
+        metadata = {"resourceVersion": "10", "continue": more}
+        return answers({"metadata": metadata, "items": [pod, raw("bad", node=7)]})
+
+    tracemalloc.start()
+    try:
+        with serving(lists_and_watches(page, in_turn(SILENT))) as server, following(server) as (informer, _):
+            assert informer.wait_synced(5)
+            assert len(informer.list()) == count
+        assert tracemalloc.get_traced_memory()[1] < count / 2 * size
+    finally:
+        tracemalloc.stop()
+    assert [each - decoded_before[0] for each in decoded_before] == list(range(count))
+
+
+def test_a_list_whose_pages_expire_is_read_at_once_and_holds_nothing_of_the_pages() -> None:
+    def answer(asked: Asked) -> Answer:
+        if "continue" in asked.query:
+            return refuses(410, "Expired")
+        metadata = {"resourceVersion": "10", "continue": "1"}
+        first = answers({"metadata": metadata, "items": [raw("a"), raw("gone-since")]})
+        return first if "limit" in asked.query else listed(raw("a"), raw("b"), version=12)
+
+    with (
+        serving(lists_and_watches(answer, in_turn(SILENT))) as server,
+        following(server, pauses=Backoff(base=30, cap=30)) as (informer, _),
+    ):
+        until(lambda: server.watches)
+        assert [pod.metadata.name for pod in informer.list()] == ["a", "b"]
+        assert server.watches[0].query["resourceVersion"] == "12"
+
+
+def test_an_absent_server_is_not_hammered() -> None:
+    with serving(in_turn(hangs)) as server:
+        client = server.client()
+    before = sample("drawbridge_informer_relists_total", reason="start")
+    informer = Informer(client, PODS, Pod, pauses=Backoff(base=0.05, cap=0.05))
+    began = time.monotonic()
+    informer.start()
+    until(lambda: sample("drawbridge_informer_relists_total", reason="start") >= before + 5)
+    informer.stop()
+    assert time.monotonic() - began >= 0.2
+
+
+def test_an_overloaded_server_is_left_alone_as_long_as_it_asks() -> None:
+    lists = [refuses(429, "TooManyRequests", Retry_After="1"), listed()]
+    with scene(lists, SILENT) as (server, informer, _):
+        assert informer.wait_synced(5)
+    assert server.lists[1].at - server.lists[0].at >= 1.0
+
+
+def test_a_list_without_a_version_is_never_watched_from() -> None:
+    with scene([listed(version=""), listed()], SILENT) as (server, _, _):
+        until(lambda: server.watches)
+        assert server.watches[0].query["resourceVersion"] == "10"
+
+
+def test_an_object_that_cannot_be_decoded_is_left_out_of_the_list_and_counted() -> None:
+    before = sample("drawbridge_informer_undecodable_objects_total")
+    with scene(listed(raw("a"), raw("bad", node=7), raw("c")), SILENT) as (_, informer, _):
+        assert informer.wait_synced(5)
+        assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "c"]
+    assert sample("drawbridge_informer_undecodable_objects_total") == before + 1
+
+
+def test_an_event_that_cannot_be_decoded_is_passed_over_and_the_version_moves_on() -> None:
+    events = [event("ADDED", raw("bad", 11, node=7)), event("ADDED", {"metadata": 7}), event("ADDED", None)]  # type: ignore[arg-type]
+    with scene(listed(), streams(events, resets), streams([event("ADDED", raw("b", 12))])) as (
+        server,
+        _,
+        story,
+    ):
+        until(lambda: story.told == [("came", "b", "12")])
+        assert [asked.query["resourceVersion"] for asked in server.watches] == ["10", "11"]
+
+
+def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_deleted() -> None:
+    lists = [listed(raw("a")), listed(raw("a", 20, node=7), version=30)]
+    deleted = streams([event("ADDED", raw("b", 31)), event("DELETED", raw("a", 32, node=7))])
+    with scene(lists, refuses(410, "Expired"), deleted) as (_, informer, story):
+        until(lambda: len(story.told) == 3)
+        assert story.told == [("came", "a", "1"), ("came", "b", "31"), ("gone", "a", "1")]
+        assert informer.get("shop/a") is None
+
+
+def test_stop_interrupts_a_hanging_watch() -> None:
+    watch = streams([event("ADDED", raw("a", 11))], hangs)
+    with serving(lists_and_watches(in_turn(listed()), in_turn(watch))) as server:
+        informer = Informer(server.client(), PODS, Pod, read_timeout=30)
+        informer.start()
+        until(lambda: informer.get("shop/a"))
+        began = time.monotonic()
+        informer.stop()
+        assert time.monotonic() - began < 0.5
+
+
+def test_stop_does_not_wait_long_for_an_answer_that_has_not_begun() -> None:
+    with serving(lists_and_watches(in_turn(listed()), in_turn(hangs))) as server:
+        informer = Informer(server.client(), PODS, Pod, read_timeout=30)
+        informer.start()
+        until(lambda: server.watches)
+        began = time.monotonic()
+        informer.stop()
+        assert time.monotonic() - began < 1.2
+
+
+def test_stop_during_a_pause_is_immediate_and_stop_before_start_is_harmless() -> None:
+    with serving(in_turn(refuses(500, "InternalError"))) as server:
+        informer = Informer(server.client(), PODS, Pod, pauses=Backoff(base=30, cap=30))
+        informer.stop()
+        informer = Informer(server.client(), PODS, Pod, pauses=Backoff(base=30, cap=30))
+        informer.start()
+        until(lambda: server.asked)
+        began = time.monotonic()
+        informer.stop()
+        assert time.monotonic() - began < 0.5
+
+
+def test_indexes_follow_the_objects() -> None:
+    watch = streams(
+        [
+            event("MODIFIED", raw("a", 11, node="m")),
+            event("DELETED", raw("b", 12)),
+            event("ADDED", raw("c", 13)),
+        ]
+    )
+    with scene(listed(raw("a"), raw("b")), watch) as (_, informer, story):
+        informer.add_index("node", lambda pod: [pod.spec.node_name])
+        until(lambda: ("came", "c", "13") in story.told)
+        assert [pod.metadata.name for pod in informer.by_index("node", "m")] == ["a"]
+        assert [pod.metadata.name for pod in informer.by_index("node", "n")] == ["c"]
+        assert informer.by_index("node", "nowhere") == []
+
+
+def test_structs_are_values() -> None:
+    with pytest.raises(AttributeError):
+        Pod(spec=PodSpec()).spec.node_name = "x"  # type: ignore[misc]
+    assert msgspec.json.encode(Pod()) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [(1, 0.8), (2, 1.6), (6, 25.6), (7, 30.0), (5000, 30.0)],
+)
+def test_pauses_double_up_to_their_cap(failures: int, expected: float) -> None:
+    assert Backoff(base=0.8, cap=30.0).delay(failures) == pytest.approx(expected)
+    assert expected <= Backoff(base=0.8, cap=30.0, jitter=1.0).delay(failures) <= 2 * expected

@@ -1,0 +1,378 @@
+"""The leader's work begins when all that it decides on is known, and ends at once when it is told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+
+from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
+from controllers.ip_reservation import controller, following
+from controllers.workqueue import StaleInformer
+from kube.informer import READ_TIMEOUT
+from kube.leader_election import LeadershipLost
+from settings import IPReservationSettings
+from tests.api_server import Api
+from tests.factories import raw_pod, record
+from tests.fakes import FakeRecorder
+from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refuses, serving, until
+
+V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
+PODS, NAMESPACES, STATEFUL_SETS = "/api/v1/pods", "/api/v1/namespaces", "/apis/apps/v1/statefulsets"
+SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipReleasePeriod": "50ms"})
+ENABLED = "ip-reserve in (enabled,enable)"
+DUE = record("10.0.0.1/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
+"""Of a pod that went long ago: the first round releases it."""
+SEALED = "2026-01-01T00:00:00Z"
+"""When a segment was created that is not filled any more."""
+
+
+class World:
+    """A cluster with Calico and a selected namespace, and the feature as a leader's thread runs it."""
+
+    def __init__(self, api: Api, server: Server) -> None:
+        self.api, self.server, self.recorder = api, server, FakeRecorder()
+        self.stop, self.checks = threading.Event(), 0
+        self.check: Callable[[int], None] = lambda number: None
+        self.raised: BaseException | None = None
+        self.thread = threading.Thread(target=self._lead, daemon=True)
+        api.put(NAMESPACES, {"metadata": {"name": "redis", "labels": {"ip-reserve": "enabled"}}})
+        api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
+
+    def hold(self, *records: Record) -> None:
+        raw = body(records)
+        labels = {MANAGED_BY: MANAGER}
+        raw["metadata"] |= {"name": "drawbridge-a", "labels": labels, "creationTimestamp": SEALED}
+        self.api.put(self.reservations, raw)
+
+    @property
+    def reservations(self) -> str:
+        return f"/apis/{(self.api.calico or (V3,))[0]}/ipreservations"
+
+    @property
+    def held(self) -> list[Record]:
+        segments = self.api.in_collection(self.reservations)
+        return [each for raw in segments for each in msgspec.convert(raw, IPReservation).records]
+
+    @property
+    def writes(self) -> list[Asked]:
+        return [asked for asked in self.server.asked if asked.method != "GET"]
+
+    def asked_for(self, path: str) -> list[Asked]:
+        return [asked for asked in self.server.asked if asked.path == path]
+
+    def end(self, within: float) -> None:
+        self.stop.set()
+        self.thread.join(within)
+        assert not self.thread.is_alive()
+
+    def _lead(self) -> None:
+        recorder: Any = self.recorder
+        try:
+            controller.lead(self.server.client(), lambda: SETTINGS, recorder, self.stop, self._check)
+        except BaseException as error:
+            self.raised = error
+
+    def _check(self) -> None:
+        self.checks += 1
+        self.check(self.checks)
+
+
+@contextmanager
+def world(*calico: str) -> Iterator[World]:
+    api = Api(*calico)
+    with serving(api) as server:
+        made = World(api, server)
+        yield made
+        made.end(within=5)
+        assert made.raised is None
+
+
+def held_back(gate: threading.Event, path: str, api: Api) -> Callable[[Asked], Answer | None]:
+    """A fault: LISTs of *path* are answered, whole and well, once *gate* is set."""
+
+    def waiting(asked: Asked) -> Answer:
+        def send(handler: Handler) -> None:
+            gate.wait(10)
+            api.answer(asked)(handler)
+
+        return send
+
+    return lambda asked: waiting(asked) if asked.path == path and not asked.watches else None
+
+
+@pytest.mark.parametrize("group", [V3, V1])
+def test_what_is_due_is_released_in_the_group_that_is_served(group: str) -> None:
+    with world(group) as here:
+        here.hold(DUE, record("10.0.0.2/32", at=datetime.now(UTC)))
+        here.api.put(PODS, raw_pod("redis-0", ip="10.0.0.2"))
+        here.thread.start()
+        until(lambda: [each.cidr for each in here.held] == ["10.0.0.2/32"])
+
+
+def test_the_end_of_a_pod_is_noted_and_its_address_released_when_its_hold_is_over() -> None:
+    with world(V3) as here:
+        here.hold(record())
+        here.thread.start()
+        until(lambda: not here.held)
+        noted, deleted = here.writes
+        (ended,) = msgspec.convert(noted.body, IPReservation).records
+        assert (noted.method, deleted.method) == ("PATCH", "DELETE")
+        assert ended.ended is not None
+        assert deleted.at - noted.at >= SETTINGS.ip_reserve_time / 2  # less the way of the note
+
+
+def test_a_pod_that_is_found_terminating_without_a_record_is_reserved_late() -> None:
+    with world(V3) as here:
+        going = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+        here.api.put(PODS, raw_pod("redis-0", metadata=going))
+        here.thread.start()
+        until(lambda: here.held)
+        assert [(each.cidr, each.uid, each.late) for each in here.held] == [
+            ("10.0.0.1/32", "uid-redis-0", True)
+        ]
+        until(lambda: here.recorder.reasons == ["IPReservedLate"])
+
+
+@pytest.mark.parametrize("hand", ["deletes", "empties"])
+def test_what_another_hand_takes_while_its_pod_terminates_is_reserved_again_at_once(hand: str) -> None:
+    with world(V3) as here:
+        here.hold(
+            record(at=datetime.now(UTC)),
+            record("10.0.0.2/32", uid="gone", ended=datetime(2026, 1, 1, tzinfo=UTC)),
+        )
+        here.api.put(PODS, raw_pod("redis-0", metadata=TERMINATING))
+        here.thread.start()
+        until(lambda: [each.cidr for each in here.held] == ["10.0.0.1/32"])
+        if hand == "deletes":
+            here.api.remove(here.reservations, "drawbridge-a")
+        else:
+            here.hold()
+        until(
+            lambda: (
+                [(each.cidr, each.uid, each.late) for each in here.held]
+                == [("10.0.0.1/32", "uid-redis-0", False)]
+            )
+        )
+        until(lambda: here.recorder.reasons == ["IPReservationRestored"])
+
+
+def test_it_waits_until_calico_is_served() -> None:
+    with world() as here:
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: len(here.asked_for(f"/apis/{V1}")) >= 2)
+        assert here.asked_for(PODS) == []
+        here.api.calico = (V3,)
+        until(lambda: not here.held)
+
+
+def test_it_waits_while_the_server_cannot_tell_what_it_serves() -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        here.api.fault = lambda asked: refuses(503, "ServiceUnavailable")
+        here.thread.start()
+        until(lambda: len(here.server.asked) >= 2)
+        here.api.fault = lambda asked: None
+        until(lambda: not here.held)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(f"/apis/{V3}/ipreservations", id="segments"),
+        pytest.param(NAMESPACES, id="namespaces"),
+        pytest.param(PODS, id="pods"),
+    ],
+)
+def test_nothing_is_done_before_the_copies_are_complete(path: str) -> None:
+    gate = threading.Event()
+    with world(V3) as here:
+        here.hold(DUE)
+        here.api.fault = held_back(gate, path, here.api)
+        here.thread.start()
+        until(lambda: here.asked_for(path))
+        assert not here.stop.wait(6 * SETTINGS.ip_release_period)
+        assert (here.checks, here.writes) == (0, [])
+        gate.set()
+        until(lambda: not here.held)
+
+
+def calico_is_absent(here: World) -> Callable[[], object]:
+    here.api.calico = ()
+    return lambda: here.asked_for(f"/apis/{V1}")
+
+
+def pods_are_not_answered(here: World) -> Callable[[], object]:
+    here.api.fault = lambda asked: hangs if asked.path == PODS else None
+    return lambda: here.asked_for(PODS)
+
+
+def rounds_go_on(here: World) -> Callable[[], object]:
+    here.api.put(PODS, raw_pod("redis-1"))
+    return lambda: here.checks >= 3
+
+
+@pytest.mark.parametrize(
+    ("situation", "within"),
+    [
+        pytest.param(calico_is_absent, 0.5, id="while it waits for Calico"),
+        pytest.param(pods_are_not_answered, 2.0, id="while it waits for the pods"),
+        pytest.param(rounds_go_on, 1.0, id="while it works"),
+    ],
+)
+def test_it_stops_soon(situation: Callable[[World], Callable[[], object]], within: float) -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        reached = situation(here)
+        here.thread.start()
+        until(reached)
+        began = time.monotonic()
+        here.end(within)
+        assert time.monotonic() - began < within
+
+
+@pytest.mark.parametrize("from_check", [1, 2], ids=["before the round", "between the round and its write"])
+def test_nothing_is_written_once_leadership_is_lost(from_check: int) -> None:
+    def lost(number: int) -> None:
+        if number >= from_check:
+            raise LeadershipLost("somebody else leads")
+
+    with world(V3) as here:
+        here.hold(DUE)
+        here.check = lost
+        here.thread.start()
+        until(lambda: here.checks >= from_check)
+        assert not here.stop.wait(4 * SETTINGS.ip_release_period)
+        assert (here.checks, here.held) == (from_check, [DUE])
+        here.end(within=2)
+        assert here.writes == []
+
+
+def test_no_late_reservation_is_written_once_leadership_is_lost() -> None:
+    def lost(number: int) -> None:
+        raise LeadershipLost("somebody else leads")
+
+    with world(V3) as here:
+        going = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+        here.api.put(PODS, raw_pod("redis-0", metadata=going))
+        here.check = lost
+        here.thread.start()
+        until(lambda: here.checks >= 2)  # the worker of the rounds, and one of the late reservations
+        here.end(within=2)
+        assert here.writes == []
+
+
+TERMINATING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+
+
+def observed() -> float:
+    return (
+        REGISTRY.get_sample_value("drawbridge_workqueue_adds_total", {"name": "ip_reservation_late"}) or 0.0
+    )
+
+
+@contextmanager
+def waiting_pods(here: World, count: int = 1) -> Iterator[None]:
+    """From when the leader has seen so many pods that must be reserved late."""
+    for number in range(count):
+        here.api.put(PODS, raw_pod(f"redis-{number}", ip=f"10.0.0.{number}", metadata=TERMINATING))
+    before = observed()
+    here.thread.start()
+    until(lambda: observed() >= before + count, 20)
+    yield
+
+
+def test_what_waits_to_be_reserved_late_is_reserved_before_the_leader_stops() -> None:
+    with world(V3) as here, waiting_pods(here, 3):
+        here.end(within=20)
+        assert sorted(each.cidr for each in here.held) == [f"10.0.0.{n}/32" for n in range(3)]
+
+
+def test_what_cannot_be_reserved_does_not_keep_the_leader_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "LAST_WORK", 0.2)
+    with world(V3) as here:
+        here.api.fault = lambda asked: refuses(403, "Forbidden") if asked.method == "POST" else None
+        with waiting_pods(here):
+            here.end(within=20)
+        assert here.held == []
+
+
+def test_nothing_is_worked_off_once_leadership_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(number: int) -> None:
+        raise LeadershipLost("somebody else leads")
+
+    monkeypatch.setattr(controller, "LAST_WORK", 60.0)
+    with world(V3) as here:
+        here.check = lost
+        with waiting_pods(here, controller.LATE_WORKERS + 1):  # each ends a worker, one is left
+            here.end(within=20)
+        assert here.writes == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        pytest.param(f"/apis/{V3}/ipreservations", "ipreservations", id="segments"),
+        pytest.param(NAMESPACES, "namespaces", id="namespaces"),
+        pytest.param(PODS, "pods", id="pods"),
+    ],
+)
+def test_a_kind_that_is_served_no_more_ends_the_leader(
+    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        here.api.fault = lambda asked: refuses(404, "NotFound") if asked.path == path else None
+        here.thread.start()
+        until(lambda: len({asked.path for asked in here.server.watches}) == 2, 20)
+        # The others may still be connecting when their requests are seen.
+        monkeypatch.setattr(following, "LONGEST_SILENCE", 2.0)
+        until(lambda: here.raised, 20)
+        raised, here.raised = here.raised, None
+        assert isinstance(raised, StaleInformer)
+        assert str(raised).startswith(f"nothing was heard of {kind} for ")
+        assert here.writes == []
+
+
+def test_a_leader_at_work_ends_when_it_cannot_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(V3) as here:
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        monkeypatch.setattr(following, "LONGEST_SILENCE", 0.0)
+        until(lambda: here.raised, 20)
+        raised, here.raised = here.raised, None
+        assert isinstance(raised, StaleInformer)
+
+
+def test_a_quiet_watch_is_opened_anew_several_times_before_it_counts_as_silent() -> None:
+    assert following.LONGEST_SILENCE >= 4 * READ_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("own", "selector"),
+    [
+        pytest.param(
+            "drawbridge", ENABLED + ",kubernetes.io/metadata.name notin (drawbridge)", id="in a cluster"
+        ),
+        pytest.param("", ENABLED, id="elsewhere"),
+    ],
+)
+def test_pods_of_the_namespaces_that_the_webhook_is_registered_for_are_followed(
+    own: str, selector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", own)
+    with world(V3) as here:
+        here.thread.start()
+        until(lambda: len(here.asked_for(NAMESPACES)) >= 2, 20)
+        assert {asked.query["labelSelector"] for asked in here.asked_for(NAMESPACES)} == {selector}

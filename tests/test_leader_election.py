@@ -1,0 +1,369 @@
+"""Two processes never lead at once, whatever the API server, the network and the clock do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from kube.leader_election import LeaderElector, LeadershipLost, StillWorking, Times
+from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
+from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+HELD = LeaseSpec(holder_identity="other", lease_duration_seconds=15, renew_time="t1", lease_transitions=3)
+TIMES = Times(lease_duration=1.0, renew_deadline=0.5, retry_period=0.05)
+
+
+@pytest.mark.parametrize(
+    ("spec", "now", "expected"),
+    [
+        pytest.param(HELD, 100.0, False, id="just seen"),
+        pytest.param(HELD, 114.9, False, id="within the duration that the record names"),
+        pytest.param(HELD, 115.0, True, id="run out"),
+        pytest.param(
+            LeaseSpec("other", lease_duration_seconds=60), 115.0, False, id="another duration than ours"
+        ),
+        pytest.param(LeaseSpec("me", lease_duration_seconds=15), 100.0, True, id="ours"),
+        pytest.param(LeaseSpec("", lease_duration_seconds=1), 100.0, True, id="released"),
+        pytest.param(LeaseSpec(), 100.0, True, id="never held"),
+    ],
+)
+def test_a_lease_may_be_taken_when_it_is_free_ours_or_run_out(
+    spec: LeaseSpec, now: float, expected: bool
+) -> None:
+    assert may_take(Observed(spec, at=100.0), "me", now) is expected
+
+
+def test_another_s_time_counts_anew_from_each_change_that_we_see() -> None:
+    first = observe(None, HELD, 100.0)
+    again = observe(first, HELD, 110.0)
+    changed = observe(again, LeaseSpec(holder_identity="other", renew_time="t2"), 112.0)
+    assert (first.at, again.at, changed.at) == (100.0, 100.0, 112.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "transitions"),
+    [
+        pytest.param(LeaseSpec(), 0, id="first holder"),
+        pytest.param(HELD, 4, id="from another"),
+        pytest.param(LeaseSpec("", lease_transitions=4), 5, id="after a release"),
+        pytest.param(LeaseSpec("me", lease_transitions=4), 4, id="from ourselves"),
+    ],
+)
+def test_transitions_count_changes_of_hands(before: LeaseSpec, transitions: int) -> None:
+    assert acquired(before, "me", 15.0, NOW) == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-02T03:04:05.000678Z",
+        "renewTime": "2026-01-02T03:04:05.000678Z",
+        "leaseTransitions": transitions,
+    }
+
+
+def test_a_released_lease_is_free_for_all() -> None:
+    spec = released(NOW)
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)
+
+
+class Leases:
+    """One Lease behind an API server; *fault* may answer instead."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.fault: Callable[[Asked], Answer | None] = lambda asked: None
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Answer:
+        with self._lock:
+            return self.fault(asked) or self._answer(asked)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+    @property
+    def holder(self) -> str:
+        return str(self.spec["holderIdentity"]) if self.lease else ""
+
+    def take(self, identity: str) -> None:
+        with self._lock:
+            self._store(
+                {**(self.lease or {}), "spec": {"holderIdentity": identity, "leaseDurationSeconds": 1}}
+            )
+
+    def _answer(self, asked: Asked) -> Answer:
+        if asked.method == "POST":
+            if self.lease:
+                return refuses(409, "AlreadyExists")
+        elif self.lease is None:
+            return refuses(404, "NotFound")
+        elif asked.method == "PUT" and asked.body["metadata"]["resourceVersion"] != self._version:
+            return refuses(409, "Conflict")
+        return answers(self._store(asked.body) if asked.body else self.lease)
+
+    @property
+    def _version(self) -> str:
+        return str(self.lease["metadata"]["resourceVersion"]) if self.lease else "0"
+
+    def _store(self, body: dict[str, Any]) -> dict[str, Any]:
+        version = str(int(self._version) + 1)
+        self.lease = body | {"metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+        return self.lease
+
+
+class Candidate:
+    """A process that campaigns and, while it leads, works in short steps that it checks."""
+
+    def __init__(self, server: Server, identity: str = "me", times: Times = TIMES) -> None:
+        self.jump = 0.0
+        self.stop = threading.Event()
+        self.working = threading.Event()
+        self.finish = threading.Event()
+        self.finish.set()
+        self.steps: list[float] = []
+        self.raised: BaseException | None = None
+        client = server.client(timeout=1)
+        self.lease = LeaderElector(client, "drawbridge", "ns", identity, times=times, clock=self.clock)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def clock(self) -> float:
+        return time.monotonic() + self.jump
+
+    def lead(self, ending: threading.Event) -> None:
+        self.working.set()
+        while not ending.wait(0.01):
+            if self.lease.is_leader:
+                self.steps.append(time.monotonic())
+        self.finish.wait(5)
+
+    def ended(self, within: float = 3.0) -> BaseException | None:
+        self.thread.join(within)
+        assert not self.thread.is_alive()
+        return self.raised
+
+    def _run(self) -> None:
+        try:
+            self.lease.run(self.stop, self.lead)
+        except BaseException as error:
+            self.raised = error
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Leases, Server]]:
+    leases = Leases()
+    with serving(leases) as server:
+        yield leases, server
+
+
+def leads(candidate: Candidate) -> bool:
+    return candidate.working.wait(3)
+
+
+def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stopped() -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server)
+        assert leads(me)
+        first = leases.spec["renewTime"]
+        until(lambda: leases.spec["renewTime"] > first)
+        assert (leases.holder, me.lease.is_leader) == ("me", True)
+        assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 1
+        me.stop.set()
+        assert me.ended() is None
+        assert (leases.holder, leases.spec["leaseDurationSeconds"], me.lease.is_leader) == ("", 1, False)
+        assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
+
+
+def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released() -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server)
+        me.finish.clear()
+        assert leads(me)
+        me.stop.set()
+        time.sleep(1.2 * TIMES.lease_duration)
+        assert (leases.holder, me.lease.is_leader) == ("me", True)
+        me.finish.set()
+        assert me.ended() is None
+        assert leases.holder == ""
+
+
+def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
+    def lead(_: threading.Event) -> None:
+        raise StillWorking("a feature hangs")
+
+    with cluster() as (leases, server):
+        lease = LeaderElector(server.client(timeout=1), "drawbridge", "ns", "me", times=TIMES)
+        with pytest.raises(StillWorking):
+            lease.run(threading.Event(), lead)
+        assert leases.holder == "me"
+
+
+def test_the_next_leads_soon_after_a_release_and_not_before() -> None:
+    with cluster() as (leases, server):
+        one = Candidate(server, "one")
+        assert leads(one)
+        two = Candidate(server, "two")
+        assert not two.working.wait(1.3 * TIMES.lease_duration)
+        one.stop.set()
+        one.ended()
+        assert two.working.wait(5 * TIMES.retry_period + 0.2)
+        assert leases.spec["leaseTransitions"] == 1
+        two.stop.set()
+        two.ended()
+
+
+def test_what_else_the_lease_carries_survives() -> None:
+    with cluster() as (leases, server):
+        leases.lease = {
+            "metadata": {"resourceVersion": "1", "labels": {"a": "b"}},
+            "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"},
+        }
+        me = Candidate(server)
+        assert leads(me)
+        me.stop.set()
+        me.ended()
+    assert (leases.lease["metadata"]["labels"], leases.spec["strategy"]) == (
+        {"a": "b"},
+        "OldestEmulationVersion",
+    )
+
+
+FAULTS = [
+    pytest.param(hangs, id="hangs"),
+    pytest.param(resets, id="resets"),
+    pytest.param(refuses(500, "InternalError"), id="fails"),
+    pytest.param(refuses(403, "Forbidden"), id="forbids"),
+    pytest.param(refuses(429, "TooManyRequests"), id="is overloaded"),
+    pytest.param(answers(b"{"), id="answers bad JSON"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault: Answer) -> None:
+    failures = REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0
+    with cluster() as (leases, server):
+        me = Candidate(server)
+        assert leads(me)
+        leases.fault = lambda asked: fault
+        began = time.monotonic()
+        assert isinstance(me.ended(), LeadershipLost)
+        assert me.steps[-1] - began <= TIMES.renew_deadline + 0.05
+        assert time.monotonic() - began < TIMES.lease_duration
+        with pytest.raises(LeadershipLost, match="ns/drawbridge"):
+            me.lease.check()
+    assert (REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0) > failures
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server, times=Times(lease_duration=3.0, renew_deadline=2.0, retry_period=0.05))
+        assert leads(me)
+        renewed = leases.spec["renewTime"]
+        asked = len(server.asked)
+        leases.fault = lambda _: fault if len(server.asked) < asked + 2 else None
+        until(lambda: leases.spec["renewTime"] > renewed)
+        assert me.lease.is_leader
+        me.stop.set()
+        assert me.ended() is None
+
+
+def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server, times=replace(TIMES, retry_period=0.02))
+        assert leads(me)
+
+        def lose_one_answer(asked: Asked) -> Answer | None:
+            if asked.method != "PUT":
+                return None
+            leases.fault = lambda asked: None
+            leases._store(asked.body)
+            return resets
+
+        leases.fault = lose_one_answer
+        until(lambda: len(server.asked) > 20)
+        assert me.lease.is_leader
+        me.stop.set()
+        assert me.ended() is None
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda leases: leases.take("other"), id="taken"),
+        pytest.param(lambda leases: setattr(leases, "lease", None), id="deleted"),
+    ],
+)
+def test_a_leader_whose_lease_is_not_its_own_any_more_stops_at_once(
+    happens: Callable[[Leases], None],
+) -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server)
+        assert leads(me)
+        happens(leases)
+        assert isinstance(me.ended(within=TIMES.renew_deadline), LeadershipLost)
+        assert leases.holder in ("other", "")
+
+
+def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() -> None:
+    with cluster() as (_, server):
+        me = Candidate(server, times=Times(lease_duration=6.0, renew_deadline=5.0, retry_period=3.0))
+        assert leads(me)
+        me.jump = 60.0
+        with pytest.raises(LeadershipLost):
+            me.lease.check()
+        assert isinstance(me.ended(within=1.0), LeadershipLost)  # long before it would renew
+        assert not me.lease.is_leader
+
+
+def test_work_that_does_not_stop_is_left_behind_when_the_lease_runs_out() -> None:
+    with cluster() as (leases, server):
+        me = Candidate(server)
+        me.finish.clear()
+        assert leads(me)
+        leases.fault = lambda asked: refuses(500, "InternalError")
+        assert isinstance(me.ended(within=1.5 * TIMES.lease_duration), LeadershipLost)
+        me.finish.set()
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), SystemExit(3)], ids=lambda each: type(each).__name__)
+def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseException) -> None:
+    def lead(ending: threading.Event) -> None:
+        raise error
+
+    with cluster() as (leases, server):
+        lease = LeaderElector(server.client(), "drawbridge", "ns", "me", times=TIMES)
+        with pytest.raises(type(error)):
+            lease.run(threading.Event(), lead)
+        assert leases.holder == ""
+
+
+def test_two_who_come_at_once_do_not_both_lead() -> None:
+    with cluster() as (_, server):
+        candidates = [Candidate(server, f"candidate-{number}") for number in range(4)]
+        until(lambda: any(each.working.is_set() for each in candidates))
+        time.sleep(1.5 * TIMES.lease_duration)  # as long as a second one would need
+        assert [each.working.is_set() for each in candidates].count(True) == 1
+        for each in candidates:
+            each.stop.set()
+        assert [each.ended() for each in candidates] == [None] * 4
+
+
+def test_a_candidate_stops_when_it_is_told_though_it_never_led() -> None:
+    with cluster() as (leases, server):
+        leases.fault = lambda asked: refuses(403, "Forbidden")
+        me = Candidate(server)
+        until(lambda: server.asked)
+        me.stop.set()
+        assert me.ended(within=1.0) is None
+        assert not me.working.is_set()

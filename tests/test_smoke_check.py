@@ -1,0 +1,174 @@
+"""The probe of `helm test`: it finds out what would keep the API server from an answer, and says it in one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from certs.issue import new_ca
+from settings import AnycastIPSettings, ElasticitySettings, IngressDaemonSetSettings, IPReservationSettings
+from tests.features import Naps
+from tests.server import BEGIN, CA, END, Server, serving
+from webhook import anycast_ip, ip_reservation, smoke_check
+from webhook.admission import Feature, parse
+from webhook.elasticity import webhook as elasticity
+from webhook.elasticity.daemon_sets import DaemonSets
+from webhook.ingress_daemonset import webhook as ingress_daemonset
+from webhook.ingress_daemonset.evictions import Evictions
+
+PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("probe")) as running:
+        yield running
+
+
+def asked(server: Server, *arguments: str, name: str = "localhost") -> int:
+    """The probe's exit code, where the kubelet has told it of the Service."""
+    variable = name.partition(".")[0].upper()
+    environ = {f"{variable}_SERVICE_HOST": "127.0.0.1", f"{variable}_SERVICE_PORT": str(server.port)}
+    return smoke_check.main(["--server", name, "--seconds", "0", *arguments], environ)
+
+
+def test_a_server_that_answers_is_found_well(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path) == 0
+
+    assert capsys.readouterr().out == "ok localhost/naps\n"
+
+
+def test_the_ca_may_be_in_a_file(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(CA.certificate)
+
+    assert asked(server, "--ca-file", str(tmp_path / "ca.crt"), Naps.path) == 0
+
+
+def test_one_path_that_nobody_serves_is_told_and_fails_the_test(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path, "/mutate/nothing") == 1
+
+    well, ill = capsys.readouterr().out.splitlines()
+    assert well == "ok localhost/naps"
+    assert ill == "FAILED localhost/mutate/nothing: HTTP 404: no webhook is served at this path"
+
+
+def test_a_server_that_the_registered_ca_does_not_vouch_for_is_told(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = base64.b64encode(new_ca("another", BEGIN, END).certificate).decode()
+
+    assert asked(server, "--ca-base64", other, Naps.path) == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().out
+
+
+def test_a_certificate_for_another_service_is_told(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path, name="gate.other.svc") == 1
+
+    assert "Hostname mismatch, certificate is not valid for 'gate.other.svc'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        pytest.param(["--ca-base64", "?"], id="not base64"),
+        pytest.param(["--ca-base64", "Q0E="], id="no certificate"),
+        pytest.param(["--ca-file", "/nonexistent/ca.crt"], id="no such file"),
+    ],
+)
+def test_a_ca_that_cannot_be_used_is_told(trust: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert smoke_check.main(["--server", "localhost", *trust, "/"], {}) == 2
+
+    assert capsys.readouterr().err.startswith("the CA cannot be used: ")
+
+
+GATES: list[Feature] = [
+    ip_reservation.Gate(None, None, IPReservationSettings),  # type: ignore[arg-type]  # neither may be asked
+    anycast_ip.Gate(lambda: AnycastIPSettings(enabled=True, clusterID="cls-1")),
+    elasticity.Gate(lambda: ElasticitySettings(enabled=True)),
+    DaemonSets(lambda: ElasticitySettings(enabled=True)),
+    ingress_daemonset.Defaults(lambda: IngressDaemonSetSettings(enabled=True)),
+    ingress_daemonset.Rules(lambda: IngressDaemonSetSettings(enabled=True), None, None),  # type: ignore[arg-type]  # as above
+    Evictions(lambda: IngressDaemonSetSettings(enabled=True), None),  # type: ignore[arg-type]  # as above
+]
+
+
+@pytest.mark.parametrize("feature", GATES, ids=lambda feature: feature.name)
+def test_no_feature_finds_anything_to_do_in_its_review(feature: Feature) -> None:
+    decision = feature.review(parse(smoke_check.review("u-1")), 0.0)
+
+    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+
+def answer(**changed: object) -> bytes:
+    response = {"uid": "u-1", "allowed": True}
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response} | changed
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "found"),
+    [
+        pytest.param(200, answer(), "", id="as it should be"),
+        pytest.param(503, b"draining\n", "HTTP 503: draining", id="not now"),
+        pytest.param(200, b"<html>", "the answer is no AdmissionReview", id="something else answers"),
+        pytest.param(200, answer(kind="Status"), "the answer is a Status of", id="another kind"),
+        pytest.param(200, answer(response={"uid": "u-2"}), "to 'u-2', not to 'u-1'", id="another's answer"),
+        pytest.param(200, answer(response={"uid": "u-1"}), "was refused", id="refused"),
+    ],
+)
+def test_an_answer_is_judged_as_the_api_server_would(status: int, body: bytes, found: str) -> None:
+    fault = smoke_check.fault(status, body, "u-1")
+
+    assert found in fault
+    assert bool(fault) is bool(found)
+
+
+class Clock:
+    """Time passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def failing(times: int) -> Callable[[str, bytes], tuple[int, bytes]]:
+    """Refuses connections so often, and then answers."""
+    left = iter(range(times))
+
+    def ask(_path: str, body: bytes) -> tuple[int, bytes]:
+        if next(left, None) is not None:
+            raise ConnectionRefusedError("connection refused")
+        return 200, answer(response={"uid": json.loads(body)["request"]["uid"], "allowed": True})
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("times", "found"),
+    [pytest.param(5, "", id="in time"), pytest.param(30, "connection refused", id="too late")],
+)
+def test_a_server_that_is_not_up_yet_is_asked_again_until_the_time_is_over(times: int, found: str) -> None:
+    clock = Clock()
+
+    assert smoke_check.outcome(failing(times), "/", 10.0, clock, clock.wait) == found
+    assert clock.now <= 10
+
+
+def test_without_a_word_of_the_kubelet_the_service_is_looked_up_by_its_name() -> None:
+    assert smoke_check.address_of("gate-webhook.ns.svc", {}) == ("gate-webhook.ns.svc", 443)
+    given = {"GATE_WEBHOOK_SERVICE_HOST": "10.0.0.7", "GATE_WEBHOOK_SERVICE_PORT": "8443"}
+    assert smoke_check.address_of("gate-webhook.ns.svc", given) == ("10.0.0.7", 8443)

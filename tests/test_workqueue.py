@@ -1,0 +1,352 @@
+"""A key that was added is reconciled until it succeeds, by one worker at a time, and never in a hot loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers.workqueue import Terminal, WorkQueue, run_workers
+from kube.backoff import Backoff
+from kube.leader_election import LeadershipLost
+from tests.fakes import FakeClock
+from tests.misbehaving_server import until
+
+
+def queue_at(clock: FakeClock) -> WorkQueue:
+    return WorkQueue("test", clock=clock)
+
+
+def waiting(queue: WorkQueue) -> list[str]:
+    """What can be taken now, in order."""
+    return list(iter(lambda: queue.get(timeout=0) or "", ""))
+
+
+def sample(name: str) -> float:
+    return REGISTRY.get_sample_value(f"drawbridge_workqueue_{name}", {"name": "test"}) or 0.0
+
+
+def test_keys_come_out_once_and_in_order() -> None:
+    queue = queue_at(FakeClock())
+    before = sample("adds_total")
+    for key in ("a", "b", "a", "c", "b"):
+        queue.add(key)
+    assert sample("depth") == 3
+    assert waiting(queue) == ["a", "b", "c"]
+    assert (sample("depth"), sample("adds_total")) == (0, before + 3)
+
+
+def test_a_key_that_is_worked_on_waits_until_it_is_done() -> None:
+    queue = queue_at(FakeClock())
+    queue.add("a")
+    assert queue.get(timeout=0) == "a"
+    queue.add("a")
+    queue.add("a")
+    assert queue.get(timeout=0) is None
+    queue.done("a")
+    assert waiting(queue) == ["a"]
+    queue.done("a")
+    assert waiting(queue) == []
+
+
+def test_a_delayed_key_comes_when_its_time_has_come_and_the_sooner_promise_counts() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add_after("late", 30.0)
+    queue.add_after("late", 10.0)
+    queue.add_after("late", 20.0)
+    queue.add_after("soon", 5.0)
+    assert waiting(queue) == []
+    clock.advance(10.0)
+    assert waiting(queue) == ["soon", "late"]
+    for key in ("soon", "late"):
+        queue.done(key)
+    clock.advance(100.0)
+    assert waiting(queue) == []
+
+
+def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    idle = [queue.idle]
+    queue.add_after("a", 1.0)
+    idle.append(queue.idle)
+    clock.advance(1.0)
+    queue.get(timeout=0)
+    idle.append(queue.idle)
+    queue.add("a")
+    queue.done("a")
+    idle.append(queue.idle)
+    queue.get(timeout=0)
+    queue.done("a")
+    assert [*idle, queue.idle] == [True, False, False, False, True]
+
+
+def test_retries_double_their_pause_until_the_key_is_forgotten() -> None:
+    queue = queue_at(FakeClock())
+    before = sample("retries_total")
+    assert [queue.retry("a") for _ in range(4)] == pytest.approx([0.005, 0.01, 0.02, 0.04])
+    assert queue.retry("b") == pytest.approx(0.005)
+    queue.forget("a")
+    assert queue.retry("a") == pytest.approx(0.005)
+    assert max(queue.retry("a") for _ in range(40)) == 1000.0
+    assert sample("retries_total") == before + 46
+
+
+def test_the_longest_running_work_is_known() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.add("b")
+    queue.get()
+    clock.advance(7.0)
+    queue.get()
+    clock.advance(1.0)
+    assert sample("longest_running_seconds") == 8.0
+    queue.done("a")
+    assert sample("longest_running_seconds") == 1.0
+    queue.done("b")
+    assert sample("longest_running_seconds") == 0.0
+
+
+def test_shutting_down_ends_a_waiting_get_and_leaves_what_waits() -> None:
+    queue = WorkQueue("test")
+    got: list[str | None] = []
+    thread = threading.Thread(target=lambda: got.append(queue.get()))
+    thread.start()
+    queue.shut_down()
+    thread.join(2)
+    queue.add("a")
+    assert (got, queue.get()) == ([None], None)
+
+
+def test_a_delayed_key_does_not_wait_for_the_worker_that_waited_for_it() -> None:
+    queue = WorkQueue("test")
+    release, seen = threading.Event(), []
+
+    def reconcile(key: str) -> None:
+        seen.append(key)
+        if key == "slow":
+            release.wait(5)
+
+    with running(queue, reconcile, workers=2):
+        queue.add_after("delayed", 0.2)
+        queue.add("slow")
+        until(lambda: seen == ["slow", "delayed"], 2)
+        release.set()
+
+
+def due_of(queue: WorkQueue, clock: FakeClock, asked: float) -> float:
+    """Seconds until the next run of "a", whose reconcile asks for one after *asked*."""
+    queue.requeue("a", asked)
+    queue.done("a")
+    began = clock()
+    while queue.get(timeout=0) != "a":
+        clock.advance(0.001)
+    return round(clock() - began, 2)
+
+
+def test_a_reconcile_that_asks_to_run_at_once_waits_for_the_pace_and_longer_each_time() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    pauses = [due_of(queue, clock, 0.0) for _ in range(20)]
+
+    assert pauses[:11] == [0.02] * 11
+    assert pauses[11:] == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("how", ["add", "add_after"])
+def test_a_change_brings_back_the_pace(how: str) -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    for _ in range(20):
+        due_of(queue, clock, 0.0)
+    queue.add("a") if how == "add" else queue.add_after("a", 0.0)
+    queue.done("a")
+    queue.get(timeout=0)
+
+    assert due_of(queue, clock, 0.0) == 0.02
+
+
+def test_a_period_is_kept_however_often_it_is_asked_for() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+
+    assert {due_of(queue, clock, 5.0) for _ in range(20)} == {5.0}
+
+
+@pytest.mark.parametrize("how", ["requeue", "retry"])
+def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> None:
+    clock = FakeClock()
+    queue = WorkQueue("test", pauses=Backoff(base=30.0, cap=30.0), clock=clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    queue.requeue("a", 30.0) if how == "requeue" else queue.retry("a")
+    queue.done("a")
+    queue.add("a")  # the object is gone: there is nothing more to do
+    assert waiting(queue) == ["a"]
+    queue.done("a")
+
+    assert queue.idle
+
+
+def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
+    clock = FakeClock()
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    queue.requeue("a", 10.0)
+    queue.done("a")
+    queue.add_after("a", 30.0)
+    queue.add("a")
+    assert waiting(queue) == ["a"]
+    queue.done("a")
+    clock.advance(30.0)
+
+    assert waiting(queue) == ["a"]
+
+
+def test_a_reconcile_that_never_rests_runs_seldom() -> None:
+    queue = WorkQueue("test")
+    work = Work(*[0.0] * 1000)
+    with running(queue, work):
+        queue.add("a")
+        until(lambda: len(work.keys) > 12, 5)
+    assert work.at[11] - work.at[0] >= 10 * 0.02
+
+
+@contextmanager
+def running(
+    queue: WorkQueue,
+    reconcile: Callable[[str], float | None],
+    *,
+    workers: int = 1,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Sequence[threading.Thread]]:
+    threads = run_workers(queue, reconcile, workers=workers, name="test", check=check)
+    try:
+        yield threads
+    finally:
+        queue.shut_down()
+        for thread in threads:
+            thread.join(2)
+            assert not thread.is_alive()
+
+
+class Work:
+    """Remembers keys; the first answers are *script*, errors are raised."""
+
+    def __init__(self, *script: float | Exception | None) -> None:
+        self.keys: list[str] = []
+        self.at: list[float] = []
+        self._script = list(script)
+
+    def __call__(self, key: str) -> float | None:
+        self.keys.append(key)
+        self.at.append(time.monotonic())
+        answer = self._script.pop(0) if self._script else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_a_failure_is_tried_again_after_growing_pauses_and_success_starts_them_anew() -> None:
+    queue = WorkQueue("test", pauses=Backoff(base=0.05, cap=1.0))
+    work = Work(ValueError("one"), ValueError("two"))
+    with running(queue, work):
+        queue.add("a")
+        until(lambda: len(work.keys) == 3)
+        assert work.at[1] - work.at[0] >= 0.05
+        assert work.at[2] - work.at[1] >= 0.1
+        until(lambda: sample("longest_running_seconds") == 0.0)
+        assert queue.retry("a") == pytest.approx(0.05)
+
+
+def test_a_number_means_look_again_then() -> None:
+    queue = WorkQueue("test")
+    work = Work(0.1)
+    with running(queue, work):
+        queue.add("a")
+        until(lambda: len(work.keys) == 2)
+    assert work.at[1] - work.at[0] >= 0.1
+
+
+def test_a_terminal_error_is_not_tried_again_until_the_key_is_added() -> None:
+    queue = WorkQueue("test", pauses=Backoff(base=0.001, cap=0.001))
+    work = Work(Terminal("no such thing"))
+    with running(queue, work):
+        queue.add("a")
+        queue.add("b")
+        until(lambda: len(work.keys) == 2)
+        queue.add("a")
+        until(lambda: len(work.keys) == 3)
+    assert work.keys == ["a", "b", "a"]
+
+
+def test_no_key_is_with_two_workers_at_once() -> None:
+    queue = WorkQueue("test")
+    busy: set[str] = set()
+    clashes: list[str] = []
+    count = {"a": 0, "b": 0}
+
+    def reconcile(key: str) -> None:
+        if key in busy:
+            clashes.append(key)
+        busy.add(key)
+        time.sleep(0.001)  # long enough for another worker to step in
+        count[key] += 1
+        busy.discard(key)
+
+    with running(queue, reconcile, workers=8):
+        for _ in range(100):
+            queue.add("a")
+            queue.add("b")
+            time.sleep(0.0005)
+        until(lambda: sample("depth") == 0)
+    assert clashes == []
+    assert count["a"] > 1
+
+
+def test_different_keys_are_worked_on_at_once() -> None:
+    queue = WorkQueue("test")
+    together = threading.Barrier(3, timeout=2)
+
+    def reconcile(key: str) -> None:
+        together.wait()
+
+    with running(queue, reconcile, workers=3) as threads:
+        for key in ("a", "b", "c"):
+            queue.add(key)
+        until(lambda: sample("depth") == 0)
+    assert not together.broken
+    assert [thread.name for thread in threads] == ["test-0", "test-1", "test-2"]
+
+
+def refuse() -> None:
+    raise LeadershipLost("somebody else leads")
+
+
+def test_workers_end_without_work_when_leadership_is_lost() -> None:
+    queue, work = WorkQueue("test"), Work()
+    with running(queue, work, check=refuse) as threads:
+        queue.add("a")
+        until(lambda: not threads[0].is_alive())
+    assert work.keys == []
+
+
+def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
+    queue, work = WorkQueue("test"), Work(LeadershipLost("in the middle"))
+    with running(queue, work) as threads:
+        queue.add("a")
+        until(lambda: not threads[0].is_alive())
+    assert work.keys == ["a"]

@@ -1,0 +1,239 @@
+"""A pod with a number of replicas to keep at home is not scheduled before it is decided where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from kube.types import ObjectMeta, Toleration, Value, complete
+from settings import ElasticitySettings
+from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.elasticity import (
+    GATE,
+    LOCAL_REPLICAS,
+    NAME,
+    OF_THE_LEADER,
+    PATH,
+    REASON,
+    TKE_SCHEDULER,
+    ignores_rules,
+    is_daemon_pod,
+    local_replicas,
+    tolerates_super_nodes,
+)
+from webhook.elasticity.affinity import kept_off_super_nodes
+
+Spec = Mapping[str, Any]
+Edit = Callable[[Spec], Spec]
+"""Of a pod's spec, raw; doing it again changes nothing more."""
+EDITED = ("affinity", "schedulerName", "schedulingGates")
+
+WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
+"""The leader's own reason takes its place when it decides."""
+NO_LEADER = "not gated, because the controllers had no leader: no placement was decided"
+NOT_GATED = Counter(
+    "drawbridge_elasticity_not_gated", "Pods that were not gated, because no leader would open their gate."
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Gate:
+    """The feature as the admission server calls it; *absence* is how long there has been no leader, by a deadline."""
+
+    name, path = NAME, PATH
+
+    def __init__(
+        self,
+        settings: Callable[[], ElasticitySettings],
+        absence: Callable[[float], float] = lambda deadline: 0.0,  # noqa: ARG005 - there always is one
+    ) -> None:
+        self._settings, self._absence = settings, absence
+
+    def fails_open(self) -> bool:
+        """Always: a pod that slips through runs at home, and is counted there."""
+        return True
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        settings = self._settings()
+        if not settings.enabled:
+            return allow(audit={"skipped": "elasticity is disabled"})
+        if request.object is None or request.operation != "CREATE":
+            return allow(audit={"skipped": "no new pod"})
+        pod = decoded(request.object, NewPod, "object")
+        raw = decoded(request.object, dict[str, Any], "object")
+        reaches = reaches_super_nodes(pod, raw.get("spec", {}))
+        why, warnings = held(pod, request.namespace, settings, reaches=reaches)
+        wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
+        if not wait.is_worth_it:
+            NOT_GATED.inc()
+            log.warning("pod not gated, no leader", namespace=request.namespace, why=wait.warnings[0])
+        edits = edits_for(pod, why if wait.is_worth_it else "", settings)
+        if reaches and is_to_be_kept_off(pod, request.namespace, settings):
+            edits = chain(edits, kept_off(pod, request.namespace))
+        return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What is said on a pod that waits for its placement, or that would, were it worth it."""
+
+    is_worth_it: bool = True
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def waiting(absence: float, fallback_after: float) -> Wait:
+    """*absence* and *fallback_after* are in seconds; a short absence is usual when another leader begins."""
+    if absence <= 0:
+        return Wait(reason=WAITS)
+    there_is_none = f"the controllers have had no leader for {absence:.0f} s"
+    if absence < fallback_after:
+        limit = f"after {fallback_after:g} s without one, pods are no longer gated"
+        return Wait(reason=WAITS, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
+    warning = f"{NAME}: {there_is_none}: this pod is not gated, and no placement is decided"
+    return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
+
+
+def held(
+    pod: NewPod, namespace: str, settings: ElasticitySettings, *, reaches: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Why *pod*, which *reaches* super nodes by itself or not, waits for its placement; and what to warn of."""
+    # What may not leave home has no placement to wait for.
+    if is_daemon_pod(pod.metadata) or namespace in settings.excluded_namespaces or pod.spec.node_name:
+        return "", ()
+    to_be_judged = "it tolerates super nodes" if reaches and not ignores_rules(pod.metadata) else ""
+    try:
+        number = local_replicas(pod.metadata, settings)
+    except ValueError as error:
+        return to_be_judged, (str(error),)
+    return to_be_judged if number is None else f"{LOCAL_REPLICAS}={number}", ()
+
+
+def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
+    """Whether *pod*, of that *spec*, tolerates super nodes, and no affinity of its own keeps it off them."""
+    return tolerates_super_nodes(pod.spec.tolerations) and kept_off_super_nodes(spec) != spec
+
+
+def is_to_be_kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> bool:
+    """Whether *pod* is one that never goes there, which needs no leader to decide."""
+    if is_daemon_pod(pod.metadata):
+        return True
+    is_excluded = namespace in settings.excluded_namespaces and not pod.spec.node_name
+    return is_excluded and not ignores_rules(pod.metadata)
+
+
+def edits_for(pod: NewPod, why: str, settings: ElasticitySettings) -> Iterator[tuple[str, str, Edit]]:
+    """What is to be done to *pod*, each under a name and with a word of why; *why* it waits, if it does."""
+    if why:
+        yield "gated", why, gated
+    if pod.spec.scheduler_name == TKE_SCHEDULER:
+        name = settings.scheduler_name
+        yield "scheduler", f"{TKE_SCHEDULER} is now {name}", partial(scheduled_by, name)
+
+
+def kept_off(pod: NewPod, namespace: str) -> Iterator[tuple[str, str, Edit]]:
+    whose = "a DaemonSet's pod" if is_daemon_pod(pod.metadata) else f"a pod of {namespace}"
+    yield "kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes
+
+
+def gated(spec: Spec) -> Spec:
+    gates = spec.get("schedulingGates", ())
+    if any(gate.get("name") == GATE for gate in gates):
+        return spec
+    return {**spec, "schedulingGates": [*gates, {"name": GATE}]}
+
+
+def scheduled_by(name: str, spec: Spec) -> Spec:
+    return {**spec, "schedulerName": name}
+
+
+def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[str, Any] | None:
+    """Without what only the leader writes, and with the *reason*, if there is one; the same if nothing changes."""
+    kept = {name: value for name, value in (annotations or {}).items() if name not in OF_THE_LEADER}
+    after = kept | ({REASON: reason} if reason else {})
+    return annotations if after == (annotations or {}) else after
+
+
+def _changed(
+    pod: Mapping[str, Any],
+    edits: Iterator[tuple[str, str, Edit]],
+    reason: str,
+    warnings: tuple[str, ...],
+) -> Decision:
+    # The rest stays out of the comparison, which takes ten times as long for a whole pod.
+    before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
+    after, audit = before, {}
+    for name, why, edit in edits:
+        if (edited := edit(after)) != after:
+            after, audit[name] = edited, why
+    annotations = pod.get("metadata", {}).get("annotations")
+    explained = _explained(annotations, reason)
+    if copied := sorted(set(annotations or {}) & set(OF_THE_LEADER) - set(explained or {})):
+        audit["not-believed"] = ", ".join(copied)
+    if after == before and explained == annotations:
+        return allow(warnings=warnings, audit={"skipped": "nothing to do"})
+    if reason and "gated" not in audit:
+        audit["explained"] = reason
+    decision = change(_parts(before, annotations), _parts(after, explained), warnings=warnings)
+    return replace(decision, audit=audit)
+
+
+def _parts(spec: Spec, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of a pod; one without annotations may lack the field."""
+    return {"spec": spec, "metadata": {} if annotations is None else {"annotations": annotations}}
+
+
+class _SchedulingGate(Value, frozen=True):
+    name: str = ""
+
+
+class _Expression(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class _Term(Value, frozen=True):
+    match_expressions: tuple[_Expression, ...] = ()
+    match_fields: tuple[_Expression, ...] = ()
+
+
+class _Selector(Value, frozen=True):
+    # The one list here that Kubernetes writes as null when it is empty.
+    node_selector_terms: tuple[_Term, ...] | None = ()
+
+
+class _NodeAffinity(Value, frozen=True):
+    required: _Selector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(Value, frozen=True):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _Spec(Value, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[_SchedulingGate, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: _Affinity | None = None
+
+
+class NewPod(Value, frozen=True):
+    """All that is read or changed of a pod, so that what is no pod is found out before it is edited."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+
+
+complete(NewPod)

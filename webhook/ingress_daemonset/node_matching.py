@@ -1,0 +1,113 @@
+"""Which nodes an IngressDaemonSet runs on: those that its template asks for, by the rules of DaemonSets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kube.node_matching import NodeSelector, is_tolerated, selects
+from kube.types import Condition, Node, Taint, Toleration, Value, complete
+from webhook.elasticity import is_super
+from webhook.ingress_daemonset.template import PodSpec, template_of
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+OF_DAEMONS = (
+    Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/disk-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/pid-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/unschedulable", operator="Exists", effect="NoSchedule"),
+)
+"""As the DaemonSet controller gives them to its pods."""
+OF_HOST_NETWORK = Toleration(
+    key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
+)
+CORDONED = "node.kubernetes.io/unschedulable"
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label with which cloud controllers leave a node out."""
+TO_BE_DELETED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints with which autoscalers announce that they drain a node and delete it."""
+
+
+class Address(Value, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Value, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[Address, ...] = ()
+
+
+class FollowedNode(Node, frozen=True):
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def ready(self) -> bool:
+        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
+
+    @property
+    def cordoned(self) -> bool:
+        return self.spec.unschedulable or any(each.key == CORDONED for each in self.spec.taints)
+
+    @property
+    def to_be_deleted(self) -> bool:
+        return any(each.key in TO_BE_DELETED for each in self.spec.taints)
+
+    @property
+    def excluded(self) -> bool:
+        return EXCLUDED in self.metadata.labels
+
+    @property
+    def address(self) -> str:
+        """Of its own network, on which pods of the host's network listen; empty when it has none yet."""
+        found = (each.address for each in self.status.addresses if each.type == "InternalIP")
+        return next(found, "")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an IngressDaemonSet asks of nodes."""
+
+    labels: Mapping[str, str]
+    affinity: NodeSelector | None
+    tolerations: tuple[Toleration, ...]
+
+
+def where_of(resource: IngressDaemonSet) -> Where:
+    """Raises msgspec.ValidationError."""
+    pod = template_of(resource.spec).spec
+    labels = {**pod.node_selector, **resource.spec.node_selector}
+    return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def matches(where: Where, node: FollowedNode, *, runs: bool) -> bool:
+    """Whether pods belong on *node*, where they run already or not; a cordoned node is served like any other."""
+    labels = node.metadata.labels
+    if is_super(node) or node.metadata.deletion_timestamp is not None:
+        return False
+    if any(labels.get(key) != value for key, value in where.labels.items()) or not _attracts(where, node):
+        return False
+    return all(is_tolerated(taint, where.tolerations) for taint in node.spec.taints if _repels(taint, runs))
+
+
+def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
+    """Those of the *pod*, and those of the pods of every DaemonSet."""
+    added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS
+    return (*pod.tolerations, *(each for each in added if each not in pod.tolerations))
+
+
+def _repels(taint: Taint, runs: bool) -> bool:
+    return taint.effect == "NoExecute" or (taint.effect == "NoSchedule" and not runs)
+
+
+def _attracts(where: Where, node: FollowedNode) -> bool:
+    return where.affinity is None or selects(where.affinity, node.name, node.metadata.labels)
+
+
+complete(Address, NodeStatus, FollowedNode)

@@ -1,0 +1,142 @@
+"""Ask a webhook server as the API server would, and say in one line for each path what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import binascii
+import http.client
+import os
+import socket
+import ssl
+import sys
+import time
+import uuid
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from webhook.admission import API_VERSION, KIND, MAX_BODY
+
+PORT = 443
+ATTEMPT, AGAIN = 5.0, 1.0
+"""Seconds for one attempt, and between two."""
+
+Ask = Callable[[str, bytes], tuple[int, bytes]]
+"""Post to a path; the status and the body that come back. Raises OSError or HTTPException."""
+
+
+class Response(msgspec.Struct):
+    uid: str = ""
+    allowed: bool = False
+
+
+class Answer(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    response: Response = msgspec.field(default_factory=Response)
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """The exit code: 0 when every path was answered well, else 1; 2 when the CA cannot be used."""
+    given = _parser().parse_args(arguments)
+    try:
+        context = ssl.create_default_context(cadata=authorities(given.ca_file, given.ca_base64))
+    except (OSError, ValueError) as error:
+        print(f"the CA cannot be used: {error}", file=sys.stderr)
+        return 2
+    where = address_of(given.server, environ)
+
+    def ask(path: str, body: bytes) -> tuple[int, bytes]:
+        return post(where, given.server, context, path, body)
+
+    end = time.monotonic() + given.seconds
+    found = {path: outcome(ask, path, end) for path in given.paths}
+    for path, problem in found.items():
+        print(f"{'FAILED' if problem else 'ok'} {given.server}{path}{': ' if problem else ''}{problem}")
+    return 1 if any(found.values()) else 0
+
+
+def outcome(
+    ask: Ask,
+    path: str,
+    end: float,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> str:
+    """Nothing when *path* is answered well before *end*; else what was wrong the last time."""
+    while True:
+        uid = str(uuid.uuid4())
+        try:
+            problem = fault(*ask(path, review(uid)), uid)
+        except (OSError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
+        if not problem or clock() + AGAIN >= end:
+            return problem
+        wait(AGAIN)
+
+
+def review(uid: str) -> bytes:
+    """Of no object, and a dry run: no feature finds anything to do, or to refuse."""
+    request = {"uid": uid, "operation": "CREATE", "dryRun": True}
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "request": request})
+
+
+def fault(status: int, body: bytes, uid: str) -> str:
+    """What is wrong with the answer to the review *uid*, or nothing."""
+    if status != 200:
+        return f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"
+    try:
+        answer = msgspec.json.decode(body, type=Answer)
+    except msgspec.MsgspecError as error:
+        return f"the answer is no {KIND}: {error}"
+    if (answer.api_version, answer.kind, answer.response.uid) != (API_VERSION, KIND, uid):
+        return f"the answer is a {answer.kind} of {answer.api_version} to {answer.response.uid!r}, not to {uid!r}"
+    return "" if answer.response.allowed else "a review without an object was refused"
+
+
+def authorities(file: str, base64: str) -> str:
+    """The PEM in *file*, or in *base64*. Raises OSError or ValueError."""
+    if file:
+        return Path(file).read_text()
+    try:
+        return b64decode(base64, validate=True).decode()
+    except binascii.Error as error:
+        raise ValueError(f"--ca-base64 is not base64: {error}") from None
+
+
+def address_of(server: str, environ: Mapping[str, str]) -> tuple[str, int]:
+    """Where the Service is, as the kubelet told us when it started us; by its name where it did not."""
+    name = server.partition(".")[0].upper().replace("-", "_")
+    host = environ.get(f"{name}_SERVICE_HOST", server)
+    return host, int(environ.get(f"{name}_SERVICE_PORT", PORT))
+
+
+def post(
+    address: tuple[str, int], server: str, context: ssl.SSLContext, path: str, body: bytes
+) -> tuple[int, bytes]:
+    with (
+        socket.create_connection(address, ATTEMPT) as plain,
+        context.wrap_socket(plain, server_hostname=server) as secure,
+    ):
+        connection = http.client.HTTPConnection(server)
+        connection.sock = secure
+        connection.request("POST", f"{path}?timeout=5s", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_BODY)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m webhook.smoke_check", description=__doc__)
+    parser.add_argument("--server", required=True, help="the name in its certificate: SERVICE.NAMESPACE.svc")
+    trust = parser.add_mutually_exclusive_group(required=True)
+    trust.add_argument("--ca-file", default="", help="the CA that signed it, as PEM")
+    trust.add_argument("--ca-base64", default="", help="the same, as in a registration")
+    parser.add_argument("--seconds", type=float, default=30, help="how long to try (default: %(default)s)")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="path of a feature")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))
