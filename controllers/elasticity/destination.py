@@ -1,61 +1,40 @@
-"""Super nodes as the planners see them in one turn: the rules, what fits, and the caps."""
+"""Super nodes as the planners see them in one decision: the rules, what fits, and the quota."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
+from controllers.elasticity.assumptions import Action, Kind
+from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.outages import Outages
+from controllers.elasticity.nodes import Outages
 from controllers.elasticity.patches import as_burst, as_sent
-from controllers.elasticity.placement import Objections
-from controllers.elasticity.pods import Pod, spec_of
+from controllers.elasticity.planner import Objections
+from controllers.elasticity.pods import Pod, Unbound, spec_of
 from controllers.elasticity.quota import Room
-from controllers.elasticity.scheduling import scheduling_of
+from controllers.elasticity.scheduling import Scheduling, scheduling_of
 
 Change = Callable[[Pod], dict[str, Any]]
 """Makes of a pod the spec that it would have, raw."""
 
 
-class Requests:
-    """Pods as they are and as they would be on super nodes; each is decoded once for each version of it."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, Change], tuple[str, Request]] = {}
-
-    def of(self, pod: Pod, change: Change, volumes: tuple[Reach, ...] = ()) -> Request:
-        key, version = (pod.metadata.uid, change), pod.metadata.resource_version
-        known = self._known.get(key)
-        if known is None or known[0] != version or known[1].volumes != volumes:
-            known = version, Request(pod, scheduling_of(change(pod)), volumes)
-            self._known[key] = known
-        return known[1]
-
-    def keep_only(self, uids: Collection[str]) -> None:
-        for key in [key for key in self._known if key[0] not in uids]:
-            del self._known[key]
-
-
 class SuperNodeDestination:
-    """What is taken counts for the pods that come after it in the same turn."""
+    """What is taken counts for the pods that come after it. *to_look_up* are pods whose volumes must be read first."""
 
-    def __init__(
-        self,
-        violations: Callable[[Pod], tuple[str, ...] | None],
-        reach: Callable[[Pod], tuple[Reach, ...]],
-        requests: Requests,
-        fleet: Fleet,
-        room: Room,
-        outages: Outages,
-    ) -> None:
-        self._violations, self._reach, self._requests = violations, reach, requests
-        self._fleet, self._room, self._outages = fleet, room, outages
+    def __init__(self, eligibility: Eligibility, fleet: Fleet, room: Room, outages: Outages) -> None:
+        self._eligibility, self._fleet, self._room, self._outages = eligibility, fleet, room, outages
+        self.to_look_up: list[Pod] = []
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
-        rules = self._violations(pod)
-        if rules is None or rules:
-            return None if rules is None else Objections(rules)
+        rules = self._eligibility.violations(pod)
+        if rules is None:
+            self.to_look_up.append(pod)
+            return None
+        if rules:
+            return Objections(rules)
         request = self._request(pod, bound=bound)
         if misfit := self._fleet.why_not(request):
             outages = map(self._outages.seconds, self._fleet.passing(request))
@@ -69,12 +48,24 @@ class SuperNodeDestination:
         return ""
 
     def is_asked_for(self, pod: Pod) -> bool:
-        return self._fleet.is_asked_for(self._requests.of(pod, spec_of))
+        return self._fleet.is_asked_for(_request(pod, spec_of))
 
     def _request(self, pod: Pod, *, bound: bool) -> Request:
-        return self._requests.of(pod, as_sent if bound else as_burst, self._reach(pod))
+        return _request(pod, as_sent if bound else as_burst, self._eligibility.reach(pod))
 
 
-def under_way(pods: Iterable[Pod], requests: Requests) -> list[Request]:
-    """Those of *pods* that have no node yet; of a pod that is not written to yet, as it will be."""
-    return [requests.of(pod, as_sent if pod.gated else as_burst) for pod in pods if not pod.node_name]
+def on_the_way(allowed: Iterable[Pod], assumed: Iterable[Action]) -> list[Request]:
+    """Pods without a node that may get a super node: *allowed* to already, or *assumed* to be."""
+    pods = {pod.metadata.uid: (pod, as_burst) for pod in allowed}
+    pods |= {each.uid: (each.pod, as_sent if each.kind is Kind.SUPER else as_burst) for each in assumed}
+    return [_request(pod, change) for pod, change in pods.values()]
+
+
+def _request(pod: Pod, change: Change, volumes: tuple[Reach, ...] = ()) -> Request:
+    return Request(pod, _scheduling(pod.unbound or Unbound(), change), volumes)
+
+
+@lru_cache(maxsize=512)
+def _scheduling(unbound: Unbound, change: Change) -> Scheduling:
+    """Of a pod as it is or would be; decoded once for each version of it."""
+    return scheduling_of(change(Pod(unbound=unbound)))
