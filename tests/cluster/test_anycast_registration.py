@@ -22,7 +22,8 @@ from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings
 from tests.cluster.workloads import SECONDS
-from webhook.anycast_ip import ADDRESS_ID, BOUND, TAINT, open_because
+from webhook.anycast_ip import ADDRESS_ID, BOUND, TAINT
+from webhook.anycast_ip.webhook import skip_reason
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 REGISTRATIONS = Resource(
@@ -148,7 +149,7 @@ def test_a_new_node_is_asked_about_when_it_would_be_tainted(asking: Lab, state: 
 
     asked = creation_is_asked_about(asking, body)
 
-    assert asked is (open_because(None, decoded(body, ""), SETTINGS) == "")
+    assert asked is (skip_reason(None, decoded(body, ""), SETTINGS) == "")
 
 
 @pytest.mark.parametrize("before", STATES)
@@ -161,7 +162,7 @@ def test_a_change_of_a_node_is_asked_about_when_it_would_be_tainted(
 
         asked = is_asked_about(asking, "PATCH", NODES.path(name=before), as_patch(nodes[before], body))
 
-        assert asked is (open_because(nodes[before], decoded(body, uid), SETTINGS) == ""), after
+        assert asked is (skip_reason(nodes[before], decoded(body, uid), SETTINGS) == ""), after
 
 
 def test_what_a_kubelet_reports_is_never_asked_about(asking: Lab, nodes: dict[str, Node]) -> None:
