@@ -16,7 +16,7 @@ from tests import misbehaving_server
 from tests.api_server import Api
 from tests.factories import raw_pod
 from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, wait_until, write_pair
-from tests.test_beside import free_ports
+from tests.test_health import free_ports
 
 PATH = "/validate/pods/ip-reservation"
 JSON = {"Content-Type": "application/json"}
