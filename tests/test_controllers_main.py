@@ -20,9 +20,10 @@ import pytest
 
 from controllers.__main__ import features_of, lead_all, lease_of, main, run
 from kube.leader_election import LeadershipLost, StillWorking
+from lab.waiting import until
 from settings import Settings
 from tests.api_server import Api
-from tests.misbehaving_server import Server, serving, until
+from tests.misbehaving_server import Server, serving
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")

@@ -13,11 +13,12 @@ from controllers.elasticity import following
 from controllers.elasticity.controller import lead
 from controllers.workqueue import StaleInformer
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
-from tests.misbehaving_server import Answer, Asked, refuses, serving, until
+from tests.misbehaving_server import Answer, Asked, refuses, serving
 from webhook.elasticity import INSTANCE_TYPE, PLACEMENT, SUPER_NODE, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"

@@ -18,6 +18,7 @@ from kube.backoff import Backoff
 from kube.client import Resource
 from kube.informer import Informer
 from kube.types import Pod, PodSpec
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -32,7 +33,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
     trickles,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")

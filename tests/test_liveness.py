@@ -15,8 +15,8 @@ from controllers.workqueue import WorkQueue
 from kube.client import Client, Resource
 from kube.informer import FOLLOWING, Informer
 from kube.types import Node
+from lab.waiting import until
 from tests.fakes import FakeClock
-from tests.misbehaving_server import until
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 
