@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from controllers.__main__ import enabled, main
+from lab.waiting import until
 from settings import Settings
 from tests.api_server import Api
-from tests.misbehaving_server import Server, serving, until
+from tests.misbehaving_server import Server, serving
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
