@@ -11,7 +11,7 @@ from tests import facts, monitoring
 from tests.pages import PAGES, ROOT, table
 
 HERE = {str(page.relative_to(ROOT)): page for page in [*PAGES, ROOT / "CHANGELOG.md"]}
-TROUBLE = ROOT / "docs" / "troubleshooting.md"
+TROUBLE = ROOT / "docs" / "how-to" / "troubleshooting.md"
 TOP = yaml.safe_load((ROOT / "charts" / "drawbridge" / "values.yaml").read_text()).keys()
 
 REASONS = facts.reasons()
