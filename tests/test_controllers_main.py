@@ -8,21 +8,20 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controllers.__main__ import features_of, lead_all, lease_of, main, run
-from kube.leader_election import LeadershipLost, StillWorking
+from controllers.__main__ import enabled, main
+from lab.waiting import until
 from settings import Settings
 from tests.api_server import Api
-from tests.misbehaving_server import Server, serving, until
+from tests.misbehaving_server import Server, serving
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
@@ -182,15 +181,15 @@ def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path:
         code, said = program.end(within=3)
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
     last = json.loads(said.splitlines()[-1])
-    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
+    assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
     assert "Traceback" not in said
 
 
 IMPATIENT = """
 import sys
 from controllers import __main__
-from controllers.ip_reservation import following
-following.LONGEST_SILENCE = 0.5
+from controllers import informers
+informers.LONGEST_SILENCE = 0.5
 sys.exit(__main__.main())
 """
 
@@ -200,96 +199,9 @@ def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: P
         code, said = program.end(within=30)
         assert (code, spec_of(api)["holderIdentity"]) == (1, "")
     last = json.loads(said.splitlines()[-1])
-    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
-    assert last["error"].startswith("nothing was heard of ")
+    assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
+    assert last["error"].startswith("no LIST or watch of ")
     assert "Traceback" not in said
-
-
-Feature = Callable[[threading.Event, Callable[[], None]], None]
-
-
-class Works:
-    """A feature that works until it is told to stop."""
-
-    def __init__(self) -> None:
-        self.began, self.ended = threading.Event(), threading.Event()
-        self.check: Callable[[], None] = lambda: None
-
-    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
-        self.check = check
-        self.began.set()
-        stop.wait(5)
-        self.ended.set()
-
-
-def breaks(stop: threading.Event, check: Callable[[], None]) -> None:
-    raise ValueError("a bug")
-
-
-def returns(stop: threading.Event, check: Callable[[], None]) -> None:
-    pass
-
-
-def test_all_features_work_until_the_stop_by_the_same_check() -> None:
-    features, stop = [Works(), Works()], threading.Event()
-
-    def check() -> None:
-        pass
-
-    leader = threading.Thread(target=lead_all, args=(features, check, stop), daemon=True)
-    leader.start()
-    assert [each.began.wait(5) for each in features] == [True, True]
-    assert [each.check for each in features] == [check, check]
-    assert not any(each.ended.is_set() for each in features)
-    stop.set()
-    leader.join(5)
-    assert [each.ended.is_set() for each in features] == [True, True]
-
-
-def outcome(run: Callable[[], None]) -> BaseException | None:
-    """What *run* raises; it must end soon."""
-    raised: list[BaseException] = []
-
-    def catch() -> None:
-        try:
-            run()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=catch, daemon=True)
-    thread.start()
-    thread.join(5)
-    assert not thread.is_alive()
-    return raised[0] if raised else None
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
-def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
-    other, stop = Works(), threading.Event()
-    features: list[Feature] = [breaks, other][::order]
-    error = outcome(lambda: lead_all(features, lambda: None, stop))
-    assert (repr(error), other.ended.is_set(), stop.is_set()) == ("ValueError('a bug')", True, True)
-
-
-class Hangs:
-    """A feature that does not end."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-
-    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
-        self.release.wait(30)
-
-
-@pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
-def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Feature]) -> None:
-    hangs, stop = Hangs(), threading.Event()
-    threading.Timer(0.1, stop.set).start()
-    error = outcome(lambda: lead_all([hangs, other()], lambda: None, stop, within=0.3))
-    hangs.release.set()
-
-    assert isinstance(error, StillWorking)
-    assert "Hangs" in str(error) or "leader-" in str(error)
 
 
 SIGNALLED = """
@@ -353,32 +265,6 @@ def test_a_follower_is_alive(tmp_path: Path) -> None:
             assert program.end()[0] == 0
 
 
-def test_a_feature_that_ends_by_itself_ends_all() -> None:
-    other = Works()
-    assert outcome(lambda: lead_all([other, returns], lambda: None, threading.Event())) is None
-    assert other.ended.is_set()
-
-
-def test_what_a_feature_checks_before_it_writes_is_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    feature = Works()
-    monkeypatch.setattr("controllers.__main__.features_of", lambda *_: [feature])
-    settings: Any = InForce(leaderElection=ELECTION)
-    recorder: Any = None
-
-    def lose() -> None:
-        assert feature.began.wait(5)
-        feature.check()
-        taken = api.objects[LEASE]
-        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
-
-    with cluster() as (api, server):
-        threading.Thread(target=lose, daemon=True).start()
-        error = outcome(lambda: run(server.client(), settings, recorder, threading.Event()))
-    assert isinstance(error, LeadershipLost)
-    with pytest.raises(LeadershipLost):
-        feature.check()
-
-
 class InForce:
     """A configuration file with these settings."""
 
@@ -387,51 +273,11 @@ class InForce:
 
 
 def test_a_feature_that_is_disabled_is_not_started() -> None:
-    nothing: Any = None
-    enabled: Any = InForce()
-    disabled: Any = InForce(ipReservation={"enabled": False})
-    assert len(features_of(nothing, enabled, nothing)) == 1
-    assert features_of(nothing, disabled, nothing) == []
-    both: Any = InForce(anycastIP={"enabled": True, "clusterID": "cls-abc"})
-    assert len(features_of(nothing, both, nothing)) == 2
-    elastic: Any = InForce(ipReservation={"enabled": False}, elasticity={"enabled": True})
-    assert len(features_of(nothing, elastic, nothing)) == 1
+    def names(**fields: Any) -> set[str]:
+        file: Any = InForce(**fields)
+        return set(enabled(file))
 
-
-@pytest.mark.parametrize(
-    ("elects", "asked"),
-    [
-        pytest.param(True, {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases"}, id="by lease"),
-        pytest.param(False, set(), id="without election"),
-    ],
-)
-def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
-    elects: bool, asked: set[str]
-) -> None:
-    settings: Any = InForce(
-        ipReservation={"enabled": False}, leaderElection=ELECTION | {"leaderElect": elects}
-    )
-    recorder: Any = None
-    stop = threading.Event()
-    with cluster() as (api, server):
-        runner = threading.Thread(target=run, args=(server.client(), settings, recorder, stop), daemon=True)
-        runner.start()
-        until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
-        assert runner.is_alive()
-        stop.set()
-        runner.join(3)
-        assert not runner.is_alive()
-        assert {each.path.removesuffix("/drawbridge") for each in server.asked} == asked
-
-
-def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("POD_NAME", "controllers-0")
-    holders = []
-    with cluster() as (api, server):
-        for _ in range(2):
-            lease = lease_of(server.client(), Settings().leader_election)
-            lease.run(threading.Event(), lambda _: holders.append(spec_of(api)["holderIdentity"]))
-    assert [holder.split("_")[0] for holder in holders] == ["controllers-0"] * 2
-    assert len(set(holders)) == 2
+    assert names() == {"ip_reservation"}
+    assert names(ipReservation={"enabled": False}) == set()
+    assert names(anycastIP={"enabled": True, "clusterID": "cls-abc"}) == {"ip_reservation", "anycast_ip"}
+    assert names(ipReservation={"enabled": False}, elasticity={"enabled": True}) == {"elasticity"}

@@ -1,0 +1,92 @@
+"""One informer per kind for the whole process: each feature decodes for itself what one LIST and WATCH delivers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kube.client import Client, Resource
+from kube.indexer import Object
+from kube.informer import Informer
+from kube.list_watch import ALL, ListWatch, Selection
+
+T = TypeVar("T", bound=Object)
+
+LONGEST_SILENCE = 300.0
+"""Seconds without a LIST or a watch that succeeded; a quiet watch is opened again after little more than a minute."""
+
+
+GATHER = 0.1
+"""Seconds before the first LIST of a kind, in which features attach their informers: each one later costs a LIST."""
+
+
+class StaleInformer(Exception):
+    """A kind that decisions rest on has not been received for too long; a new process may find out why."""
+
+
+class Informers:
+    """Safe to share between threads."""
+
+    def __init__(self, client: Client, gather: float = GATHER) -> None:
+        self._client, self._gather = client, gather
+        self._sources: dict[tuple[Resource, Selection], ListWatch] = {}
+        self._informers: set[Informer[Any]] = set()
+        self._lock = threading.Lock()
+
+    def of(
+        self,
+        resource: Resource,
+        type: type[T],  # noqa: A002 - as in the client
+        selection: Selection = ALL,
+        *,
+        decode: Callable[[msgspec.Raw], T] | None = None,
+    ) -> Informer[T]:
+        """A started informer; it shares LIST and WATCH with others of the same *resource* and *selection*."""
+        with self._lock:
+            source = self._sources.get((resource, selection))
+            if source is None or source.stopped:
+                source = self._sources[resource, selection] = ListWatch(self._client, resource, selection)
+            informer = Informer(source, decode or msgspec.json.Decoder(type).decode)
+            self._informers.add(informer)
+            source.start(self._gather)
+            return informer
+
+    def release(self, informer: Informer[Any]) -> None:
+        """Stop *informer*, and with the last one of its kind the LIST and WATCH."""
+        with self._lock:
+            self._informers.discard(informer)
+            informer.stop()
+
+    def wait_synced(self, stop: threading.Event, *informers: Informer[Any]) -> bool:
+        """Wait until all are complete; False if *stop* was set before. Raises StaleInformer."""
+        for informer in informers:
+            while not informer.wait_synced(0.1):
+                if stop.is_set():
+                    return False
+                self.check()
+        return not stop.is_set()
+
+    def check(self) -> None:
+        """Raise StaleInformer when an informer has been silent for too long.
+
+        Then its kind is not served any more, not in this version, or not to us. If the whole API server is away, the
+        lease is lost before.
+        """
+        with self._lock:
+            silence, kind = max(((each.silence, each.kind) for each in self._informers), default=(0.0, ""))
+        if silence > LONGEST_SILENCE:
+            raise StaleInformer(f"no LIST or watch of {kind} has succeeded for {silence:.0f} s")
+
+    def stop(self) -> None:
+        """Return within about a second, also when no server answers."""
+        deadline = time.monotonic() + 1.0
+        with self._lock:
+            for source in self._sources.values():
+                source.cancel()
+            for source in self._sources.values():
+                source.stop(deadline - time.monotonic())
+            self._informers.clear()
