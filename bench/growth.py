@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,9 +28,11 @@ from bench.report import Figure, figure
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Record
+from controllers.informers import Informers
 from controllers.ip_reservation.controller import Tools
-from controllers.ip_reservation.following import Copies, followed
+from controllers.ip_reservation.following import Copies, copies_of
 from controllers.ip_reservation.restore import OwnReleases
+from controllers.manager import Context
 from kube.event_recorder import EventRecorder
 from lab import binaries, install
 from lab.bootstrap import running
@@ -158,24 +161,34 @@ def _rounds(lab: Lab, size: int) -> Iterator[Figure]:
     keeping = IPReservationSettings().model_copy(update={"ip_reserve_max_count": 20_000})
     releasing = keeping.model_copy(update={"ip_reserve_time": 0.001})
     reservations, begin = Reservations(lab.client), time.monotonic()
-    with followed(lab.client, reservations.resource(), threading.Event()) as copies:
+    with copied(lab, reservations) as (context, copies):
         yield figure(
             f"{size:,} addresses: a new leader's copies are complete", 1000 * (time.monotonic() - begin), "ms"
         )
         for what, settings, times in (("nothing is due", keeping, 5), ("all are due", releasing, 1)):
-            taken = _round(lab, copies, reservations, settings, times)
+            taken = _round(context, copies, reservations, settings, times)
             yield figure(f"{size:,} addresses: a round when {what}", taken, "ms")
 
 
 def _round(
-    lab: Lab, copies: Copies, reservations: Reservations, settings: IPReservationSettings, times: int
+    context: Context, copies: Copies, reservations: Reservations, settings: IPReservationSettings, times: int
 ) -> float:
     """Milliseconds, the median of so many."""
-    recorder = EventRecorder(lab.client, "bench")
-    rounds = Tools(lab.client, lambda: settings, recorder, reservations, copies).rounds(OwnReleases())
-    taken = [_timed(lambda: rounds.reconcile("round")) for _ in range(times)]
-    recorder.close()
-    return 1000 * median(taken)
+    rounds = Tools(context, lambda: settings, reservations, copies).rounds(OwnReleases())
+    return 1000 * median(_timed(lambda: rounds.reconcile("round")) for _ in range(times))
+
+
+@contextmanager
+def copied(lab: Lab, reservations: Reservations) -> Iterator[tuple[Context, Copies]]:
+    informers, recorder = Informers(lab.client), EventRecorder(lab.client, "bench")
+    context = Context(lab.client, informers, recorder, lambda: None, threading.Event())
+    copies = copies_of(informers, reservations.resource())
+    try:
+        context.wait_synced(copies.segments, copies.namespaces, copies.pods)
+        yield context, copies
+    finally:
+        informers.stop()
+        recorder.close()
 
 
 def _assignment(lab: Lab, times: int) -> float:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-from kube.informer import FOLLOWING, Informer
+from kube.list_watch import RUNNING as LISTENING
+from kube.list_watch import ListWatch
 from kube.registry import Registry
 
 LONGEST_RUN = 600.0
@@ -46,10 +47,10 @@ class Heartbeat:
 
 def problem() -> str | None:
     """None while this process is alive; else what hangs, and since when."""
-    return diagnose(RUNNING.list(), FOLLOWING.list())
+    return diagnose(RUNNING.list(), LISTENING.list())
 
 
-def diagnose(running: Iterable[Runs], following: Iterable[Informer[Any]]) -> str | None:
+def diagnose(running: Iterable[Runs], following: Iterable[ListWatch]) -> str | None:
     hanging = [
         f"{each.name} has been at one piece of work for {seconds:.0f} s, the bound is {LONGEST_RUN:.0f} s"
         for each in running

@@ -53,10 +53,6 @@ class Terminal(Exception):
     """Trying again would not help until something changes."""
 
 
-class StaleInformer(Exception):
-    """The API server has long said nothing about a kind that the leader decides on: a new process should begin."""
-
-
 class Stopping(Exception):
     """The process stops: a wait was cut short. Not to be taken for a loss of leadership, nor a loss for this."""
 

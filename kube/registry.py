@@ -17,9 +17,12 @@ class Registry(Generic[T]):
         self._objects: WeakSet[T] = WeakSet()
         self._lock = threading.Lock()
 
-    def add(self, each: T) -> None:
+    def add(self, each: T) -> bool:
+        """Whether it was not in use before."""
         with self._lock:
+            is_new = each not in self._objects
             self._objects.add(each)
+            return is_new
 
     def discard(self, each: T) -> None:
         with self._lock:

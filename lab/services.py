@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from kube.client import Client, Resource
-from kube.informer import Informer
+from kube.informer import Informer, informer_of
 from kube.types import Condition, ObjectMeta, Value, complete
 from lab.kubelet.kubeconfig import api_server
 from lab.relay import Address, Relay
@@ -138,7 +138,7 @@ async def serve(client: Client, api: Address) -> None:
     loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    services, pods = Informer(client, SERVICES, Service), Informer(client, PODS, Pod)
+    services, pods = informer_of(client, SERVICES, Service), informer_of(client, PODS, Pod)
     services.on_change(lambda _old, _new: _notify(loop, changed))
     pods.on_change(lambda old, new: _notify(loop, changed) if _concerns(old, new) else None)
     for informer in (services, pods):

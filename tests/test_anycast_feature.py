@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from controllers import informers
 from controllers.anycast_ip import controller
-from controllers.anycast_ip.controller import lead
 from controllers.anycast_ip.reconciler import SPENT
-from controllers.workqueue import StaleInformer, Stopping
+from controllers.informers import StaleInformer
+from controllers.workqueue import Stopping
 from kube.errors import Unreachable
-from kube.informer import Informer
 from kube.leader_election import LeadershipLost
+from kube.list_watch import ListWatch
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from lab.waiting import until
@@ -25,6 +26,7 @@ from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
 from tests.api_server import Api
 from tests.fakes import FakeRecorder
+from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
 from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
@@ -50,17 +52,12 @@ class Running:
         self.cloud_settings = CloudSettings.model_validate(
             {"region": region, "endpoint": cloud.endpoint, "scheme": "http", "credentials": credentials}
         )
-        self._given = (
-            client,
-            lambda: SETTINGS,
-            lambda: self.cloud_settings,
-            "drawbridge",
-            self.recorder,
-            self.stop,
-            self._check,
-        )
+        self._client = client
         self.thread = threading.Thread(target=self._lead, daemon=True)
         self.thread.start()
+
+    def _sections(self) -> dict[str, Any]:
+        return {"anycast_ip": SETTINGS, "cloud": self.cloud_settings}
 
     def _check(self) -> None:
         if not self.may_lead:
@@ -68,7 +65,7 @@ class Running:
 
     def _lead(self) -> None:
         try:
-            lead(*self._given)  # type: ignore[arg-type]
+            lead(controller, self._client, self._sections, self.recorder, self.stop, self._check)
         except BaseException as error:
             self.raised = error
 
@@ -154,7 +151,7 @@ def test_without_a_region_it_waits_and_harms_nobody() -> None:
 def test_a_watch_that_is_dead_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as world:
         until(lambda: bool(world.cloud.world.calls), 60)
-        monkeypatch.setattr(controller, "LONGEST_SILENCE", -1.0)
+        monkeypatch.setattr(informers, "LONGEST_SILENCE", -1.0)
         until(lambda: not world.thread.is_alive(), 60)
 
         assert isinstance(world.raised, StaleInformer)
@@ -164,8 +161,8 @@ def test_nodes_that_cannot_be_listed_end_it(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*_: object, **__: object) -> None:
         raise Unreachable("no answer")
 
-    monkeypatch.setattr(Informer, "_list", fail)
-    monkeypatch.setattr(controller, "LONGEST_SILENCE", 0.2)
+    monkeypatch.setattr(ListWatch, "_list", fail)
+    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.2)
     with running() as world:
         until(lambda: not world.thread.is_alive(), 60)
 
@@ -185,7 +182,7 @@ def test_leadership_that_is_lost_while_it_stops_is_no_clean_end() -> None:
             lab.rounds.turn()
             lab.clock.advance(1.0)
     with pytest.raises(LeadershipLost):
-        lab.rounds.run(threading.Event(), stop, check=stop.set)
+        lab.rounds.run(threading.Event(), stop)
 
 
 def test_a_wait_that_a_stop_cuts_short_is_a_clean_end() -> None:

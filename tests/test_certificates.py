@@ -6,7 +6,6 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.rotation import Rules
 from certs.secret import NOTHING, Held, data_with, held_in
-from controllers.__main__ import features_of
 from controllers.certificates import controller
 from controllers.certificates.reconciler import RETRY_AFTER
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
@@ -40,6 +38,7 @@ from tests.certificates import (
 )
 from tests.fake_api import Request, over_http
 from tests.fakes import FakeRecorder
+from tests.managed import lead
 
 
 class World:
@@ -348,10 +347,12 @@ def test_the_leader_works_until_it_is_stopped() -> None:
 
     with over_http(cluster.api) as server:
         settings = CertsSettings(mode="self-managed")
-        lead = partial(
-            controller.lead, server.client(), lambda: settings, NAMESPACE, FakeRecorder(), stop, lambda: None
+        sections = {"certs": settings}
+        leader = threading.Thread(
+            target=lead,
+            args=(controller, server.client(), lambda: sections, FakeRecorder(), stop),
+            kwargs={"namespace": NAMESPACE},
         )
-        leader = threading.Thread(target=lead)
         leader.start()
         until(lambda: problem() is None, 30)
         stop.set()
@@ -363,11 +364,7 @@ def test_the_leader_works_until_it_is_stopped() -> None:
     ("mode", "leads"), [("self-managed", True), ("cert-manager", False), ("files", False)]
 )
 def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool) -> None:
-    class File:
-        current = Settings.model_validate({"certs": {"mode": mode}})
-
-    features = features_of(None, File(), FakeRecorder())  # type: ignore[arg-type]
-    assert any(getattr(each, "func", None) is controller.lead for each in features) == leads
+    assert controller.enabled(Settings.model_validate({"certs": {"mode": mode}})) == leads
 
 
 def test_the_settings_are_followed() -> None:

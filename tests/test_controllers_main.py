@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
-from controllers.__main__ import features_of, lead_all, lease_of, main, run
+from controllers.__main__ import enabled, main
+from controllers.informers import Informers
+from controllers.manager import Context, Controller, Manager, elector_of, run_all
 from kube.leader_election import LeadershipLost, StillWorking
-from lab.waiting import until
-from settings import Settings
+from lab.waiting import stretch, until
+from settings import LeaderElection, Settings
 from tests.api_server import Api
 from tests.misbehaving_server import Server, serving
 
@@ -75,7 +77,7 @@ class Program:
 
     def end(self, within: float = 10.0) -> tuple[int, str]:
         """The exit code and all that it said."""
-        _, said = self.process.communicate(timeout=within)
+        _, said = self.process.communicate(timeout=within * stretch())
         return self.process.returncode, said
 
 
@@ -183,15 +185,15 @@ def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path:
         code, said = program.end(within=3)
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
     last = json.loads(said.splitlines()[-1])
-    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
+    assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
     assert "Traceback" not in said
 
 
 IMPATIENT = """
 import sys
 from controllers import __main__
-from controllers.ip_reservation import following
-following.LONGEST_SILENCE = 0.5
+from controllers import informers
+informers.LONGEST_SILENCE = 0.5
 sys.exit(__main__.main())
 """
 
@@ -201,12 +203,9 @@ def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: P
         code, said = program.end(within=30)
         assert (code, spec_of(api)["holderIdentity"]) == (1, "")
     last = json.loads(said.splitlines()[-1])
-    assert (last["level"], last["event"]) == ("error", "exiting, to start anew as a follower")
-    assert last["error"].startswith("nothing was heard of ")
+    assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
+    assert last["error"].startswith("no LIST or watch of ")
     assert "Traceback" not in said
-
-
-Feature = Callable[[threading.Event, Callable[[], None]], None]
 
 
 class Works:
@@ -216,33 +215,41 @@ class Works:
         self.began, self.ended = threading.Event(), threading.Event()
         self.check: Callable[[], None] = lambda: None
 
-    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
-        self.check = check
+    def __call__(self, context: Context) -> None:
+        self.check = context.check
         self.began.set()
-        stop.wait(5)
+        context.stop.wait(5)
         self.ended.set()
 
 
-def breaks(stop: threading.Event, check: Callable[[], None]) -> None:
+def breaks(context: Context) -> None:
     raise ValueError("a bug")
 
 
-def returns(stop: threading.Event, check: Callable[[], None]) -> None:
+def returns(context: Context) -> None:
     pass
 
 
+def context(check: Callable[[], None] = lambda: None) -> Context:
+    nothing: Any = None
+    return Context(nothing, Informers(nothing), nothing, check, threading.Event())
+
+
 def test_all_features_work_until_the_stop_by_the_same_check() -> None:
-    features, stop = [Works(), Works()], threading.Event()
+    features = [Works(), Works()]
 
     def check() -> None:
         pass
 
-    leader = threading.Thread(target=lead_all, args=(features, check, stop), daemon=True)
+    of_all = context(check)
+    leader = threading.Thread(
+        target=run_all, args=(dict(zip("ab", features, strict=True)), of_all), daemon=True
+    )
     leader.start()
     assert [each.began.wait(5) for each in features] == [True, True]
     assert [each.check for each in features] == [check, check]
     assert not any(each.ended.is_set() for each in features)
-    stop.set()
+    of_all.stop.set()
     leader.join(5)
     assert [each.ended.is_set() for each in features] == [True, True]
 
@@ -266,10 +273,10 @@ def outcome(run: Callable[[], None]) -> BaseException | None:
 
 @pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
 def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
-    other, stop = Works(), threading.Event()
-    features: list[Feature] = [breaks, other][::order]
-    error = outcome(lambda: lead_all(features, lambda: None, stop))
-    assert (repr(error), other.ended.is_set(), stop.is_set()) == ("ValueError('a bug')", True, True)
+    other, of_all = Works(), context()
+    features: list[Controller] = [breaks, other][::order]
+    error = outcome(lambda: run_all(dict(zip("ab", features, strict=True)), of_all))
+    assert (repr(error), other.ended.is_set(), of_all.stop.is_set()) == ("ValueError('a bug')", True, True)
 
 
 class Hangs:
@@ -278,19 +285,19 @@ class Hangs:
     def __init__(self) -> None:
         self.release = threading.Event()
 
-    def __call__(self, stop: threading.Event, check: Callable[[], None]) -> None:
+    def __call__(self, context: Context) -> None:
         self.release.wait(30)
 
 
 @pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
-def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Feature]) -> None:
-    hangs, stop = Hangs(), threading.Event()
-    threading.Timer(0.1, stop.set).start()
-    error = outcome(lambda: lead_all([hangs, other()], lambda: None, stop, within=0.3))
+def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Controller]) -> None:
+    hangs, of_all = Hangs(), context()
+    threading.Timer(0.1, of_all.stop.set).start()
+    error = outcome(lambda: run_all({"hangs": hangs, "other": other()}, of_all, within=0.3))
     hangs.release.set()
 
     assert isinstance(error, StillWorking)
-    assert "Hangs" in str(error) or "leader-" in str(error)
+    assert str(error) == "not ended within 0.3 s: controller-hangs"
 
 
 SIGNALLED = """
@@ -307,7 +314,9 @@ sys.exit(0 if stop.wait(5) else 1)
 
 
 def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30 * stretch(), capture_output=True
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -356,14 +365,12 @@ def test_a_follower_is_alive(tmp_path: Path) -> None:
 
 def test_a_feature_that_ends_by_itself_ends_all() -> None:
     other = Works()
-    assert outcome(lambda: lead_all([other, returns], lambda: None, threading.Event())) is None
+    assert outcome(lambda: run_all({"other": other, "returns": returns}, context())) is None
     assert other.ended.is_set()
 
 
-def test_what_a_feature_checks_before_it_writes_is_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
     feature = Works()
-    monkeypatch.setattr("controllers.__main__.features_of", lambda *_: [feature])
-    settings: Any = InForce(leaderElection=ELECTION)
     recorder: Any = None
 
     def lose() -> None:
@@ -374,7 +381,8 @@ def test_what_a_feature_checks_before_it_writes_is_the_lease(monkeypatch: pytest
 
     with cluster() as (api, server):
         threading.Thread(target=lose, daemon=True).start()
-        error = outcome(lambda: run(server.client(), settings, recorder, threading.Event()))
+        manager = Manager(server.client(), recorder, LeaderElection.model_validate(ELECTION))
+        error = outcome(lambda: manager.run({"works": feature}, threading.Event()))
     assert isinstance(error, LeadershipLost)
     with pytest.raises(LeadershipLost):
         feature.check()
@@ -388,15 +396,14 @@ class InForce:
 
 
 def test_a_feature_that_is_disabled_is_not_started() -> None:
-    nothing: Any = None
-    enabled: Any = InForce()
-    disabled: Any = InForce(ipReservation={"enabled": False})
-    assert len(features_of(nothing, enabled, nothing)) == 1
-    assert features_of(nothing, disabled, nothing) == []
-    both: Any = InForce(anycastIP={"enabled": True, "clusterID": "cls-abc"})
-    assert len(features_of(nothing, both, nothing)) == 2
-    elastic: Any = InForce(ipReservation={"enabled": False}, elasticity={"enabled": True})
-    assert len(features_of(nothing, elastic, nothing)) == 1
+    def names(**fields: Any) -> set[str]:
+        file: Any = InForce(**fields)
+        return set(enabled(file))
+
+    assert names() == {"ip_reservation"}
+    assert names(ipReservation={"enabled": False}) == set()
+    assert names(anycastIP={"enabled": True, "clusterID": "cls-abc"}) == {"ip_reservation", "anycast_ip"}
+    assert names(ipReservation={"enabled": False}, elasticity={"enabled": True}) == {"elasticity"}
 
 
 @pytest.mark.parametrize(
@@ -409,13 +416,12 @@ def test_a_feature_that_is_disabled_is_not_started() -> None:
 def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
     elects: bool, asked: set[str]
 ) -> None:
-    settings: Any = InForce(
-        ipReservation={"enabled": False}, leaderElection=ELECTION | {"leaderElect": elects}
-    )
+    election = LeaderElection.model_validate(ELECTION | {"leaderElect": elects})
     recorder: Any = None
     stop = threading.Event()
     with cluster() as (api, server):
-        runner = threading.Thread(target=run, args=(server.client(), settings, recorder, stop), daemon=True)
+        manager = Manager(server.client(), recorder, election)
+        runner = threading.Thread(target=manager.run, args=({}, stop), daemon=True)
         runner.start()
         until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
         assert runner.is_alive()
@@ -432,7 +438,7 @@ def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
     holders = []
     with cluster() as (api, server):
         for _ in range(2):
-            lease = lease_of(server.client(), Settings().leader_election)
+            lease = elector_of(server.client(), Settings().leader_election)
             lease.run(threading.Event(), lambda _: holders.append(spec_of(api)["holderIdentity"]))
     assert [holder.split("_")[0] for holder in holders] == ["controllers-0"] * 2
     assert len(set(holders)) == 2

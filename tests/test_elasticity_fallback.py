@@ -10,11 +10,13 @@ import pytest
 
 from kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
+from kube.types import Pod
 from settings import ElasticitySettings, LeaderElection
+from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
-from webhook.elasticity import GATE, REASON
+from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON
 from webhook.elasticity.leader import REFRESH, LeaseReader
 from webhook.elasticity.webhook import NO_LEADER, WAITS, Gate, waiting
 
@@ -190,6 +192,19 @@ def test_what_a_pod_waits_for(absence: float, is_worth_it: bool, reason: str, wa
 
     assert (wait.is_worth_it, wait.reason) == (is_worth_it, reason)
     assert [warns in each for each in wait.warnings] == ([True] if warns else [])
+
+
+def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
+    question = request(POD)
+    feature = Gate(lambda: ElasticitySettings(enabled=True), lambda _: 0.0)
+
+    admitted, _ = outcome(POD, question, feature.review(question, deadline=0))
+
+    annotations = admitted["metadata"]["annotations"]
+    assert annotations[REASON] == WAITS
+    assert reason_of_placement(msgspec.convert(admitted, Pod)) == ""
+    annotations |= {PLACEMENT: LOCAL, REASON: "global=false local=unset"}
+    assert reason_of_placement(msgspec.convert(admitted, Pod)) == "global=false local=unset"
 
 
 def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_learn_why() -> None:

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity import following
-from controllers.elasticity.controller import lead
-from controllers.workqueue import StaleInformer
+from controllers import informers
+from controllers.elasticity import controller
+from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
+from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from webhook.elasticity import INSTANCE_TYPE, PLACEMENT, SUPER_NODE, SWITCH
 
@@ -36,7 +37,7 @@ class Running:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
         self.stop, self.may_lead = threading.Event(), True
         self.raised: BaseException | None = None
-        self._given = (server.client(), lambda: settings, self.recorder, self.stop, self._check)
+        self._sections = {"elasticity": settings}
         self.thread = threading.Thread(target=self._lead, daemon=True)
 
     def _check(self) -> None:
@@ -45,7 +46,8 @@ class Running:
 
     def _lead(self) -> None:
         try:
-            lead(*self._given)  # type: ignore[arg-type]
+            client = self.server.client()
+            lead(controller, client, lambda: self._sections, self.recorder, self.stop, self._check)
         except BaseException as error:
             self.raised = error
 
@@ -174,7 +176,7 @@ def test_leadership_that_is_lost_over_a_super_node_ends_it_too() -> None:
 
 
 def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LONGEST_SILENCE", 0.5)
+    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.5)
 
     def fault(asked: Asked) -> Answer | None:
         return refuses(403, "Forbidden") if asked.path.endswith("configmaps") else None

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.elasticity import gate_opener, open_gates
-from controllers.elasticity.controller import lead
+from controllers import informers
+from controllers.elasticity import controller, gate_opener, open_gates
 from controllers.elasticity.gate_opener import WHY
 from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
-from controllers.workqueue import StaleInformer
+from controllers.informers import StaleInformer
 from kube.backoff import Backoff
 from kube.errors import Invalid
 from kube.leader_election import LeadershipLost
@@ -29,6 +29,7 @@ from tests.api_server import Api
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
+from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from webhook.elasticity import GATE, PLACEMENT, REASON
 
@@ -55,7 +56,8 @@ class Off:
     def _lead(self) -> None:
         recorder: Any = self.recorder
         try:
-            lead(self.server.client(), lambda: self.settings, recorder, self.stop, self._check)
+            client = self.server.client()
+            lead(controller, client, lambda: {"elasticity": self.settings}, recorder, self.stop, self._check)
         except BaseException as error:
             self.raised = error
 
@@ -163,7 +165,7 @@ def test_leadership_that_is_lost_ends_it_before_a_gate_is_opened() -> None:
 
 
 def test_without_the_permission_to_see_pods_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_opener, "LONGEST_SILENCE", 0.5)
+    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.5)
     with off() as lab:
         lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
         lab.thread.start()

@@ -12,7 +12,7 @@ import pytest
 
 from kube.client import Client
 from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
-from kube.informer import Informer
+from kube.informer import informer_of
 from kube.types import Node
 from lab.waiting import until
 from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
@@ -114,7 +114,7 @@ def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> 
 
 
 def test_a_reflector_follows_it(api: FakeAPI, client: Client) -> None:
-    informer = Informer(client, NODES, Node)
+    informer = informer_of(client, NODES, Node)
     informer.start()
     assert informer.wait_synced(5)
     api.put(NODES, {"metadata": {"name": "n1"}})

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 
 from kube.backoff import Backoff
 from kube.client import Resource
-from kube.informer import Informer
+from kube.informer import Informer, informer_of
+from kube.list_watch import Selection, Timing
 from kube.types import Pod, PodSpec
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -81,7 +82,8 @@ class Story:
 
 @contextmanager
 def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], Story]]:
-    informer = Informer(server.client(), PODS, Pod, **{"pauses": SOON, "read_timeout": 5.0} | options)
+    timing = Timing(**{"pauses": SOON, "read_timeout": 5.0} | options)
+    informer = informer_of(server.client(), PODS, Pod, timing=timing)
     story = Story()
     informer.on_change(story)
     informer.start()
@@ -128,9 +130,11 @@ def test_the_copy_is_the_list_and_then_follows_the_watch() -> None:
 
 
 def test_only_what_is_selected_is_asked_for() -> None:
-    options = {"namespace": "shop", "label_selector": "a=b", "field_selector": "c=d"}
-    with scene(listed(), SILENT, **options) as (server, _, _):
+    with serving(lists_and_watches(in_turn(listed()), in_turn(SILENT))) as server:
+        informer = informer_of(server.client(), PODS, Pod, Selection("shop", "a=b", "c=d"))
+        informer.start()
         until(lambda: server.watches)
+        informer.stop()
     for asked in server.asked:
         assert asked.path == "/api/v1/namespaces/shop/pods"
         assert (asked.query["labelSelector"], asked.query["fieldSelector"]) == ("a=b", "c=d")
@@ -159,7 +163,7 @@ def test_a_late_handler_is_told_of_everything_that_is_there() -> None:
 def test_a_handler_sees_the_copy_as_it_is_after_the_change() -> None:
     watch = streams([event("DELETED", raw("a", 11))])
     with serving(lists_and_watches(in_turn(listed(raw("a"))), in_turn(watch))) as server:
-        informer = Informer(server.client(), PODS, Pod, pauses=SOON)
+        informer = informer_of(server.client(), PODS, Pod, timing=Timing(5.0, SOON))
         seen: list[Pod | None] = []
         informer.on_change(lambda old, new: seen.append(informer.get("shop/a")))
         informer.start()
@@ -224,7 +228,7 @@ def test_a_hung_server_ends_the_watch_within_its_read_timeout() -> None:
 def test_a_hung_list_is_given_up_and_repeated() -> None:
     turn = in_turn(hangs, listed(raw("a")))
     with serving(lists_and_watches(turn, in_turn(SILENT))) as server:
-        informer = Informer(server.client(timeout=0.2), PODS, Pod, pauses=SOON)
+        informer = informer_of(server.client(timeout=0.2), PODS, Pod, timing=Timing(5.0, SOON))
         informer.start()
         assert informer.wait_synced(3)
         informer.stop()
@@ -385,7 +389,7 @@ def test_an_absent_server_is_not_hammered() -> None:
     with serving(in_turn(hangs)) as server:
         client = server.client()
     before = sample("drawbridge_informer_relists_total", reason="start")
-    informer = Informer(client, PODS, Pod, pauses=Backoff(base=0.05, cap=0.05))
+    informer = informer_of(client, PODS, Pod, timing=Timing(5.0, Backoff(base=0.05, cap=0.05)))
     began = time.monotonic()
     informer.start()
     until(lambda: sample("drawbridge_informer_relists_total", reason="start") >= before + 5)
@@ -437,7 +441,7 @@ def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_del
 def test_stop_interrupts_a_hanging_watch() -> None:
     watch = streams([event("ADDED", raw("a", 11))], hangs)
     with serving(lists_and_watches(in_turn(listed()), in_turn(watch))) as server:
-        informer = Informer(server.client(), PODS, Pod, read_timeout=30)
+        informer = informer_of(server.client(), PODS, Pod, timing=Timing(30.0, SOON))
         informer.start()
         until(lambda: informer.get("shop/a"))
         began = time.monotonic()
@@ -447,7 +451,7 @@ def test_stop_interrupts_a_hanging_watch() -> None:
 
 def test_stop_does_not_wait_long_for_an_answer_that_has_not_begun() -> None:
     with serving(lists_and_watches(in_turn(listed()), in_turn(hangs))) as server:
-        informer = Informer(server.client(), PODS, Pod, read_timeout=30)
+        informer = informer_of(server.client(), PODS, Pod, timing=Timing(30.0, SOON))
         informer.start()
         until(lambda: server.watches)
         began = time.monotonic()
@@ -457,9 +461,9 @@ def test_stop_does_not_wait_long_for_an_answer_that_has_not_begun() -> None:
 
 def test_stop_during_a_pause_is_immediate_and_stop_before_start_is_harmless() -> None:
     with serving(in_turn(refuses(500, "InternalError"))) as server:
-        informer = Informer(server.client(), PODS, Pod, pauses=Backoff(base=30, cap=30))
+        informer = informer_of(server.client(), PODS, Pod, timing=Timing(5.0, Backoff(base=30, cap=30)))
         informer.stop()
-        informer = Informer(server.client(), PODS, Pod, pauses=Backoff(base=30, cap=30))
+        informer = informer_of(server.client(), PODS, Pod, timing=Timing(5.0, Backoff(base=30, cap=30)))
         informer.start()
         until(lambda: server.asked)
         began = time.monotonic()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
 from controllers.ingress_daemonset.controller import listen
-from controllers.ingress_daemonset.copies import LONGEST_SILENCE, Copies, wait_until_served
-from controllers.workqueue import StaleInformer, WorkQueue
+from controllers.ingress_daemonset.copies import Copies, NotServed, require_served
+from controllers.workqueue import WorkQueue
 from kube.errors import Unreachable
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_api import Api, with_nodes
@@ -100,25 +99,9 @@ class Discovery:
 
 
 def test_it_waits_for_its_kind() -> None:
-    waiting = Discovery(False, Unreachable("down"), True)
-    stop = threading.Event()
-    assert wait_until_served(waiting, stop)  # type: ignore[arg-type]
-    assert waiting.answers == []
-
-    stop.set()
-    assert not wait_until_served(waiting, stop)  # type: ignore[arg-type]
-
-
-class Silent:
-    def __init__(self, silence: float) -> None:
-        self.silence = silence
-
-
-def test_what_has_long_been_silent_is_named() -> None:
-    books = with_nodes().books(FakeClock())
-    followed: Any = {"Node": Silent(1.0), "Deployment": Silent(LONGEST_SILENCE + 1)}
-    with pytest.raises(StaleInformer, match="deployments for 301 s"):
-        Copies(books, followed).check()
-
-    followed["Deployment"] = Silent(1.0)
-    Copies(books, followed).check()
+    waiting: Any = Discovery(False, Unreachable("down"), True)
+    with pytest.raises(NotServed):
+        require_served(waiting)
+    with pytest.raises(Unreachable):
+        require_served(waiting)
+    assert require_served(waiting)

@@ -14,15 +14,17 @@ import pytest
 from prometheus_client import REGISTRY
 
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
-from controllers.ip_reservation import controller, following
-from controllers.workqueue import StaleInformer
-from kube.informer import READ_TIMEOUT
+from controllers import informers
+from controllers.informers import StaleInformer
+from controllers.ip_reservation import controller
 from kube.leader_election import LeadershipLost
+from kube.list_watch import TIMING
 from lab.waiting import until
 from settings import IPReservationSettings
 from tests.api_server import Api
 from tests.factories import raw_pod, record
 from tests.fakes import FakeRecorder
+from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
@@ -77,7 +79,8 @@ class World:
     def _lead(self) -> None:
         recorder: Any = self.recorder
         try:
-            controller.lead(self.server.client(), lambda: SETTINGS, recorder, self.stop, self._check)
+            sections = {"ip_reservation": SETTINGS}
+            lead(controller, self.server.client(), lambda: sections, recorder, self.stop, self._check)
         except BaseException as error:
             self.raised = error
 
@@ -337,11 +340,11 @@ def test_a_kind_that_is_served_no_more_ends_the_leader(
         here.thread.start()
         until(lambda: len({asked.path for asked in here.server.watches}) == 2, 20)
         # The others may still be connecting when their requests are seen.
-        monkeypatch.setattr(following, "LONGEST_SILENCE", 2.0)
+        monkeypatch.setattr(informers, "LONGEST_SILENCE", 2.0)
         until(lambda: here.raised, 20)
         raised, here.raised = here.raised, None
         assert isinstance(raised, StaleInformer)
-        assert str(raised).startswith(f"nothing was heard of {kind} for ")
+        assert str(raised).startswith(f"no LIST or watch of {kind} has succeeded for ")
         assert here.writes == []
 
 
@@ -350,14 +353,14 @@ def test_a_leader_at_work_ends_when_it_cannot_follow(monkeypatch: pytest.MonkeyP
         here.hold(DUE)
         here.thread.start()
         until(lambda: not here.held)
-        monkeypatch.setattr(following, "LONGEST_SILENCE", 0.0)
+        monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.0)
         until(lambda: here.raised, 20)
         raised, here.raised = here.raised, None
         assert isinstance(raised, StaleInformer)
 
 
 def test_a_quiet_watch_is_opened_anew_several_times_before_it_counts_as_silent() -> None:
-    assert following.LONGEST_SILENCE >= 4 * READ_TIMEOUT
+    assert 4 * TIMING.read_timeout <= informers.LONGEST_SILENCE
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from controllers.executor import Executor
 from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
 from controllers.workqueue import WorkQueue
 from kube.client import Client, Resource
-from kube.informer import FOLLOWING, Informer
+from kube.informer import informer_of
+from kube.list_watch import RUNNING as LISTENING
 from kube.types import Node
 from lab.waiting import until
 from tests.fakes import FakeClock
@@ -110,11 +111,11 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
 def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> None:
     client: Any = Client
     queue, pool, beat = WorkQueue("watched"), Executor("watched", 1), Heartbeat("watched")
-    informer = Informer(client, NODES, Node)
+    informer = informer_of(client, NODES, Node)
     assert {queue, pool, beat} <= set(liveness.RUNNING.list())
-    assert informer not in FOLLOWING.list()
+    assert informer.source not in LISTENING.list()
     informer.start()
-    assert informer in FOLLOWING.list()
+    assert informer.source in LISTENING.list()
     informer.stop()
     pool.close()
-    assert informer not in FOLLOWING.list()
+    assert informer.source not in LISTENING.list()

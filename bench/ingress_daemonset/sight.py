@@ -12,7 +12,8 @@ from typing import Protocol
 from bench.ip_reservation.deployments import DEPLOYMENTS
 from controllers.ingress_daemonset.objects import WorkloadStatus
 from kube.client import Client
-from kube.informer import Informer
+from kube.informer import informer_of
+from kube.list_watch import Selection
 from kube.types import Node, Value, complete
 from lab.errors import LabError
 from lab.nodes import NODES
@@ -144,8 +145,8 @@ def watching(client: Client, namespace: str) -> Iterator[Told]:
     """All Deployments of *namespace* and all nodes, beginning with those that are there."""
     told: Told = SimpleQueue()
     followed = (
-        Informer(client, DEPLOYMENTS, Deployment, namespace=namespace),
-        Informer(client, NODES, Node),
+        informer_of(client, DEPLOYMENTS, Deployment, Selection(namespace)),
+        informer_of(client, NODES, Node),
     )
     with ExitStack() as stack:
         for each in followed:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 
 import structlog
 
@@ -26,46 +25,45 @@ from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Sweep
 from controllers.executor import Executor
-from controllers.workqueue import StaleInformer, Stopping
+from controllers.manager import Context
+from controllers.workqueue import Stopping
 from kube.backoff import Backoff
-from kube.client import Client
-from kube.errors import KubeError
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.types import Node
-from settings import AnycastIPSettings, CloudSettings
+from settings import AnycastIPSettings, CloudSettings, Settings
 
 PAUSES = Backoff(base=0.5, cap=30.0)
-LONGEST_SILENCE = 300.0
-"""Seconds without a LIST or a watch of the nodes that succeeded; a quiet watch is opened again after about a minute."""
 RECONFIGURED = 10.0
 """Seconds after which it is looked whether the settings were made complete."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-def lead(
-    client: Client,
-    settings: Callable[[], AnycastIPSettings],
-    cloud_settings: Callable[[], CloudSettings],
-    namespace: str,
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+def enabled(settings: Settings) -> bool:
+    return settings.anycast_ip.enabled
 
-    StaleInformer when decisions would rest on a copy of the nodes that is too old.
-    """
-    cloud = _connected(cloud_settings, check, stop)
+
+def run(context: Context, settings: Callable[[], Settings]) -> None:
+    """Work until the context stops; complete cloud settings are waited for."""
+    client, stop = context.client, context.stop
+    cloud = _connected(lambda: settings().cloud, context.check, stop)
     if cloud is None:
         return
-    book = Book(client, namespace, check)
-    with _following(Informer(client, NODES, Node), stop) as followed:
-        uuid = _begun(client, book, check, stop)
-        if uuid and not stop.is_set():
-            nodes = Nodes(client, followed, check)
-            _work(nodes, followed, cloud, book, uuid, settings, recorder, stop)
+    book = Book(client, context.namespace, context.check)
+    followed = context.informers.of(NODES, Node)
+    if not context.wait_synced(followed):
+        return
+
+    def begin() -> str:
+        uuid = cluster_uuid(client, context.check)
+        book.load(incarnation(client))
+        return uuid
+
+    uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
+    if uuid and not stop.is_set():
+        nodes = Nodes(client, followed, context.check)
+        _work(nodes, followed, cloud, book, uuid, lambda: settings().anycast_ip, context.recorder, stop)
 
 
 def _connected(
@@ -81,24 +79,9 @@ def _connected(
         try:
             return connect(settings(), may_write=check, sleep=sleep)
         except NotConfigured as error:
-            log.error("no address is bound before this is set right", error=str(error))
+            log.error("cloud not configured: no address is bound", error=str(error))
             stop.wait(RECONFIGURED)
     return None
-
-
-def _begun(client: Client, book: Book, check: Callable[[], None], stop: threading.Event) -> str:
-    """The cluster's uuid, when all claims have been read; nothing when it is time to stop before."""
-    failures = 0
-    while not stop.is_set():
-        try:
-            uuid = cluster_uuid(client, check)
-            book.load(incarnation(client))
-            return uuid
-        except (KubeError, ValueError) as error:
-            failures += 1
-            log.warning("waiting for what is to be known at first", error=str(error))
-            stop.wait(PAUSES.delay(failures))
-    return ""
 
 
 def _work(
@@ -115,7 +98,7 @@ def _work(
     with _pool() as hand_out:
         rounds = assemble(nodes, cloud, book, uuid, settings, recorder, hand_out=hand_out, done=wake.set)
         followed.on_change(lambda old, new: wake.set() if _matters(old, new) else None)
-        rounds.run(wake, stop, partial(_check, followed))
+        rounds.run(wake, stop)
 
 
 def assemble(
@@ -171,20 +154,3 @@ def _matters(old: Node | None, new: Node | None) -> bool:
         return True
     before, after = old.metadata, new.metadata
     return (old.spec, before.labels, before.annotations) != (new.spec, after.labels, after.annotations)
-
-
-@contextmanager
-def _following(informer: Informer[Node], stop: threading.Event) -> Iterator[Informer[Node]]:
-    """*informer*, complete."""
-    informer.start()
-    try:
-        while not informer.wait_synced(0.5) and not stop.is_set():
-            _check(informer)
-        yield informer
-    finally:
-        informer.stop()
-
-
-def _check(followed: Informer[Node]) -> None:
-    if followed.silence > LONGEST_SILENCE:
-        raise StaleInformer(f"nothing was heard of {followed.kind} for {followed.silence:.0f} s")

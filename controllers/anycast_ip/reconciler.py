@@ -70,14 +70,11 @@ class Reconciler:
         self._known: dict[str, Known] = {}
         self._spent: dict[str, float] = {}
 
-    def run(
-        self, wake: threading.Event, stop: threading.Event, check: Callable[[], None] = lambda: None
-    ) -> None:
-        """Until *stop*, a round whenever *wake* is set or something is due. LeadershipLost, or what *check* raises."""
+    def run(self, wake: threading.Event, stop: threading.Event) -> None:
+        """Until *stop*, a round whenever *wake* is set or something is due. LeadershipLost."""
         beat = Heartbeat("anycast_ip_rounds")
         while not stop.is_set():
             beat()
-            check()
             wake.clear()
             began = self._clock()
             due = self.turn()

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 from certs.rotation import Rules
 from controllers.certificates.reconciler import Keeper
 from controllers.certificates.store import Site
-from controllers.workqueue import WorkQueue, run_workers
+from controllers.manager import Context
+from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
-from kube.client import Client
-from kube.event_recorder import EventRecorder
-from settings import CertsSettings
+from settings import CertsSettings, Settings
 
 PAUSES = Backoff(base=0.1, cap=15.0)
 """A certificate that cannot be kept is looked after again soon: it ends at its time."""
 
 
-def lead(
-    client: Client,
-    settings: Callable[[], CertsSettings],
-    namespace: str,
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more."""
-    now = settings()
-    site = Site(client, namespace, now.secret_name, now.configuration_name, check)
-    keeper = Keeper(site, lambda: rules(settings(), namespace), recorder)
+def enabled(settings: Settings) -> bool:
+    return settings.certs.mode == "self-managed"
+
+
+def run(context: Context, settings: Callable[[], Settings]) -> None:
+    """Work until the context stops."""
+    now = settings().certs
+    site = Site(context.client, context.namespace, now.secret_name, now.configuration_name, context.check)
+    keeper = Keeper(site, lambda: rules(settings().certs, context.namespace), context.recorder)
     queue = WorkQueue("certificates", pauses=PAUSES)
-    workers = run_workers(queue, keeper.reconcile, name="certificates", check=check)
     queue.add("certificate")
-    stop.wait()
-    queue.shut_down()
-    for worker in workers:
-        worker.join()
+    with context.working(queue, keeper.reconcile):
+        context.stop.wait()
 
 
 def rules(settings: CertsSettings, namespace: str) -> Rules:

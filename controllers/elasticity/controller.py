@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -27,10 +27,12 @@ from controllers.elasticity.super_node_reconciler import Registrar
 from controllers.elasticity.takeover import Fence, may_have_been_decided_on
 from controllers.elasticity.writer import Writer
 from controllers.executor import Executor, Work
+from controllers.manager import Context
 from kube.client import Client
 from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
+from settings import Settings as AllSettings
 
 THREADS = 48
 """As many writes at once as keep a pod from waiting: whoever creates pods has hundreds of requests under way."""
@@ -44,50 +46,37 @@ NOTICE = 0.5
 Settings = Callable[[], ElasticitySettings]
 
 
-def lead(
-    client: Client,
-    settings: Settings,
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
-
-    While the feature is off, gates are opened. StaleInformer when decisions would rest on copies that are too old.
-    """
-    while not stop.is_set():
-        is_on = settings().enabled
-        with _while(lambda is_on=is_on: settings().enabled == is_on, stop) as ending:  # type: ignore[misc]
-            if is_on:
-                place(client, settings, recorder, ending, check)
-            else:
-                keep_open(client, recorder, ending, check)
+def enabled(settings: AllSettings) -> bool:
+    return settings.elasticity.enabled or settings.elasticity.open_gates
 
 
-def place(
-    client: Client,
-    settings: Settings,
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """As `lead`, for as long as the feature is on."""
-    with followed(client, settings(), stop) as copies, _pool() as hand_out:
-        if not stop.is_set():
-            _work(Tools(client, settings, recorder, copies, hand_out, check, stop))
+def run(context: Context, settings: Callable[[], AllSettings]) -> None:
+    """Work until the context stops. While the feature is off, gates are opened."""
+
+    def now() -> ElasticitySettings:
+        return settings().elasticity
+
+    while not context.stop.is_set():
+        is_on = now().enabled
+        with _while(lambda is_on=is_on: now().enabled == is_on, context.stop) as ending:  # type: ignore[misc]
+            (place if is_on else keep_open)(replace(context, stop=ending), now)
+
+
+def place(context: Context, settings: Settings) -> None:
+    """As `run`, for as long as the feature is on."""
+    with followed(context, settings()) as copies, _pool() as hand_out:
+        if not context.stop.is_set():
+            _work(Tools(context, settings, copies, hand_out))
 
 
 @dataclass(frozen=True)
 class Tools:
     """What the leader works with."""
 
-    client: Client
+    context: Context
     settings: Settings
-    recorder: EventRecorder
     copies: Copies
     hand_out: Callable[[Work], None]
-    check: Callable[[], None]
-    stop: threading.Event
     book: Book = field(default_factory=Book)
     wake: threading.Event = field(default_factory=threading.Event)
 
@@ -101,49 +90,49 @@ class Tools:
         limits = self.settings().max_super_pods
         is_limited = bool(limits.total or limits.per_namespace)
         return Fence(
-            self.client,
+            self.context.client,
             self.book,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
             wanted=partial(may_have_been_decided_on, is_limited=is_limited),
-            check=self.check,
-            pause=self.stop.wait,
+            check=self.context.check,
+            pause=self.context.stop.wait,
             wake=self.wake.set,
             is_limited=is_limited,
         )
 
     def reconciler(self, fence: Fence) -> Reconciler:
         return assemble(
-            self.client,
+            self.context.client,
             self.book,
             self.settings,
-            self.recorder,
-            switch=GlobalSwitch(self.copies, self.recorder, self.settings).read,
+            self.context.recorder,
+            switch=GlobalSwitch(self.copies, self.context.recorder, self.settings).read,
             nodes=self.copies.super_nodes,
             decidable=fence.decidable,
             first_ordinal=self.copies.first_ordinal,
-            check=self.check,
-            stopped=self.stop.is_set,
+            check=self.context.check,
+            stopped=self.context.stop.is_set,
             hand_out=self.hand_out,
             wake=self.wake.set,
         )
 
     def corrector(self) -> Corrector:
         return Corrector(
-            self.client,
+            self.context.client,
             self.book,
             lambda: self.copies.super_nodes().names,
-            self.recorder,
+            self.context.recorder,
             self.settings,
-            self.check,
+            self.context.check,
         )
 
     def registrar(self) -> Registrar:
         return Registrar(
-            self.client,
+            self.context.client,
             self.copies.nodes.list,
-            self.recorder,
+            self.context.recorder,
             self.settings,
-            check=self.check,
+            check=self.context.check,
             now=lambda: datetime.now(UTC),
         )
 
@@ -151,13 +140,13 @@ class Tools:
 def _work(tools: Tools) -> None:
     tools.listen()
     with (
-        _beside("super-nodes", tools.registrar().run, tools.stop) as raise_loss,
-        _beside("daemon-sets", tools.corrector().run, tools.stop) as raise_other_loss,
+        _beside("super-nodes", tools.registrar().run, tools.context.stop) as raise_loss,
+        _beside("daemon-sets", tools.corrector().run, tools.context.stop) as raise_other_loss,
     ):
         fence = tools.fence()
         fence.put_up(tools.hand_out)
-        checks = (tools.copies.check, raise_loss, raise_other_loss, fence.raise_loss)
-        _run(tools.reconciler(fence), tools.wake, tools.stop, checks)
+        checks = (raise_loss, raise_other_loss, fence.raise_loss)
+        _run(tools.reconciler(fence), tools.wake, tools.context.stop, checks)
 
 
 def assemble(

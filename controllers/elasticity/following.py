@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -14,10 +14,11 @@ from controllers.elasticity.ordinals import StatefulSet, slim
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.switches import parse
 from controllers.elasticity.writer import PODS
-from controllers.workqueue import StaleInformer
-from kube.client import Client, Resource
+from controllers.manager import Context
+from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
+from kube.list_watch import Selection
 from kube.types import ConfigMap
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
@@ -25,8 +26,6 @@ from webhook.elasticity import SWITCH
 NODES = Resource("", "v1", "nodes", namespaced=False)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
-LONGEST_SILENCE = 300.0
-"""Seconds without a LIST or a watch that succeeded; a quiet watch is opened anew after little more than a minute."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -37,23 +36,6 @@ class Copies:
     nodes: Informer[FollowedNode]
     switches: Informer[ConfigMap]
     stateful_sets: Informer[StatefulSet]
-
-    def check(self) -> None:
-        """Raise StaleInformer when one of them has been silent too long."""
-        silence, kind = max(
-            (self.pods.silence, "pods"),
-            (self.nodes.silence, "nodes"),
-            (self.switches.silence, "configmaps"),
-            (self.stateful_sets.silence, "statefulsets"),
-        )
-        if silence > LONGEST_SILENCE:
-            raise StaleInformer(f"nothing was heard of {kind} for {silence:.0f} s")
-
-    def wait_synced(self, stop: threading.Event) -> None:
-        """Return when all are complete, or when *stop* is set."""
-        for each in (self.pods, self.nodes, self.switches, self.stateful_sets):
-            while not each.wait_synced(0.1) and not stop.is_set():
-                self.check()
 
     def super_nodes(self) -> SuperNodes:
         return super_nodes(self.nodes.list())
@@ -71,27 +53,23 @@ class Copies:
 
 
 @contextmanager
-def followed(client: Client, settings: ElasticitySettings, stop: threading.Event) -> Iterator[Copies]:
-    """Complete copies, unless *stop* is set; read from the API server now, not before."""
-    switch = settings.switch
+def followed(context: Context, settings: ElasticitySettings) -> Iterator[Copies]:
+    """Complete copies, unless it is time to stop; read from the API server now, not before."""
+    switch, informers = settings.switch, context.informers
+    where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
     copies = Copies(
-        Informer(client, PODS, Pod, decode=decode),
-        Informer(client, NODES, FollowedNode),
-        Informer(
-            client,
-            CONFIG_MAPS,
-            ConfigMap,
-            namespace=switch.namespace,
-            field_selector=f"metadata.name={switch.name}",
-        ),
-        Informer(client, STATEFUL_SETS, StatefulSet, decode=slim),
+        informers.of(PODS, Pod, decode=decode),
+        informers.of(NODES, FollowedNode),
+        informers.of(CONFIG_MAPS, ConfigMap, where),
+        informers.of(STATEFUL_SETS, StatefulSet, decode=slim),
     )
-    with ExitStack() as following:
-        for each in (copies.pods, copies.nodes, copies.switches, copies.stateful_sets):
-            following.callback(each.stop)
-            each.start()
-        copies.wait_synced(stop)
+    every: tuple[Informer[Any], ...] = (copies.pods, copies.nodes, copies.switches, copies.stateful_sets)
+    try:
+        context.wait_synced(*every)
         yield copies
+    finally:
+        for each in every:
+            informers.release(each)
 
 
 class GlobalSwitch:

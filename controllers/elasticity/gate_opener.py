@@ -20,13 +20,14 @@ from controllers.elasticity.patches import opened
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.elasticity.writer import CALL_TIMEOUT, PODS
-from controllers.workqueue import StaleInformer
+from controllers.manager import Context
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound
 from kube.event_correlator import Regarding
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
+from kube.list_watch import Selection
 
 UNBOUND = "spec.nodeName=,status.phase=Pending"
 """Each gated pod is one of these, which the API server finds without sending all others."""
@@ -37,7 +38,6 @@ PAUSES = Backoff(base=RETRY, cap=600.0)
 """Between two attempts at a pod of which the API server has refused the first."""
 NOTICE = 0.5
 """Seconds within which a stop, or a loss, is noticed."""
-LONGEST_SILENCE = 300.0
 
 OPENED = Counter(
     "drawbridge_elasticity_gates_opened", "Pods whose gate was opened because the feature is off."
@@ -67,41 +67,30 @@ def open_gates(
         return all(list(pool.map(one, pods)))
 
 
-def keep_open(
-    client: Client, recorder: EventRecorder, stop: threading.Event, check: Callable[[], None]
-) -> None:
-    """Open what is gated, until *stop*; LeadershipLost, and StaleInformer when nothing is heard of pods."""
-    pods = Informer(client, PODS, Pod, decode=decode, field_selector=UNBOUND)
+def keep_open(context: Context, _settings: object = None) -> None:
+    """Open what is gated, until the context stops; LeadershipLost."""
+    pods = context.informers.of(PODS, Pod, Selection(field_selector=UNBOUND), decode=decode)
     wake = threading.Event()
     pods.on_change(lambda _, new: wake.set() if new is not None and new.gated else None)
-    pods.start()
     try:
-        while not pods.wait_synced(0.1) and not stop.is_set():
-            _check_heard(pods)
-        _run(client, pods, _Refusals(recorder), wake, stop, check)
+        if context.wait_synced(pods):
+            _run(context, pods, _Refusals(context.recorder), wake)
     finally:
-        pods.stop()
+        context.informers.release(pods)
 
 
-def _run(
-    client: Client,
-    pods: Informer[Pod],
-    refusals: _Refusals,
-    wake: threading.Event,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
+def _run(context: Context, pods: Informer[Pod], refusals: _Refusals, wake: threading.Event) -> None:
+    stop = context.stop
     while not stop.is_set():
         wake.clear()
         gated = [pod for pod in pods.list() if pod.gated]
         count_gated(gated, datetime.now(UTC))
         refusals.keep_only({pod.metadata.uid for pod in gated})
-        open_gates(client, refusals.due(gated), check=check, refused=refusals.note)
+        open_gates(context.client, refusals.due(gated), check=context.check, refused=refusals.note)
         stop.wait(NOTICE)  # what was opened is seen before the next look
         waited = NOTICE
         while not stop.is_set() and not wake.is_set() and (waited < RETRY or not gated):
-            check()
-            _check_heard(pods)
+            context.check()
             wake.wait(NOTICE)
             waited += NOTICE
 
@@ -156,8 +145,3 @@ def _read(raw: msgspec.Raw) -> Pod | None:
     except msgspec.MsgspecError as error:
         log.warning("pod not readable", error=str(error))
         return None
-
-
-def _check_heard(pods: Informer[Pod]) -> None:
-    if pods.silence > LONGEST_SILENCE:
-        raise StaleInformer(f"nothing was heard of pods for {pods.silence:.0f} s")

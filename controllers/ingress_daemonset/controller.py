@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from controllers.executor import Executor, Work
-from controllers.ingress_daemonset.copies import Copies, followed, wait_until_served
+from controllers.ingress_daemonset.copies import Copies, NotServed, copies_of, require_served
 from controllers.ingress_daemonset.objects import Grant, Workload
 from controllers.ingress_daemonset.readings import Reader
-from controllers.ingress_daemonset.reconciler import Reconciler, Settings
+from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.retry_state import Troubles
 from controllers.ingress_daemonset.writer import Writer
-from controllers.workqueue import WorkQueue, run_workers
+from controllers.manager import Context
+from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
-from kube.client import Client
-from kube.event_recorder import EventRecorder
 from kube.types import key_of
+from settings import IngressDaemonSetSettings, Settings
 from webhook.ingress_daemonset import KIND
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -30,56 +29,50 @@ WRITERS = 16
 READERS = 8
 """Health checkers read at once, apart from writes: those of a dead node take their time."""
 PAUSES = Backoff(base=0.1, cap=30.0)
-NOTICE = 0.5
-"""Seconds within which a stop is noticed."""
+SERVED_PAUSES = Backoff(base=0.5, cap=15.0)
 
 
-def lead(
-    client: Client,
-    settings: Settings,
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+def enabled(settings: Settings) -> bool:
+    return settings.ingress_daemonset.enabled
 
-    StaleInformer when decisions would rest on copies that are too old.
-    """
-    if not wait_until_served(client, stop):
+
+def run(context: Context, settings: Callable[[], Settings]) -> None:
+    """Work until the context stops; the CRD is waited for."""
+    client = context.client
+    if not context.wait_for(lambda: require_served(client), SERVED_PAUSES, "IngressDaemonSets", NotServed):
         return
-    with followed(client, stop) as copies, _pool(WRITERS) as hand_out, _pool(READERS) as hand_out_reads:
-        if not stop.is_set():
-            reporter = Reporter(recorder)
-            writer = Writer(
-                client,
-                copies.books,
-                reporter,
-                check=check,
-                stopped=stop.is_set,
-                hand_out=hand_out,
-                troubles=Troubles(time.monotonic, lambda: datetime.now(UTC)),
-            )
-            reader = Reader(hand_out_reads, stopped=stop.is_set)
-            reconciler = Reconciler(client, copies.books, writer, reporter, reader, settings, check)
-            _work(copies, reconciler, settings, stop)
+    copies = copies_of(context.informers)
+    if not context.wait_synced(*copies.followed.values()):
+        return
+
+    def now() -> IngressDaemonSetSettings:
+        return settings().ingress_daemonset
+
+    with _pool(WRITERS) as hand_out, _pool(READERS) as hand_out_reads:
+        reporter = Reporter(context.recorder)
+        writer = Writer(
+            client,
+            copies.books,
+            reporter,
+            check=context.check,
+            stopped=context.stop.is_set,
+            hand_out=hand_out,
+            troubles=Troubles(time.monotonic, lambda: datetime.now(UTC)),
+        )
+        reader = Reader(hand_out_reads, stopped=context.stop.is_set)
+        reconciler = Reconciler(client, copies.books, writer, reporter, reader, now, context.check)
+        _work(context, copies, reconciler, now)
 
 
-def _work(copies: Copies, reconciler: Reconciler, settings: Settings, stop: threading.Event) -> None:
+def _work(
+    context: Context, copies: Copies, reconciler: Reconciler, settings: Callable[[], IngressDaemonSetSettings]
+) -> None:
     queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
     listen(copies, queue, reconciler.pace)
-    workers = run_workers(queue, reconciler.reconcile, name="ingress-daemonset", check=reconciler.check)
-    last = time.monotonic()
-    try:
-        while not stop.wait(NOTICE):
-            copies.check()
-            if time.monotonic() - last >= settings().resync_period:
-                last = time.monotonic()
-                for each in copies.books.resources.list():
-                    queue.add(key_of(each.metadata))
-    finally:
-        queue.shut_down()
-        for worker in workers:
-            worker.join()
+    with context.working(queue, reconciler.reconcile):
+        while not context.stop.wait(settings().resync_period):
+            for each in copies.books.resources.list():
+                queue.add(key_of(each.metadata))
 
 
 def listen(copies: Copies, queue: WorkQueue, pace: Callable[[str], float]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -15,19 +13,17 @@ from calico.errors import NotServed
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Limits
-from controllers.ip_reservation.following import PODS, Copies, followed
+from controllers.ip_reservation.following import PODS, Copies, copies_of
 from controllers.ip_reservation.late_reservations import LateReservations
 from controllers.ip_reservation.releaser import Releaser
 from controllers.ip_reservation.restore import OwnReleases, Restore
+from controllers.manager import Context
 from controllers.owners import Owners
-from controllers.workqueue import Reconcile, WorkQueue, run_workers
+from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
-from kube.client import Client
-from kube.errors import KubeError
-from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost
 from kube.types import Pod
-from settings import IPReservationSettings
+from settings import IPReservationSettings, Settings
 
 PAUSES = Backoff(base=0.1, cap=15.0)
 """What failed, be it a round, a late reservation or the look for Calico, is tried again soon: addresses wait for it."""
@@ -40,32 +36,31 @@ LAST_WORK = 5.0
 log = structlog.get_logger(__name__)
 
 
-def lead(
-    client: Client,
-    settings: Callable[[], IPReservationSettings],
-    recorder: EventRecorder,
-    stop: threading.Event,
-    check: Callable[[], None],
-) -> None:
-    """Work until *stop*; *check* raises LeadershipLost before a write that is not ours to make any more.
+def enabled(settings: Settings) -> bool:
+    return settings.ip_reservation.enabled
 
-    StaleInformer when decisions would rest on copies that are too old.
-    """
-    reservations = Reservations(client, settings().calico_api_version, before_write=check)
-    if not _wait_until_served(reservations, stop):
+
+def run(context: Context, settings: Callable[[], Settings]) -> None:
+    """Work until the context stops; Calico's IPReservation is waited for."""
+
+    def now() -> IPReservationSettings:
+        return settings().ip_reservation
+
+    reservations = Reservations(context.client, now().calico_api_version, before_write=context.check)
+    resource = context.wait_for(reservations.resource, PAUSES, "Calico's IPReservation", NotServed)
+    if resource is None:
         return
-    with followed(client, reservations.resource(), stop) as copies:
-        if not stop.is_set():
-            _work(Tools(client, settings, recorder, reservations, copies), stop, check)
+    copies = copies_of(context.informers, resource)
+    if context.wait_synced(copies.segments, copies.namespaces, copies.pods):
+        _work(Tools(context, now, reservations, copies))
 
 
 @dataclass(frozen=True)
 class Tools:
     """What the workers work with."""
 
-    client: Client
+    context: Context
     settings: Callable[[], IPReservationSettings]
-    recorder: EventRecorder
     reservations: Reservations
     copies: Copies
 
@@ -74,9 +69,9 @@ class Tools:
             self.copies.segments,
             self.copies.pods,
             self.reservations,
-            read_pod=lambda namespace, name: self.client.get(PODS, name, namespace, type=Pod),
+            read_pod=lambda namespace, name: self.context.client.get(PODS, name, namespace, type=Pod),
             settings=self.settings,
-            recorder=self.recorder,
+            recorder=self.context.recorder,
             own=own,
         )
 
@@ -88,7 +83,7 @@ class Tools:
             ledger=ledger,
             own=own,
             settings=self.settings,
-            recorder=self.recorder,
+            recorder=self.context.recorder,
         )
 
     def late(self, queue: WorkQueue, ledger: Ledger) -> LateReservations:
@@ -98,9 +93,9 @@ class Tools:
             namespaces=self.copies.namespaces,
             reservations=self.reservations,
             ledger=ledger,
-            owner_is_deleted=Owners(self.client).is_deleted,
+            owner_is_deleted=Owners(self.context.client).is_deleted,
             settings=self.settings,
-            recorder=self.recorder,
+            recorder=self.context.recorder,
         )
 
     def ledger(self) -> Ledger:
@@ -112,23 +107,23 @@ class Tools:
         )
 
 
-def _work(tools: Tools, stop: threading.Event, check: Callable[[], None]) -> None:
+def _work(tools: Tools) -> None:
+    context = tools.context
     late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
     restore_queue = WorkQueue("ip_reservation_restore", pauses=PAUSES)
     round_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
     ledger, own = tools.ledger(), OwnReleases()
     late, restore = tools.late(late_queue, ledger), tools.restore(restore_queue, own, ledger)
     with (
-        _working(late_queue, late.reconcile, LATE_WORKERS, check),
-        _working(restore_queue, restore.reconcile, RESTORE_WORKERS, check),
-        _working(round_queue, tools.rounds(own).reconcile, 1, check),
+        context.working(late_queue, late.reconcile, LATE_WORKERS),
+        context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
+        context.working(round_queue, tools.rounds(own).reconcile),
     ):
         tools.copies.segments.on_change(restore.observe)
         tools.copies.pods.on_change(late.observe)
         round_queue.add("round")
-        while not stop.wait(1.0):
-            tools.copies.check()
-        _work_off((late_queue, restore_queue), check)
+        context.stop.wait()
+        _work_off((late_queue, restore_queue), context.check)
 
 
 def _work_off(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:
@@ -140,30 +135,3 @@ def _work_off(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:
             time.sleep(0.05)
     except LeadershipLost:
         log.warning("addresses that wait to be reserved late are left")
-
-
-def _wait_until_served(reservations: Reservations, stop: threading.Event) -> bool:
-    failures = 0
-    while not stop.is_set():
-        try:
-            reservations.resource()
-        except (NotServed, KubeError) as error:
-            failures += 1
-            log.warning("waiting for Calico's IPReservation", error=str(error))
-            stop.wait(PAUSES.delay(failures))
-        else:
-            return True
-    return False
-
-
-@contextmanager
-def _working(
-    queue: WorkQueue, reconcile: Reconcile, workers: int, check: Callable[[], None]
-) -> Iterator[None]:
-    threads = run_workers(queue, reconcile, workers=workers, name=queue.name, check=check)
-    try:
-        yield
-    finally:
-        queue.shut_down()
-        for thread in threads:
-            thread.join()

@@ -9,7 +9,8 @@ from functools import partial
 
 from kube.client import Client
 from kube.event_recorder import EventRecorder, Regarding
-from kube.informer import Informer
+from kube.informer import Informer, informer_of
+from kube.list_watch import Selection
 from kube.types import ObjectMeta, Value
 from lab.kubelet.addresses import Addresses
 from lab.kubelet.pod import PODS, PodRunner
@@ -42,11 +43,14 @@ class Kubelet:
         self._recorder = recorder
         self._runners: dict[str, PodRunner] = {}  # by uid
         self._lock = threading.Lock()
-        self._pods = [Informer(client, PODS, Pod, field_selector=f"spec.nodeName={name}") for name in nodes]
-        self._sources = {kind: Informer(client, resource, Outline) for kind, resource in RESOURCES.items()}
+        self._pods = [
+            informer_of(client, PODS, Pod, Selection(field_selector=f"spec.nodeName={name}"))
+            for name in nodes
+        ]
+        self._sources = {kind: informer_of(client, resource, Outline) for kind, resource in RESOURCES.items()}
 
     @property
-    def _reflectors(self) -> list[Informer[Pod] | Informer[Outline]]:
+    def _informers(self) -> list[Informer[Pod] | Informer[Outline]]:
         return [*self._pods, *self._sources.values()]
 
     def start(self) -> None:
@@ -55,14 +59,14 @@ class Kubelet:
             pods.on_change(self._pod_changed)
         for kind, sources in self._sources.items():
             sources.on_change(partial(self._source_changed, kind))
-        for each in self._reflectors:
+        for each in self._informers:
             each.start()
-        if not all(each.wait_synced(SYNC) for each in self._reflectors):
+        if not all(each.wait_synced(SYNC) for each in self._informers):
             raise TimeoutError(f"the API server listed no pods, ConfigMaps or Secrets within {SYNC:.0f} s")
 
     def stop(self) -> None:
         """Kill all that runs; the API's objects stay as they are."""
-        for each in self._reflectors:
+        for each in self._informers:
             each.stop()
         runners = self._snapshot()
         for runner in runners:

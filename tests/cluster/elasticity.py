@@ -16,7 +16,7 @@ from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS
-from webhook.elasticity import GATE, LOCAL_REPLICAS, SWITCH
+from webhook.elasticity import GATE, LOCAL_REPLICAS, PLACEMENT, REASON, SWITCH
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -44,7 +44,6 @@ SUPER = "eklet-"
 """How the names of super nodes begin, and no others."""
 TOO_LARGE = {"cpu": "33"}
 """More than any node at home has; a super node has a thousand."""
-REASON = "drawbridge.io/placement-reason"
 SECONDS = 90
 """For what is awaited: most of it takes one."""
 
@@ -210,10 +209,16 @@ def switch_all(lab: Lab, to: str) -> None:
 
 
 def _reason_now(probes: Shop) -> str:
-    """Why a pod is placed that is created now."""
+    """The leader's reason for the placement of a pod that is created now."""
     name = f"probe-{secrets.token_hex(4)}"
     probes.run(name, template(keeping(0)))
-    return probes.wait(lambda: probes.pod(name).metadata.annotations.get(REASON, ""), f"{name} to be placed")
+    return probes.wait(lambda: reason_of_placement(probes.pod(name)), f"{name} to be placed")
+
+
+def reason_of_placement(pod: Pod) -> str:
+    """Empty until the leader has placed *pod*: until then, the reason on it is the webhook's."""
+    annotations = pod.metadata.annotations
+    return annotations.get(REASON, "") if PLACEMENT in annotations else ""
 
 
 @contextmanager

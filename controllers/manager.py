@@ -1,0 +1,165 @@
+"""The manager: leader election, start and stop of all controllers, and what they share while this process leads."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import structlog
+
+from controllers.informers import Informers
+from controllers.workqueue import Reconcile, WorkQueue, run_workers
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.errors import KubeError
+from kube.event_recorder import EventRecorder
+from kube.informer import Informer
+from kube.leader_election import LeaderElector, StillWorking, Times
+from settings import LeaderElection
+
+T = TypeVar("T")
+
+STOP_WITHIN = 20.0
+"""Seconds for all controllers to end: less than the pod is given, so that the log names the one that did not."""
+CHECK = 1.0
+"""Seconds between two looks for an informer that is stale."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a controller works with until *stop*.
+
+    *check* raises LeadershipLost: a controller calls it before each write to the outside. It asks only the clock.
+    """
+
+    client: Client
+    informers: Informers
+    recorder: EventRecorder
+    check: Callable[[], None]
+    stop: threading.Event
+    namespace: str = "drawbridge"
+    """In which Drawbridge itself runs."""
+
+    def wait_synced(self, *informers: Informer[Any]) -> bool:
+        """Whether all are complete; else it is time to stop. StaleInformer."""
+        return self.informers.wait_synced(self.stop, *informers)
+
+    def wait_for(
+        self, attempt: Callable[[], T], pauses: Backoff, what: str, *errors: type[Exception]
+    ) -> T | None:
+        """The first answer of *attempt* that is no KubeError, and none of *errors*; None when it is time to stop."""
+        failures = 0
+        passing: tuple[type[Exception], ...] = (KubeError, *errors)
+        while not self.stop.is_set():
+            try:
+                return attempt()
+            except passing as error:
+                failures += 1
+                log.warning("waiting for a prerequisite", resource=what, error=str(error))
+                self.stop.wait(pauses.delay(failures))
+        return None
+
+    @contextmanager
+    def working(self, queue: WorkQueue, reconcile: Reconcile, workers: int = 1) -> Iterator[None]:
+        """Reconcile keys of *queue* for the length of the block; the keys that are running then are finished."""
+        threads = run_workers(queue, reconcile, workers=workers, name=queue.name, check=self.check)
+        try:
+            yield
+        finally:
+            queue.shut_down()
+            for thread in threads:
+                thread.join()
+
+
+Controller = Callable[[Context], None]
+"""Works until its context says stop, or raises."""
+
+
+class Manager:
+    def __init__(self, client: Client, recorder: EventRecorder, election: LeaderElection) -> None:
+        self._client, self._recorder, self._election = client, recorder, election
+
+    def run(self, controllers: Mapping[str, Controller], stop: threading.Event) -> None:
+        """Run *controllers* while this process leads, until *stop*.
+
+        What one of them raises ends all and is raised here. LeadershipLost when another process may lead;
+        StillWorking when a controller did not end in time: nothing may follow but the end of the process.
+        """
+        if self._election.leader_elect:
+            elector = elector_of(self._client, self._election)
+            elector.run(stop, partial(self._lead, controllers, elector.check))
+        else:
+            self._lead(controllers, lambda: None, stop)
+
+    def _lead(
+        self, controllers: Mapping[str, Controller], check: Callable[[], None], stop: threading.Event
+    ) -> None:
+        informers = Informers(self._client)
+        namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
+        context = Context(self._client, informers, self._recorder, check, stop, namespace)
+        try:
+            run_all({**controllers, "informers": _check_informers}, context)
+        finally:
+            informers.stop()
+
+
+def run_all(controllers: Mapping[str, Controller], context: Context, *, within: float = STOP_WITHIN) -> None:
+    """Each controller on a thread until the context's stop; when one raises all end, and its error is raised.
+
+    Daemon threads: one that hangs must not keep a process that has lost its leadership.
+    """
+    failures: SimpleQueue[BaseException] = SimpleQueue()
+    threads = [
+        threading.Thread(
+            target=_run, args=(controller, context, failures), name=f"controller-{name}", daemon=True
+        )
+        for name, controller in controllers.items()
+    ]
+    for thread in threads:
+        thread.start()
+    context.stop.wait()
+    hanging = _join(threads, within)
+    error = None if failures.empty() else failures.get()
+    if hanging:
+        raise StillWorking(f"not ended within {within:g} s: {', '.join(hanging)}") from error
+    if error:
+        raise error
+
+
+def elector_of(client: Client, election: LeaderElection) -> LeaderElector:
+    # A restarted container has the pod's name, too; it must not take itself for the process before it.
+    identity = f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
+    times = Times(election.lease_duration, election.renew_deadline, election.retry_period)
+    return LeaderElector(client, election.resource_name, election.resource_namespace, identity, times=times)
+
+
+def _check_informers(context: Context) -> None:
+    while not context.stop.wait(CHECK):
+        context.informers.check()
+
+
+def _run(controller: Controller, context: Context, failures: SimpleQueue[BaseException]) -> None:
+    try:
+        controller(context)
+    except BaseException as error:
+        failures.put(error)
+    finally:
+        context.stop.set()
+
+
+def _join(threads: Sequence[threading.Thread], within: float) -> list[str]:
+    """The names of those that did not end."""
+    deadline = time.monotonic() + within
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread.name for thread in threads if thread.is_alive()]
