@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
 from urllib.parse import urlencode
@@ -20,6 +19,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from kube.errors import Expired, NotFound
+from kube.resources import Resource as Resource
 from kube.rest_config import POOL_SIZE, Connection, connect, in_cluster
 from kube.transport import JSON, LineStream, Transport
 from kube.types import complete
@@ -28,31 +28,6 @@ T = TypeVar("T", default=dict[str, Any])
 AS_DICT: Any = dict
 
 MERGE_PATCH = "application/merge-patch+json"
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A kind of object as the API server addresses it; *group* is "" for the core group."""
-
-    group: str
-    version: str
-    plural: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def root(self) -> str:
-        """The path of its group and version."""
-        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
-
-    def path(
-        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
-    ) -> str:
-        place = ("namespaces", namespace) if self.namespaced and namespace else ()
-        return "/".join(part for part in (self.root, *place, self.plural, name, subresource) if part)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):

@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 
 from controllers.elasticity import open_gates
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.install import merged
 from settings.values import seconds
 from tests.charts import Objects, helm_needed, render, settings_in
-from webhook.elasticity import (
-    BURST,
-    GATE,
-    INSTANCE_TYPE,
-    LOCAL_REPLICAS,
-    PLACEMENT,
-    SUPER_NODE,
-    TAINT,
-    TKE_SCHEDULER,
-)
+from webhook.elasticity import BURST, GATE, LOCAL_REPLICAS, PLACEMENT, TAINT, TKE_SCHEDULER
 
 pytestmark = helm_needed
 

@@ -17,6 +17,7 @@ from kube import errors
 from kube.client import MERGE_PATCH, Client, Resource
 from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
 from kube.types import Pod
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -31,7 +32,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
     trickles,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")

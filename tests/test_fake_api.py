@@ -14,10 +14,10 @@ from kube.client import Client
 from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
 from kube.informer import informer_of
 from kube.types import Node
+from lab.waiting import until
 from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
 from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
 from tests.fake_api.server import NAMESPACES
-from tests.misbehaving_server import until
 
 
 @pytest.fixture

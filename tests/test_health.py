@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, wait_until, write_pair
+from lab.waiting import until
+from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, write_pair
 from webhook.health import Pulse
 
 WSGI = """
@@ -66,7 +67,7 @@ def test_the_configured_server_tells_how_it_is_until_it_has_drained(tmp_path: Pa
         sock = server.tls()
         sock.sendall(post(review(nap=0.5)))
         server.process.terminate()
-        assert wait_until(lambda: get(health, "/readyz") == (503, "shutting down\n"))
+        until(lambda: get(health, "/readyz") == (503, "shutting down\n"))
         assert get(health, "/healthz") == (200, "ok\n")
         assert read_response(sock).connection == "close"
         assert server.process.wait(10) == 0

@@ -18,9 +18,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily
 
+from lab.waiting import until
 from telemetry import logs
 from telemetry.http import Server, listen_address, serve_health, serve_metrics
-from tests.server import wait_until
 from tests.sockets import reset
 
 
@@ -190,7 +190,7 @@ def test_a_probe_that_is_reset_leaves_no_traceback(
         after.settimeout(20)
         after.sendall(REQUEST % b"readyz")
         assert b" 200 " in after.recv(100)
-    wait_until(lambda: threads_of(server) == 0, 20)
+    until(lambda: threads_of(server) == 0, 20)
 
     assert [line for line in lines() if line["level"] != "debug" or "exception" in line] == []
 

@@ -10,12 +10,12 @@ import msgspec
 
 from kube.client import Client
 from kube.errors import KubeError
+from kube.resources import PODS
 from kube.types import Pod
 from webhook.ingress_daemonset import DRAIN_REQUESTS
 from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.template import readable
 from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.namespace_cache import PODS
 
 LEAST = 0.1
 """Seconds for a call at least."""

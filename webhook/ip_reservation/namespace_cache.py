@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import Unreachable
+from kube.resources import NAMESPACES, PODS
 from kube.types import Namespace, Pod
-
-PODS = Resource("", "v1", "pods")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 
 NAMESPACE_SECONDS = 5.0
 """How long a namespace's annotations are believed: what makes a storm cost one read of its namespace."""
