@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.install import merged
 from settings import Settings
 from tests.charts import (
@@ -22,7 +23,7 @@ from tests.charts import (
     rights,
     settings_in,
 )
-from webhook.anycast_ip import BOUND, INSTANCE_TYPE, PATH, TAINT, VIRTUAL
+from webhook.anycast_ip import BOUND, PATH, TAINT
 
 pytestmark = helm_needed
 
@@ -136,7 +137,7 @@ def test_the_conditions_speak_of_what_the_program_speaks_of() -> None:
         assert f'oldObject.metadata.?labels[?"{key}"] == optional.of("{value}")' in text
     assert text.count(f't.key == "{TAINT.key}" && t.effect == "{TAINT.effect}"') == 2
     assert f'[?"{BOUND}"]' in text
-    assert text.count(f'[?"{INSTANCE_TYPE}"] != optional.of("{VIRTUAL}")') == 2
+    assert text.count(f'[?"{INSTANCE_TYPE}"] != optional.of("{SUPER_NODE}")') == 2
 
 
 # Keys

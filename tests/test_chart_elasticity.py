@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from controllers.elasticity import open_gates
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.install import merged
 from settings import Settings, parse
 from settings.values import seconds
@@ -26,17 +27,7 @@ from tests.charts import (
     rights,
     settings_in,
 )
-from webhook.elasticity import (
-    BURST,
-    GATE,
-    INSTANCE_TYPE,
-    LOCAL_REPLICAS,
-    PATH,
-    PLACEMENT,
-    SUPER_NODE,
-    TAINT,
-    TKE_SCHEDULER,
-)
+from webhook.elasticity import BURST, GATE, LOCAL_REPLICAS, PATH, PLACEMENT, TAINT, TKE_SCHEDULER
 
 pytestmark = helm_needed
 

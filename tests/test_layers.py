@@ -42,6 +42,7 @@ INGRESS_DAEMONSET = [
 
 VALUES = {
     "kube.node_matching",
+    "kube.super_nodes",
     "kube.types",
     "kube.errors",
     "calico.segment",
@@ -76,6 +77,7 @@ PURE = [
     "healthchecker/readiness.py",
     "kube/label_selectors.py",
     "kube/node_matching.py",
+    "kube/super_nodes.py",
     "kube/types.py",
     "kube/quantities.py",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kube.super_nodes import is_super
 from kube.types import Node, Taint
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, allow, change, decoded
@@ -19,10 +20,6 @@ ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 ADDRESS = "tke.cloud.tencent.com/anycast-ip-address"
 BOUND = "drawbridge.io/anycast-ip-bound"
 """The controller's proof that it saw the address bound: the uid of the node it was seen on, and the address's id."""
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-VIRTUAL = "eklet"
-"""The instance type of super nodes: there is no instance behind them that an address could be bound to."""
 
 
 class Gate:
@@ -73,11 +70,7 @@ def warnings_for(old: Node | None) -> tuple[str, ...]:
 
 def wanted(node: Node, settings: AnycastIPSettings) -> bool:
     """Whether *node* is to have an address: it carries all labels, and there is an instance behind it."""
-    return settings.node_labels.items() <= node.metadata.labels.items() and not is_virtual(node)
-
-
-def is_virtual(node: Node) -> bool:
-    return node.metadata.labels.get(INSTANCE_TYPE) == VIRTUAL
+    return settings.node_labels.items() <= node.metadata.labels.items() and not is_super(node)
 
 
 def is_tainted(node: Node) -> bool:

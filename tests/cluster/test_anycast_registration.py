@@ -15,13 +15,14 @@ import yaml
 from certs import issue
 from kube.client import MERGE_PATCH, Resource
 from kube.errors import ServerError
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.transport import JSON
 from kube.types import Node
 from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings
 from tests.cluster.workloads import SECONDS
-from webhook.anycast_ip import ADDRESS_ID, BOUND, INSTANCE_TYPE, TAINT, VIRTUAL, open_because
+from webhook.anycast_ip import ADDRESS_ID, BOUND, TAINT, open_because
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 REGISTRATIONS = Resource(
@@ -42,7 +43,7 @@ STATES: dict[str, dict[str, Any]] = {
     "with-another-value": {"labels": WANTED | {NEED: "false"}},
     "with-the-labels": {"labels": WANTED},
     "of-a-machine-type": {"labels": WANTED | {INSTANCE_TYPE: "S5.LARGE8"}},
-    "super": {"labels": WANTED | {INSTANCE_TYPE: VIRTUAL}},
+    "super": {"labels": WANTED | {INSTANCE_TYPE: SUPER_NODE}},
     "tainted": {"labels": WANTED, "taints": [OURS]},
     "tainted-without-the-labels": {"taints": [OURS]},
     "tainted-otherwise": {

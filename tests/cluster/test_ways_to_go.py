@@ -13,6 +13,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import TooManyRequests
+from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
@@ -21,7 +22,6 @@ from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
 from tests.cluster.workloads import GROUPS, PODS, SECONDS
-from webhook.elasticity import INSTANCE_TYPE
 
 REPLICAS = 6
 CPU = "5"
