@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.waiting import until
 from tests import misbehaving_server
 from tests.api_server import Api
 from tests.factories import raw_pod
-from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, wait_until, write_pair
+from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, write_pair
 from tests.test_health import free_ports
 
 PATH = "/validate/pods/ip-reservation"
@@ -145,7 +146,7 @@ class Bystander:
     def is_served(self) -> bool:
         """Whether it gets answers from now on."""
         enough = self.calls + 3
-        return wait_until(lambda: self.calls >= enough, timeout=30)
+        return until(lambda: self.calls >= enough, 30)
 
     def stop(self) -> None:
         self._stop.set()

@@ -184,6 +184,21 @@ def test_the_values_reach_the_alerts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        pytest.param("", "docs/how-to/runbooks/DrawbridgeNoLeader.md", id="a page of the repository"),
+        pytest.param(
+            "https://docs.example/ops/", "https://docs.example/ops/DrawbridgeNoLeader.md", id="yours"
+        ),
+    ],
+)
+def test_an_alert_links_to_its_runbook(base: str, url: str) -> None:
+    objects = render(merged(SWITCHED_ON, {"monitoring": {"prometheusRule": {"runbookBaseURL": base}}}))
+
+    assert rule(objects, "DrawbridgeNoLeader")["annotations"]["runbook_url"] == url
+
+
+@pytest.mark.parametrize(
     ("block", "value"),
     [
         pytest.param("serviceMonitor", {"interval": "often"}, id="interval"),
@@ -191,6 +206,7 @@ def test_the_values_reach_the_alerts() -> None:
         pytest.param("prometheusRule", {"reservedShare": 80}, id="share as a percentage"),
         pytest.param("prometheusRule", {"certificateDays": 0.5}, id="half a day"),
         pytest.param("prometheusRule", {"quotaLeft": -1}, id="less than nothing"),
+        pytest.param("prometheusRule", {"runbookBaseURL": "docs"}, id="no URL"),
         pytest.param("dashboards", {"folder": "x"}, id="unknown"),
     ],
 )

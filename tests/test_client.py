@@ -19,6 +19,7 @@ from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
 from kube.resources import Selection
 from kube.transport import MERGE_PATCH
 from kube.types import Pod
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -33,7 +34,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
     trickles,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")

@@ -15,10 +15,10 @@ from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerE
 from kube.informer import informer_of
 from kube.resources import Selection
 from kube.types import Node
+from lab.waiting import until
 from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
 from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
 from tests.fake_api.server import NAMESPACES
-from tests.misbehaving_server import until
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lab.waiting import until
 from tests.factories import raw_pod
 from tests.hostile import JSON, PATH, VALID, Bystander, Caller, cost, installed, valid_review
-from tests.server import Answer, Server, is_closed, post, read_response, trusting, wait_until
+from tests.server import Answer, Server, is_closed, post, read_response, trusting
 
 MAX_BODY = 7 * 1024 * 1024
 MANY = 40
@@ -70,7 +71,7 @@ def unharmed(server: Server, bystander: Bystander, spare_memory: float) -> Itera
     yield
     assert bystander.failed == []
     server.close_clients()
-    assert wait_until(lambda: cost(server).files <= before.files + SPARE_FILES, timeout=20)
+    until(lambda: cost(server).files <= before.files + SPARE_FILES, 20)
     assert cost(server).memory <= before.memory + spare_memory
     assert_terse(server.lines[seen:])
 

@@ -14,7 +14,7 @@ from tests.pages import ROOT
 from tests.pages import table as table_of
 from tests.rights import ALWAYS, EVERYWHERE, OWN, Right, granted, seen_from, table
 
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "explanation" / "security.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET: dict[str, Any] = {

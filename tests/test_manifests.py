@@ -89,7 +89,7 @@ def test_kustomize_takes_them_whole() -> None:
 
 def block(beginning: str) -> str:
     """The YAML of the install page that begins so."""
-    texts = [each.text for each in blocks(ROOT / "docs" / "install.md") if each.language == "yaml"]
+    texts = [each.text for each in blocks(ROOT / "docs" / "how-to" / "install.md") if each.language == "yaml"]
     [text] = [each for each in texts if each.startswith(beginning)]
     return text
 

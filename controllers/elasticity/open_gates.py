@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     print(
         f"gates were not all opened within {timedelta(seconds=patience.all)}: {left}\n"
-        "docs/break-glass.md has the command that opens them by hand; --no-hooks lets Helm go on without this.",
+        "docs/how-to/break-glass.md has the command that opens them by hand; --no-hooks lets Helm go on without this.",
         file=sys.stderr,
     )
     return 1

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import pytest
+
 from kube.errors import NotFound
 from lab import admission
 from lab.session import Lab
@@ -77,6 +79,7 @@ def test_without_webhook_servers_pods_run_at_home_and_later_ones_count_them(elas
     assert shop.gated() == set()
 
 
+@pytest.mark.promise
 def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "controllers"):

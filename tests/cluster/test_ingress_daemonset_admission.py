@@ -223,6 +223,7 @@ def test_one_without_a_template_is_refused(edge_lab: Lab) -> None:
         dry_run(edge_lab, body)
 
 
+@pytest.mark.promise
 def test_a_good_one_is_stored_with_all_defaults(edge_lab: Lab) -> None:
     stored = dry_run(edge_lab, resource(rolling(maxUnavailableNodes="10%")))["spec"]
 

@@ -17,6 +17,7 @@ NODES = ("a", "b")
 PORT, GRACE = 10086, 5
 
 
+@pytest.mark.promise
 def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back(
     edge_lab: Lab, record: Record
 ) -> None:
