@@ -225,7 +225,7 @@ def lost(lab_v3: Lab) -> Iterator[Lost]:
     with witness(lab, GROUPS["v3"]) as seen:
         deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
         lab.client.delete(NODES, node_name(DELETED))
-        lab.client.patch(NODES, node_name(UNREADY), {"status": readiness("False")}, subresource="status")
+        lab.client.patch(NODES.sub("status"), node_name(UNREADY), {"status": readiness("False")})
         yield Lost(seen, deleted, unready)
     lab.kubectl("delete", "namespace", namespace, "--wait=false")
     lab.kubectl("delete", "node", node_name(UNREADY))
