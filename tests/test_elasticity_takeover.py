@@ -10,10 +10,11 @@ import pytest
 from controllers.elasticity.takeover import LONGEST
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
-from tests.misbehaving_server import Answer, Asked, until
+from tests.misbehaving_server import Answer, Asked
 from tests.test_elasticity_feature import PODS, world
 
 SLOW = 2.0

@@ -58,14 +58,8 @@ class PodCache:
         """That version of it. KubeError."""
         at = pod.metadata
         self._check()
-        self._client.delete(
-            PODS,
-            at.name,
-            at.namespace,
-            uid=at.uid,
-            resource_version=at.resource_version,
-            timeout=CALL_TIMEOUT,
-        )
+        seen = {"uid": at.uid, "resourceVersion": at.resource_version}
+        self._client.delete(PODS, at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
 
     def refresh(self, pod: Pod) -> None:
         """Read it from the API server. KubeError, but for a pod that is gone."""

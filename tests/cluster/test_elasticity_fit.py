@@ -37,6 +37,7 @@ from tests.cluster.elasticity import (
 from tests.cluster.workloads import PODS, STATEFULSETS
 from tests.elasticity_world import having
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY
+from webhook.elasticity.affinity import bound_to_super_nodes
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
