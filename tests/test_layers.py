@@ -94,7 +94,7 @@ PLANS = [
     "controllers/anycast_ip/planner.py",
     "controllers/elasticity/burst_plan.py",
     "controllers/elasticity/pod_requirements.py",
-    "controllers/elasticity/quota.py",
+    "controllers/elasticity/decision.py",
     "controllers/elasticity/patches.py",
     "controllers/elasticity/filters.py",
     "controllers/elasticity/fleet.py",

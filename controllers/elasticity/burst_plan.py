@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from controllers.elasticity.planner import Destination
 from controllers.elasticity.pods import Pod
@@ -26,11 +27,12 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Refused:
-    """Why *pod* has to wait; *reason* is the Event's."""
+    """Why *pod* is not placed as it might be; *reason* and *type* are the Event's."""
 
     pod: Pod
     reason: str
     why: str
+    type: Literal["Normal", "Warning"] = "Warning"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from controllers.elasticity import burst_plan
 from controllers.elasticity.annotations import Wish, is_readable
 from controllers.elasticity.assumptions import Action, Kind
-from controllers.elasticity.burst_plan import Burst, Stuck
+from controllers.elasticity.burst_plan import Burst, Refused, Stuck
 from controllers.elasticity.destination import SuperNodeDestination
 from controllers.elasticity.patches import (
     Patch,
@@ -21,7 +21,6 @@ from controllers.elasticity.patches import (
 from controllers.elasticity.planner import Case, Place, Verdict, plan
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.snapshot import Snapshot
-from kube.event_correlator import Type
 
 AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
 """Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,
@@ -48,7 +47,7 @@ class Rejections:
 class Decision:
     """*rests* is for how many seconds a pod is not to be written to.
 
-    *events* are (pod, reason, message, type); *waits* say by uid what gated pods wait for; *again* are in seconds.
+    *events* are to be reported once; *waits* say by uid what gated pods wait for; *again* are in seconds.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Decision:
         self._snapshot, self._destination = snapshot, destination
         self._rejections, self._rests = rejections, rests
         self.actions: list[Action] = []
-        self.events: list[tuple[Pod, str, str, Type]] = []
+        self.events: list[Refused] = []
         self.waits: dict[str, str] = {}
         self.again: list[float] = []
 
@@ -109,7 +108,7 @@ class Decision:
         pod, why = verdict.pod, verdict.why
         if verdict.exception:
             usual = verdict.exception == "LocalReplicasRestored"
-            self.events.append((pod, verdict.exception, why, "Normal" if usual else "Warning"))
+            self.events.append(Refused(pod, verdict.exception, why, "Normal" if usual else "Warning"))
         match verdict.place:
             case Place.WAIT | Place.LOOK:
                 self.waits[pod.metadata.uid] = why
@@ -137,13 +136,13 @@ class Decision:
                 patch = burst(each.pod, each.why, with_cost=self._has_cost(each.pod))
                 self._act(Kind.BURST, each.pod, each.why, patch)
             else:
-                self.events.append((each.pod, each.reason, each.why, "Warning"))
+                self.events.append(each)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:
         settings = self._snapshot.settings.home_failover
         for pod in burst_plan.stranded(stuck, settings, self._snapshot.now):
             if pod.metadata.controller is None:
-                self.events.append((pod, "NotTakenBySuperNode", burst_plan.NO_OWNER, "Warning"))
+                self.events.append(Refused(pod, "NotTakenBySuperNode", burst_plan.NO_OWNER))
                 continue
             self._rejections.note(pod.key, settings.home_after)
             why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
@@ -165,7 +164,7 @@ class Decision:
 
     def _wish(self, pod: Pod) -> Wish:
         wish = self._snapshot.wish(pod)
-        self.events += ((pod, reason, message, "Warning") for reason, message in wish.problems)
+        self.events += (Refused(pod, reason, message) for reason, message in wish.problems)
         return wish
 
     def _has_cost(self, pod: Pod) -> bool:

@@ -52,8 +52,8 @@ class Reconciler:
             decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
             decision.make()
             self._writer.start(decision.actions)
-        for pod, reason, message, type_ in decision.events:
-            self._reporter.once(pod, reason, message, type_)
+        for each in decision.events:
+            self._reporter.once(each.pod, each.reason, each.why, each.type)
         self._reporter.wait(decision.waits)
         looked_up = [self._state.eligibility.look_up(pod) for pod in destination.to_look_up]
         return min((*decision.again, *looked_up), default=None)
