@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import kube.client
-from controllers.elasticity.assembly import Clock, Elasticity
+from controllers.elasticity.controller import Clock, Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
 from controllers.elasticity.planner import Standing, standing

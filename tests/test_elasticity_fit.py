@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.elasticity.destination import on_the_way
 from controllers.elasticity.filters import Reach, Request
-from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.fleet import Fleet, on_the_way
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.pods import Pod, decode

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 
 from controllers.elasticity import burst_plan
 from controllers.elasticity.annotations import Wish, is_readable
-from controllers.elasticity.assumptions import Action, Kind
 from controllers.elasticity.burst_plan import Burst, Refused, Stuck
-from controllers.elasticity.destination import SuperNodeDestination
+from controllers.elasticity.fleet import SuperNodeDestination
 from controllers.elasticity.patches import (
     Patch,
     burst,
@@ -21,6 +20,7 @@ from controllers.elasticity.patches import (
 from controllers.elasticity.planner import Case, Place, Verdict, plan
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.snapshot import Snapshot
+from controllers.elasticity.writer import Action, Kind
 
 AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
 """Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,

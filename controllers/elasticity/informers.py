@@ -11,9 +11,9 @@ import structlog
 
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.ordinals import StatefulSet, slim
 from controllers.elasticity.pod_cache import PODS
 from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.snapshot import StatefulSet, slim
 from controllers.manager import Context
 from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding

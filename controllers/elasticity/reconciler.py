@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.elasticity.decision import Decision, Rejections
-from controllers.elasticity.destination import SuperNodeDestination, on_the_way
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.fleet import Fleet, SuperNodeDestination, on_the_way
 from controllers.elasticity.nodes import Outages
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
