@@ -244,6 +244,7 @@ class Leader:
             self.sources, self.client, recorder, Clock(clock, lambda: NOW + timedelta(seconds=clock()))
         )
         self.pods.on_change(self.parts.handlers.pod_changed)
+        self.pods.on_write(self.parts.handlers.count)
         self._nodes.informer.on_change(self.parts.handlers.node_changed)
         self.client.before = parts.get("before", lambda: None)
         self._fence()

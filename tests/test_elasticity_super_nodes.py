@@ -295,10 +295,10 @@ class Cluster:
         self._check(name, patch["metadata"]["uid"], patch["metadata"]["resourceVersion"])
         return self._stored(resource, merged(self.nodes[name], patch), type)
 
-    def delete(self, resource: Resource, name: str, *, uid: str, resource_version: str) -> None:
+    def delete(self, resource: Resource, name: str, *, preconditions: dict[str, str]) -> None:
         self.before("delete", name)
         assert resource == NODES
-        self._check(name, uid, resource_version)
+        self._check(name, preconditions["uid"], preconditions["resourceVersion"])
         self.writes += 1
         del self.nodes[name]
 

@@ -98,7 +98,6 @@ PLANS = [
     "controllers/elasticity/patches.py",
     "controllers/elasticity/filters.py",
     "controllers/elasticity/fleet.py",
-    "controllers/elasticity/ordinals.py",
     "controllers/elasticity/planner.py",
     "controllers/elasticity/pods.py",
     "controllers/elasticity/rules.py",

@@ -116,6 +116,7 @@ def place(context: Context, settings: Settings) -> None:
         sources = Sources(pods, nodes, settings, switch.read, informers.first_ordinal)
         parts = Elasticity(sources, context.client, context.recorder)
         pods.on_change(parts.handlers.pod_changed)
+        pods.on_write(parts.handlers.count)
         informers.nodes.on_change(parts.handlers.node_changed)
         informers.switches.on_change(lambda *_: parts.handlers.look_again())
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)

@@ -27,7 +27,7 @@ class EventHandlers:
         seen = new or old
         if seen is None:
             return
-        self._count(seen)
+        self.count(seen)
         if self._role(old) != self._role(new):
             for key in {pod.key for pod in (old, new) if pod is not None}:
                 self._enqueue(key)
@@ -41,7 +41,7 @@ class EventHandlers:
             return
         self._names = names
         for pod in self._sources.pods.all():
-            self._count(pod)
+            self.count(pod)
         self.look_again(all_keys=True)
 
     def look_again(self, *, all_keys: bool = False) -> None:
@@ -51,7 +51,8 @@ class EventHandlers:
         for key in dict.fromkeys(pod.key for pod in found):
             self._enqueue(key)
 
-    def _count(self, pod: Pod) -> None:
+    def count(self, pod: Pod) -> None:
+        """All that follows from a write of ours: it was decided."""
         self._quota.see(pod, lambda: self._counts(self._sources.pods.current(pod)))
 
     def _counts(self, pod: Pod | None) -> bool:

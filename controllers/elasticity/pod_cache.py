@@ -26,13 +26,16 @@ class PodCache:
 
     def __init__(self, client: Client, informer: Informer[Pod], check: Callable[[], None]) -> None:
         self._client, self._informer, self._check = client, informer, check
-        self._observers: list[Observer] = []
+        self._write_observers: list[Callable[[Pod], None]] = []
         informer.add_index(FACET, facets)
 
     def on_change(self, observer: Observer) -> None:
-        """Call *observer* with (old, new) of each change, our own included, and now with each known pod."""
+        """Call *observer* with (old, new) of each change that is not ours, and now with each known pod."""
         self._informer.on_change(observer)
-        self._observers.append(observer)
+
+    def on_write(self, observer: Callable[[Pod], None]) -> None:
+        """Call *observer* with what we have written or read."""
+        self._write_observers.append(observer)
 
     def all(self) -> Sequence[Pod]:
         return self._informer.list()
@@ -52,7 +55,7 @@ class PodCache:
         answer = self._client.patch(
             PODS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
         )
-        self._take_in(pod, answer)
+        self._take_in(answer)
 
     def delete(self, pod: Pod) -> None:
         """That version of it. KubeError."""
@@ -68,9 +71,9 @@ class PodCache:
             answer = self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
         except NotFound:
             return
-        self._take_in(pod, answer)
+        self._take_in(answer)
 
-    def _take_in(self, pod: Pod, answer: msgspec.Raw) -> None:
+    def _take_in(self, answer: msgspec.Raw) -> None:
         if (new := self._informer.wrote(answer)) is not None:
-            for observer in self._observers:
-                observer(pod, new)
+            for observer in self._write_observers:
+                observer(new)

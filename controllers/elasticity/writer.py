@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+import structlog
+
 from controllers.elasticity.patches import Patch
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.quota import Quota
 from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
-from kube.errors import ApiError, Conflict, NotFound, ServerError
+from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 
 
 class Kind(StrEnum):
@@ -83,6 +85,8 @@ class Assumptions:
 PAUSES = Backoff(base=0.2, cap=30.0)
 """Between two attempts at one pod."""
 
+log = structlog.stdlib.get_logger(__name__)
+
 
 class Outcome(Protocol):
     def done(self, action: Action) -> None: ...
@@ -134,11 +138,12 @@ class Writer:
         for action in begun:
             self._queue.add(action.uid)
 
-    def reconcile(self, uid: str) -> None:
-        """Write what is assumed of a pod. Raises when the outcome is unknown."""
+    def reconcile(self, uid: str) -> float | None:
+        """Write what is assumed of a pod; the seconds after which to repeat it when the outcome is unknown."""
         action = self._assumptions.get(uid)
-        if action is None:
-            return
+        return self._try(action) if action else None
+
+    def _try(self, action: Action) -> float | None:
         try:
             self._write(action)
         except Conflict:
@@ -147,20 +152,16 @@ class Writer:
             self._enqueue(action.pod.key)
         except NotFound:
             self._forget(action)
-        except ServerError:
-            self._doubt(action)
-            raise
-        except ApiError as error:
-            if action.doubts:  # this one was refused, but the one before may yet arrive
-                raise
+        except KubeError as error:
+            # what is refused now may have arrived before
+            if isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
+                return self._doubt(action, error)
             self._refuse(action, error)
-        except Exception:
-            self._doubt(action)
-            raise
         else:
-            self._refusals.pop(uid, None)
+            self._refusals.pop(action.uid, None)
             self._forget(action)
             self._outcome.done(action)
+        return None
 
     def _write(self, action: Action) -> None:
         if action.kind is Kind.DELETE:
@@ -168,8 +169,11 @@ class Writer:
         elif action.patch is not None:
             self._pods.patch(action.pod, action.patch)
 
-    def _doubt(self, action: Action) -> None:
-        self._assumptions.assume(replace(action, doubts=action.doubts + 1))
+    def _doubt(self, action: Action, error: KubeError) -> float:
+        at, doubts = action.pod.metadata, action.doubts + 1
+        log.warning("pod write without an answer", namespace=at.namespace, name=at.name, error=str(error))
+        self._assumptions.assume(replace(action, doubts=doubts))
+        return PAUSES.delay(doubts)
 
     def _refuse(self, action: Action, error: ApiError) -> None:
         count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
