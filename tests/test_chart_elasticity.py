@@ -208,7 +208,7 @@ def test_the_controllers_open_gates_while_the_feature_is_off_only_if_they_are_to
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("auto", "a Job of Helm's opens their gates"),
+        ("auto", "a Helm hook Job opens their gates"),
         ("controllers", "the controllers open their gates"),
         ("never", "leaves them gated"),
     ],
@@ -470,9 +470,9 @@ def test_two_names_of_one_value_must_not_differ(values: dict[str, Any], others: 
 def test_the_notes_tell_what_to_look_at_and_what_means_nothing_here() -> None:
     said = notes(original())
     assert "kubectl -n kube-system get configmap eks-config" in said
-    assert "take cloud.subnets away" in said
+    assert "remove cloud.subnets" in said
     assert (
-        "mean nothing here: scheduler, eksAdmission.image, eksAdmission.nodeSelector, eksAdmission.resources."
+        "without effect here: scheduler, eksAdmission.image, eksAdmission.nodeSelector, eksAdmission.resources."
         in said
     )
     assert "a-secret" not in said
@@ -483,7 +483,7 @@ def test_the_notes_tell_what_to_look_at_and_what_means_nothing_here() -> None:
 def test_the_notes_say_that_the_originals_values_alone_switch_nothing_on(without: str) -> None:
     values = original(**{without: {"enabled": False}})
     values["eksAdmission"] = {}
-    said = "none is registered: elasticity.enabled is false" in notes(values)
+    said = "none is created: elasticity.enabled is false" in notes(values)
     assert said is (without == "elasticity")
 
 

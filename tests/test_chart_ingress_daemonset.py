@@ -203,7 +203,7 @@ def test_the_controllers_are_replaced_for_the_switch_alone() -> None:
 def test_the_notes_tell_what_to_look_at_and_what_stays() -> None:
     text = notes(ON)
     assert "kubectl get ingressdaemonsets -A" in text
-    assert "outlive this release" in text
+    assert "stay when this release is uninstalled" in text
     assert "ingressdaemonset" not in notes({})
 
 

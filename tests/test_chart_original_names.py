@@ -97,10 +97,7 @@ def test_two_names_of_one_value_must_not_differ(ours: dict[str, Any], others: st
 
 def test_the_notes_name_what_means_nothing_here() -> None:
     said = notes(original())
-    assert (
-        "Ignored, because they mean nothing here: credential.appID, config.region.shortName, controller."
-        in said
-    )
+    assert "Ignored, without effect here: credential.appID, config.region.shortName, controller." in said
     assert "old-secret" not in said
 
 

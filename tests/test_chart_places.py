@@ -220,10 +220,10 @@ def test_the_notes_say_how_to_break_the_glass_of_what_is_enabled(values: dict[st
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        pytest.param({"replicaCount": 1}, "replicaCount is 1: there is none", id="one server"),
+        pytest.param({"replicaCount": 1}, "replicaCount is 1: no server answers", id="one server"),
         pytest.param(
             {"webhook": {"hostNetwork": True}},
-            "The pods of drawbridge-webhook are on the network of their nodes",
+            "The pods of drawbridge-webhook use the network of their nodes",
             id="the network of the nodes",
         ),
         pytest.param(
@@ -233,7 +233,7 @@ def test_the_notes_say_how_to_break_the_glass_of_what_is_enabled(values: dict[st
         ),
         pytest.param(
             {**INGRESS, "crds": {"keep": False}},
-            "Their CRD goes with this release, and with it they and all their pods.",
+            "Uninstalling this release deletes their CRD, and with it all of them and their pods.",
             id="a definition that goes",
         ),
     ],
