@@ -65,9 +65,9 @@ format: $(STAMP) ## Format the code
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
-bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]
+bench: $(STAMP) ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m lab.binaries >/dev/null
-	@$(RUN) -m bench $(SUITE)
+	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
 	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))
