@@ -7,8 +7,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 AUDIT := $(CURDIR)/build/audit
-# Tests wait more than they compute: even two cores have work for six at a time. Those of one lab stay together.
-PYTEST := $(RUN) -m pytest -q --numprocesses 6 --dist loadgroup
+# Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
+PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
