@@ -53,10 +53,11 @@ e2e: $(STAMP) ## Run one scene for each feature with kind and cert-manager; need
 	@$(RUN) -m lab.binaries kubectl helm >/dev/null
 	@$(RUN) -m pytest -q -m e2e
 
-check: $(STAMP) ## Check format, lint and types
+check: $(STAMP) ## Check format, lint, types and words
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/mypy --no-error-summary
+	@$(RUN) -m lab.style
 
 format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .

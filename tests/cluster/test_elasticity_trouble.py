@@ -44,7 +44,7 @@ def without(lab: Lab, component: str) -> Iterator[None]:
 
 def scale(lab: Lab, component: str, replicas: int) -> None:
     name = f"{DRAWBRIDGE}-{component}"
-    lab.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, DRAWBRIDGE, subresource="scale")
+    lab.client.patch(DEPLOYMENTS.sub("scale"), name, {"spec": {"replicas": replicas}}, DRAWBRIDGE)
     lab.wait(
         lambda: ready(lab, component) == [True] * replicas,
         SECONDS,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
@@ -34,7 +35,6 @@ from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.ingress_daemonset_playing import Scene, playing, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenes import SCENES
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
 
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE = 15, 2

@@ -245,9 +245,7 @@ def test_its_selector_stays_as_it_is(edge_lab: Lab, record: Record) -> None:
     change = {"spec": {"selector": {"matchLabels": {"app": "other"}}}}
 
     with pytest.raises(ApiError, match="the selector cannot be changed"):
-        edge.client.request(
-            "PATCH", path, body=change, query={"dryRun": "All"}, content_type="application/merge-patch+json"
-        )
+        edge.client.request("PATCH", path, body=change, query={"dryRun": "All"})
     edge.change(template={"metadata": {"labels": {"tier": "edge"}}})
     assert edge.resource()["spec"]["selector"] == {"matchLabels": {"app": "web"}}
 

@@ -60,7 +60,7 @@ def evict_in_a_dry_run(edge: Edge) -> None:
 
 def date_request(edge: Edge, at: str) -> None:
     change = {"status": {DRAIN_REQUESTS: {edge.node_name("a"): at}}}
-    edge.client.patch(INGRESS_DAEMONSETS, "web", change, edge.namespace, subresource="status")
+    edge.client.patch(INGRESS_DAEMONSETS.sub("status"), "web", change, edge.namespace)
 
 
 def drain(edge: Edge) -> None:

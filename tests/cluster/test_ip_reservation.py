@@ -60,7 +60,7 @@ def finished(lab: Lab, namespace: str) -> None:
         """Not when kwok, a moment late, has said once more that the pod is running."""
         ended = workloads.patch_status(lab, pod, phase="Succeeded").metadata.resource_version
         try:
-            lab.client.delete(workloads.PODS, "a", namespace, resource_version=ended)
+            lab.client.delete(workloads.PODS, "a", namespace, preconditions={"resourceVersion": ended})
         except Conflict:
             return False
         return True

@@ -13,6 +13,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import TooManyRequests
+from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
@@ -21,7 +22,6 @@ from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
 from tests.cluster.workloads import GROUPS, PODS, SECONDS
-from webhook.elasticity import INSTANCE_TYPE
 
 REPLICAS = 6
 CPU = "5"
@@ -225,7 +225,7 @@ def lost(lab_v3: Lab) -> Iterator[Lost]:
     with witness(lab, GROUPS["v3"]) as seen:
         deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
         lab.client.delete(NODES, node_name(DELETED))
-        lab.client.patch(NODES, node_name(UNREADY), {"status": readiness("False")}, subresource="status")
+        lab.client.patch(NODES.sub("status"), node_name(UNREADY), {"status": readiness("False")})
         yield Lost(seen, deleted, unready)
     lab.kubectl("delete", "namespace", namespace, "--wait=false")
     lab.kubectl("delete", "node", node_name(UNREADY))
