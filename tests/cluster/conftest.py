@@ -26,9 +26,9 @@ from tests.cluster import (
     ingress_daemonset_history,
 )
 from tests.cluster.anycast import Fleet
-from tests.cluster.groups import grouped_by_lab
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.least_privilege import audit_logs as audit_logs
+from tests.cluster.shared_labs import grouped_by_lab
 from tests.cluster.workloads import VALUES, reserved_namespace
 from tests.sockets import PEER_GONE
 
