@@ -24,14 +24,14 @@ class ServiceAccount(Connection):
             self.pool = urllib3.PoolManager(maxsize=2, ca_certs=str(mounted / "ca.crt"))
             self._read_token()
         except (OSError, ValueError) as error:
-            raise NotConfigured(f"the service account in {mounted} cannot be used: {error}") from error
+            raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
 
     def authorization(self) -> dict[str, str]:
         """Read for each request: the kubelet replaces the token, and a request is made every ten seconds."""
         try:
             return {"Authorization": f"Bearer {self._read_token()}"}
         except OSError as error:
-            raise NotConfigured(f"the service account's token cannot be read: {error}") from error
+            raise NotConfigured(f"the ServiceAccount's token cannot be read: {error}") from error
 
     def _read_token(self) -> str:
         return self._token.read_text().strip()

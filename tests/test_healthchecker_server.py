@@ -351,7 +351,7 @@ def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> 
 
 
 def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match=f"the service account in {tmp_path} cannot be used"):
+    with pytest.raises(NotConfigured, match=f"the ServiceAccount in {tmp_path} cannot be used"):
         ServiceAccount(tmp_path, "fd00::1", "443")
 
 
