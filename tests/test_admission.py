@@ -117,8 +117,7 @@ def test_what_is_absent_or_null_gets_its_empty_value() -> None:
         ),
         pytest.param(
             body({**DELETE_POD, "userInfo": {"groups": "ops"}}),
-            "the AdmissionReview is not as it should"
-            " be: Expected `array`, got `str` - at `$.request.userInfo.groups`",
+            "the AdmissionReview is malformed: Expected `array`, got `str` - at `$.request.userInfo.groups`",
             id="groups is a text",
         ),
         *(
