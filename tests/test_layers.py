@@ -116,8 +116,8 @@ PLANS = [
     "controllers/ingress_daemonset/planner.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
-    "controllers/ip_reservation/release.py",
-    "controllers/ip_reservation/late_plan.py",
+    "controllers/ip_reservation/release_planner.py",
+    "controllers/ip_reservation/late_planner.py",
 ]
 
 
