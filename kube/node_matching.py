@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from kube.types import Taint, Toleration, Value, complete
 
 REPELLING = ("NoSchedule", "NoExecute")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The field of an affinity that the scheduler must meet."""
 
 
 class Expression(Value, frozen=True):

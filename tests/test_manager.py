@@ -15,8 +15,8 @@ from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
 from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost, StillWorking
+from lab.waiting import until
 from settings import LeaderElection, Settings
-from tests.misbehaving_server import until
 from tests.test_controllers_main import ELECTION, LEASE, cluster, spec_of
 
 

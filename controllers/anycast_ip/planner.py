@@ -6,6 +6,7 @@ from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
 from controllers.anycast_ip.release_plan import next_when_leaving, order_in_doubt
 from controllers.anycast_ip.state import GONE, UNKNOWN, Case, Do, Note, Step
+from kube.super_nodes import is_super
 from kube.types import Node
 from settings import AnycastIPSettings
 from webhook.anycast_ip import (
@@ -15,7 +16,6 @@ from webhook.anycast_ip import (
     TAINT,
     is_proven_bound,
     is_tainted,
-    is_virtual,
     proof,
     wanted,
 )
@@ -69,7 +69,7 @@ def _next_when_unwanted(case: Case, node: Node, settings: AnycastIPSettings) -> 
         return Step(Do.FREE)
     if case.claim is None and case.found is not None:
         return Step(Do.ADOPT, address=case.found)
-    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_virtual(node) else NOTHING
+    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
 
 
 def _not_selected(settings: AnycastIPSettings) -> Note:
