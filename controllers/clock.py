@@ -18,3 +18,6 @@ class Clock:
 
     now: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
+
+
+CLOCK = Clock()

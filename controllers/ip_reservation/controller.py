@@ -12,7 +12,7 @@ from calico.errors import NotServed
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Limits, Record
-from controllers.clock import Clock
+from controllers.clock import CLOCK
 from controllers.ip_reservation.late_reconciler import LateReconciler
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
@@ -63,7 +63,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
     restore_queue = WorkQueue("ip_reservation_restore", pauses=PAUSES)
     release_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
-    clock, reporter = Clock(), Reporter(context.recorder, reservations.resource)
+    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
     reserve, live = reserving(reservations, settings), LiveReader(context.client, reservations, clock)
     departures = Departures(late_queue.add, caches.namespaces.get, clock)
     removals = Removals(restore_queue.add, clock)
@@ -85,7 +85,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
 def release_reconciler(
     context: Context, caches: Caches, reservations: Reservations, removals: Removals, settings: Settings
 ) -> ReleaseReconciler:
-    clock, reporter = Clock(), Reporter(context.recorder, reservations.resource)
+    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
     reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
     return ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
 
