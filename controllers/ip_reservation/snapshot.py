@@ -22,16 +22,13 @@ from controllers.ip_reservation.release_planner import (
     life_of,
     may_be_given_back,
 )
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
-from kube.list_watch import Selection
+from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import Namespace, Pod
 from settings import IPReservationSettings
 from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES
-
-PODS = Resource("", "v1", "pods")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 
 log = structlog.get_logger(__name__)
 
