@@ -167,7 +167,7 @@ def survives(mutant: Mutant | None, tests: Sequence[str]) -> bool:
 
     if mutant:
         sys.meta_path.insert(0, Finder(mutant))  # type: ignore[arg-type]
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return pytest.main([*options, *tests]) == pytest.ExitCode.OK
 
 
