@@ -13,7 +13,7 @@ PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify unit cluster chaos e2e check format manifests bench up down clean
+.PHONY: help demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values i
 bench: $(STAMP) ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m lab.binaries >/dev/null
 	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
+
+mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
+	@$(RUN) -m tests.mutation
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
 	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))
