@@ -1,4 +1,4 @@
-"""A process of the image as a kubelet would start it: as nobody, on a read-only root, with what a pod is given."""
+"""A process of the image as a kubelet starts it: unprivileged, on a read-only root, with the mounts of a pod."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NOWHERE = {
     "apiVersion": "v1",
     "kind": "Config",
     "clusters": [{"cluster": {"server": "http://127.0.0.1:1"}, "name": "down"}],
-    "contexts": [{"context": {"cluster": "down", "user": "nobody"}, "name": "down"}],
-    "users": [{"name": "nobody", "user": {"token": "none"}}],
+    "contexts": [{"context": {"cluster": "down", "user": "none"}, "name": "down"}],
+    "users": [{"name": "none", "user": {"token": "none"}}],
     "current-context": "down",
 }
 """A kubeconfig that leads to an API server which is down."""
@@ -37,7 +37,7 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True)
 class World:
-    """What a pod of ours is given beside its image, and its address, which nobody else has."""
+    """What a pod of ours is given beside its image, and its address, which no other pod has."""
 
     image: Stage
     directory: Path
@@ -128,7 +128,7 @@ def await_ready(world: World) -> None:
 
 
 def get(world: World, port: int = HEALTH, path: str = "/") -> tuple[int, str] | None:
-    """The answer, or None when nobody is there."""
+    """The answer, or None when no server listens."""
     connection = http.client.HTTPConnection(world.address, port, timeout=SECONDS)
     try:
         connection.request("GET", path)

@@ -177,7 +177,7 @@ def test_an_issuer_takes_over_from_the_controllers_at_no_cost_when_all_is_truste
     assert (admissions.failed, admissions.distrusted) == ([], [])
 
 
-def test_files_take_over_at_no_cost_when_helm_is_told_that_they_may_and_what_was_trusted(
+def test_files_take_over_at_no_cost_with_forced_conflicts_and_the_trusted_cas(
     lab: Lab, namespace: str
 ) -> None:
     ca, now = authority(), datetime.now(UTC)

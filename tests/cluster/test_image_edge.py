@@ -1,4 +1,4 @@
-"""In the image, the programs do for an IngressDaemonSet what they do in a cluster, by the mounted service accounts."""
+"""In the image, the programs do for an IngressDaemonSet what they do in a cluster, by the mounted ServiceAccounts."""
 
 from __future__ import annotations
 
