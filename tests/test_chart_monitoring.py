@@ -55,6 +55,24 @@ def test_alerts_and_dashboards_are_those_of_enabled_features(
     }
 
 
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        pytest.param("", "docs/how-to/runbooks/DrawbridgeNoLeader.md", id="a page of the repository"),
+        pytest.param(
+            "https://docs.example/ops/", "https://docs.example/ops/DrawbridgeNoLeader.md", id="yours"
+        ),
+    ],
+)
+def test_an_alert_links_to_its_runbook(base: str, url: str) -> None:
+    monitored = {"prometheusRule": {"enabled": True, "runbookBaseURL": base}}
+    groups = render({"monitoring": monitored})["PrometheusRule", "drawbridge"]["spec"]["groups"]
+    [alert] = [
+        rule for group in groups for rule in group["rules"] if rule.get("alert") == "DrawbridgeNoLeader"
+    ]
+    assert alert["annotations"]["runbook_url"] == url
+
+
 @functools.cache
 def promtool() -> Path:
     return binaries.ensure("promtool")["promtool"]

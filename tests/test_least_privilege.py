@@ -14,7 +14,7 @@ from tests.pages import ROOT
 from tests.pages import table as table_of
 from tests.permissions import ALWAYS, EVERYWHERE, OWN, Permission, granted, seen_from, table
 
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "explanation" / "security.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}

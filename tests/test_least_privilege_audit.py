@@ -106,12 +106,12 @@ def grants_of(*features: str) -> list[dict[str, Any]]:
         for entry in table()
         if entry.account == "controllers" and entry.by in features
         for each in grants(
-            dict(
-                apiGroups=entry.groups,
-                resources=entry.resources,
-                resourceNames=entry.names,
-                verbs=entry.verbs,
-            ),
+            {
+                "apiGroups": entry.groups,
+                "resources": entry.resources,
+                "resourceNames": entry.names,
+                "verbs": entry.verbs,
+            },
             "drawbridge" if entry.where == OWN else entry.where,
         )
     ]

@@ -50,7 +50,7 @@ def test_they_are_what_helm_would_install_without_its_test_in_their_own_namespac
 
 def block(beginning: str) -> str:
     """The YAML of the install page that begins so."""
-    texts = [each.text for each in blocks(ROOT / "docs" / "install.md") if each.language == "yaml"]
+    texts = [each.text for each in blocks(ROOT / "docs" / "how-to" / "install.md") if each.language == "yaml"]
     [text] = [each for each in texts if each.startswith(beginning)]
     return text
 

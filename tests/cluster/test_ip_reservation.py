@@ -160,6 +160,10 @@ def events_about(lab: Lab, pod: Pod) -> list[dict[str, Any]]:
     ]
 
 
+RELEASED = pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])
+
+
+@RELEASED
 def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None:
     workloads.running_statefulset(lab, redis, 3)
     workloads.delete_collection(lab, redis)
@@ -173,6 +177,18 @@ def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None
     segments = lab.client.list(GROUPS[group]).items
     assert segments
     assert [each["spec"]["reservedCIDRs"] for each in segments] == [[]] * len(segments)
+
+
+@RELEASED
+def test_the_oldest_are_released_when_too_many_are_reserved(lab: Lab, group: str, redis: str) -> None:
+    pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(5)]
+    with workloads.configured(lab, config={"ipReserveMaxCount": 2}):
+        for pod in pods:
+            lab.client.delete(workloads.PODS, pod.metadata.name, redis)
+            await_gone(lab, redis, pod.metadata.name)
+        lab.wait(lambda: len(of(lab, group, redis)) == 2, SECONDS, "all but two to be released")
+
+    assert set(of(lab, group, redis)) == {pod.metadata.uid for pod in pods[-2:]}
 
 
 def of(lab: Lab, group: str, namespace: str) -> list[str]:
@@ -191,6 +207,7 @@ def exists(lab: Lab, namespace: str, name: str) -> bool:
     return True
 
 
+@pytest.mark.promise
 def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:
     lab, redis = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-bad-configuration")
     good = lab.kubectl(
