@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,20 +15,16 @@ from rich.console import Console
 
 from bench import __main__ as command
 from bench import report
-from bench.alone import app as alone
 from bench.arithmetic import buckets, growth, quantile, samples, total
 from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
-from bench.ip_reservation.load import deletion
 from bench.ip_reservation.runs import Load, Run, roles
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
 from bench.ip_reservation.storm import Storm
 from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
-from bench.noop import app as noop
-from bench.processes import Usage, of
+from bench.processes import Usage
 from bench.report import Figure, figure
 from lab.errors import LabError
-from webhook.ip_reservation import PATH
 
 KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
 SCRAPE = b"""\
@@ -125,11 +120,6 @@ def test_the_table_shows_each_verdict() -> None:
     assert ["bad", "1", ">=", "2", "missed"] in lines
 
 
-def test_a_number_is_short() -> None:
-    numbers = (None, 0.0, 0.1234, 12.34, 1234.5, math.inf, math.nan)
-    assert [report.number(each) for each in numbers] == ["", "0", "0.123", "12.3", "1,234", "inf", "nan"]
-
-
 def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
     """Ten deletions, of which the servers of *variant* used a tenth of the time."""
     name = f'{{name="{variant.webhook}"'
@@ -222,13 +212,6 @@ def test_programs_are_named_by_what_they_do() -> None:
     }
 
 
-def test_a_process_has_used_time_and_memory_and_one_that_is_gone_has_not() -> None:
-    assert of([os.getpid()]).bytes > 10 << 20
-    assert of([os.getpid()]).peak > 10 << 20
-    assert of([os.getpid()]).seconds > 0
-    assert of([2**30]) == Usage(0.0, 0)
-
-
 def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
     container = {
         "name": "webhook",
@@ -259,24 +242,6 @@ def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     assert noop_webhook["matchConditions"] == kept
     assert noop_webhook["name"] != "ours"
     assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
-
-
-def answer(application: Any, path: str, body: bytes) -> dict[str, Any]:
-    with application.test_client() as client:
-        response = client.post(f"{path}?timeout=10s", data=body, content_type="application/json")
-    assert response.status_code == 200
-    return dict(response.get_json()["response"])
-
-
-def test_the_no_op_allows_every_request() -> None:
-    assert answer(noop, "/", b'{"request": {"uid": "u-1"}}') == {"uid": "u-1", "allowed": True}
-
-
-def test_the_server_alone_reserves_addresses() -> None:
-    answers = [answer(alone, PATH, deletion(number)) for number in (1, 258)]
-
-    assert all(each["allowed"] for each in answers)
-    assert [each["auditAnnotations"]["reserved"] for each in answers] == ["10.0.0.1/32", "10.0.1.2/32"]
 
 
 @pytest.fixture

@@ -174,17 +174,6 @@ def call(door: Address) -> socket.socket:
     return socket.create_connection(door, SECONDS)
 
 
-def test_connections_go_to_the_targets_in_turn(running: Running, door: Address) -> None:
-    with backend(named(b"a")) as first, backend(named(b"b")) as second:
-        assert running.follow({door: (first, second)}) == []
-        received = []
-        for _ in range(4):
-            with call(door) as connection:
-                received.append(connection.recv(1))
-
-    assert sorted(received) == [b"a", b"a", b"b", b"b"]
-
-
 def test_a_connection_stays_with_its_target_when_that_is_no_longer_in_the_table(
     running: Running, door: Address
 ) -> None:
@@ -251,19 +240,6 @@ def test_a_reset_by_the_target_reaches_the_caller(running: Running, door: Addres
             connection.sendall(b"x")
             with pytest.raises(ConnectionResetError):
                 connection.recv(1)
-
-
-def test_megabytes_arrive_whole(running: Running, door: Address) -> None:
-    sent = bytes(range(256)) * 40_000
-    with backend(named(b"")) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            threading.Thread(target=connection.sendall, args=(sent,)).start()
-            received = bytearray()
-            while len(received) < len(sent):
-                received += connection.recv(1 << 20)
-
-    assert bytes(received) == sent
 
 
 def test_a_target_that_does_not_read_holds_the_caller_back(running: Running, door: Address) -> None:

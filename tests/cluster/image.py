@@ -13,8 +13,6 @@ import yaml
 
 from lab.image.process import Mount, Process, started
 from lab.image.stage import Stage
-from lab.kubelet.kubeconfig import api_server
-from lab.session import Lab
 from lab.waiting import until
 from tests.server import leaf, write_pair
 
@@ -32,7 +30,6 @@ NOWHERE = {
     "current-context": "down",
 }
 """A kubeconfig that leads to an API server which is down."""
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class World:
     def tmp(self) -> Path:
         return self.directory / "tmp"
 
-    def process(self, *argv: str, mounts: Mapping[str, Mount] | None = None, **env: str) -> Process:
+    def process(self, *argv: str, **env: str) -> Process:
         return Process(
             argv or self.image.command,
             self.image.layers,
@@ -57,7 +54,6 @@ class World:
             mounts={
                 "/etc/drawbridge": Mount(self.directory / "given"),
                 "/tmp": Mount(self.tmp, read_only=False),  # noqa: S108 - in the image
-                **(mounts or {}),
             },
             read_only=True,
         )
@@ -65,23 +61,6 @@ class World:
     def configured(self, *argv: str, **env: str) -> Process:
         """With an API server that is down."""
         return self.process(*argv, DRAWBRIDGE_CONFIG=CONFIG, KUBECONFIG="/etc/drawbridge/kubeconfig", **env)
-
-    def in_a_pod(self, lab: Lab, account: str, *argv: str, **env: str) -> Process:
-        """With the API server of *lab*, to which it speaks as ServiceAccount ``namespace/name``."""
-        host, port = api_server(lab.kubeconfig)
-        server = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
-        mounts = {ACCOUNT: Mount(self._account(lab, *account.split("/")))}
-        return self.process(*argv, mounts=mounts, DRAWBRIDGE_CONFIG=CONFIG, **server, **env)
-
-    def _account(self, lab: Lab, namespace: str, name: str) -> Path:
-        """A directory with what the kubelet mounts for it."""
-        directory = self.directory / f"account-{name}"
-        directory.mkdir(exist_ok=True)
-        cluster = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]
-        (directory / "ca.crt").write_text(Path(cluster["certificate-authority"]).read_text())
-        (directory / "token").write_text(lab.kubectl("create", "token", name, "-n", namespace).stdout)
-        (directory / "namespace").write_text(namespace)
-        return directory
 
 
 def world(image: Stage, directory: Path, address: str, **settings: object) -> World:
