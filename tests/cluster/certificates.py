@@ -28,7 +28,7 @@ from tests.cluster.workloads import PODS
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"
-REPLICAS = 3
+REPLICAS, THREADS = 3, 5
 
 
 def stored(lab: Lab, secret: str = SECRET, key: str = "tls.crt") -> list[x509.Certificate]:
@@ -105,11 +105,19 @@ class Admissions:
 
 
 @contextmanager
-def asking(lab: Lab, namespace: str, threads: int = 5) -> Iterator[Admissions]:
-    """About fifty admissions a second, from before the block until after it."""
+def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = False) -> Iterator[Admissions]:
+    """About fifty admissions a second, from before the block until after it; none fails for want of trust.
+
+    A server that is killed takes its open requests with it.
+    """
     admissions, stop = Admissions(lab, namespace), threading.Event()
-    tasks = [admissions.ask] * threads + [admissions.meet]
-    askers = [threading.Thread(target=_again_and_again, args=(task, stop)) for task in tasks]
+
+    def repeat(task: Callable[[], None]) -> None:
+        while not stop.wait(0.1):
+            task()
+
+    tasks = [admissions.ask] * THREADS + [admissions.meet]
+    askers = [threading.Thread(target=repeat, args=(task,)) for task in tasks]
     for each in askers:
         each.start()
     try:
@@ -120,11 +128,10 @@ def asking(lab: Lab, namespace: str, threads: int = 5) -> Iterator[Admissions]:
         stop.set()
         for each in askers:
             each.join()
-
-
-def _again_and_again(task: Callable[[], None], stop: threading.Event) -> None:
-    while not stop.wait(0.1):
-        task()
+    failed = [
+        each for each in admissions.failed if not server_killed or "x509" in each or "certificate" in each
+    ]
+    assert (failed, admissions.distrusted) == ([], [])
 
 
 @contextmanager
