@@ -18,7 +18,7 @@ from bench import report
 from bench.arithmetic import buckets, growth, quantile, samples, total
 from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
-from bench.ip_reservation.runs import Load, Run, roles
+from bench.ip_reservation.runs import Load, Run
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
 from bench.ip_reservation.storm import Storm
 from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
@@ -193,25 +193,6 @@ def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
     assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
 
 
-def test_programs_are_named_by_what_they_do() -> None:
-    names = [
-        "drawbridge-webhook-1-b",
-        "drawbridge-webhook-1-a",
-        "drawbridge-controllers-x",
-        "drawbridge-controllers-y",
-    ]
-    usages = {name: Usage(number, 0) for number, name in enumerate(names)}
-
-    found = roles(usages, "drawbridge-controllers-y")
-
-    assert {role: usage.seconds for role, usage in found.items()} == {
-        "webhook server 1": 1,
-        "webhook server 2": 0,
-        "standby": 2,
-        "leader": 3,
-    }
-
-
 def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
     container = {
         "name": "webhook",
@@ -292,24 +273,15 @@ def test_without_a_name_all_suites_run_and_with_one_that_one(
     assert {path.name for path in tmp_path.iterdir()} == {"one.json", "two.json"}
 
 
-def test_a_concurrency_and_a_suite_that_are_not_known_are_refused(
+def test_an_unknown_suite_and_a_concurrency_without_its_suite_are_refused(
     suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[list[int]] = []
-
-    def storms(progress: Callable[[str], None], *, quick: bool, concurrency: list[int]) -> list[Figure]:
-        asked.append(concurrency)
-        return []
-
-    suites("ip_reservation", storms)
     suites("one", missing)
 
-    assert command.main(["ip_reservation", "--concurrency", "128", "512"]) == 0
-    assert asked == [[128, 512]]
-    with pytest.raises(SystemExit):
-        command.main(["one", "--concurrency", "128"])
-    assert "for the suite ip_reservation alone" in capsys.readouterr().err
-
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["unknown"])
-    assert "ip_reservation" in capsys.readouterr().err
+    for arguments, error in (
+        (["two"], "one"),
+        (["one", "--concurrency", "128"], "for the suite ip_reservation alone"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(arguments)
+        assert error in capsys.readouterr().err

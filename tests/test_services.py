@@ -208,13 +208,6 @@ def test_a_caller_of_a_target_that_is_gone_is_reset_at_once(running: Running, do
         connection.recv(1)
 
 
-def test_an_address_that_is_taken_is_named_and_tried_again(running: Running, door: Address) -> None:
-    with backend(named(b"a")) as first:
-        with socket.create_server(door):
-            assert running.follow({door: (first,)}) == [door]
-        assert running.follow({door: (first,)}) == []
-
-
 def test_the_end_of_one_direction_leaves_the_other_open(running: Running, door: Address) -> None:
     def answer_at_the_end(connection: socket.socket) -> None:
         received = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -240,18 +233,3 @@ def test_a_reset_by_the_target_reaches_the_caller(running: Running, door: Addres
             connection.sendall(b"x")
             with pytest.raises(ConnectionResetError):
                 connection.recv(1)
-
-
-def test_a_target_that_does_not_read_holds_the_caller_back(running: Running, door: Address) -> None:
-    done = threading.Event()
-
-    def deaf(connection: socket.socket) -> None:
-        done.wait(SECONDS)
-
-    with backend(deaf) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            connection.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                connection.sendall(bytes(64 << 20))
-        done.set()
