@@ -115,7 +115,8 @@ class Running:
     def stop(self) -> None:
         async def end() -> None:
             self.relay.close()
-            await asyncio.sleep(0.02)  # the loop drops its transports in its next round
+            for _ in range(3):  # a transport is dropped in the next round, and its peer in the one after
+                await asyncio.sleep(0)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
