@@ -27,6 +27,8 @@ from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
 from kube.registry import Registry
+from kube.resources import ALL as ALL
+from kube.resources import Selection as Selection
 from kube.transport import LineStream
 from kube.types import as_number
 from kube.watch_event import Event, Identity, identity_of
@@ -44,18 +46,6 @@ FRUITLESS = 3
 LONGEST_RETRY_AFTER = 60.0
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which objects of a kind; all of them by default."""
-
-    namespace: str | None = None
-    label_selector: str = ""
-    field_selector: str = ""
-
-
-ALL = Selection()
 
 
 @dataclass(frozen=True)
@@ -96,22 +86,8 @@ class ListWatch:
         selection: Selection = ALL,
         timing: Timing = TIMING,
     ) -> None:
-        self._list_pages = partial(
-            client.list_pages,
-            resource,
-            selection.namespace,
-            type=msgspec.Raw,
-            label_selector=selection.label_selector,
-            field_selector=selection.field_selector,
-        )
-        self._open_watch = partial(
-            client.watch,
-            resource,
-            selection.namespace,
-            label_selector=selection.label_selector,
-            field_selector=selection.field_selector,
-            read_timeout=timing.read_timeout,
-        )
+        self._list_pages = partial(client.list_pages, resource, selection, type=msgspec.Raw)
+        self._open_watch = partial(client.watch, resource, selection, read_timeout=timing.read_timeout)
         self._timing = timing
         self._sinks: tuple[Sink, ...] = ()
         self._lock, self._stopped = threading.Lock(), threading.Event()

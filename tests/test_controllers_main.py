@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from controllers.__main__ import enabled, main
-from lab.waiting import until
+from lab.waiting import stretch, until
 from settings import Settings
 from tests.api_server import Api
 from tests.misbehaving_server import Server, serving
@@ -73,7 +73,7 @@ class Program:
 
     def end(self, within: float = 10.0) -> tuple[int, str]:
         """The exit code and all that it said."""
-        _, said = self.process.communicate(timeout=within)
+        _, said = self.process.communicate(timeout=within * stretch())
         return self.process.returncode, said
 
 
@@ -218,7 +218,9 @@ sys.exit(0 if stop.wait(5) else 1)
 
 
 def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30 * stretch(), capture_output=True
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 

@@ -17,6 +17,7 @@ from kube.client import Resource
 from kube.informer import Informer
 from kube.list_watch import RUNNING, Selection
 from kube.types import ObjectMeta, Pod, Value
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Server,
@@ -27,7 +28,6 @@ from tests.misbehaving_server import (
     refuses,
     serving,
     streams,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")

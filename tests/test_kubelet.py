@@ -453,7 +453,7 @@ def test_a_node_and_its_pods_that_were_taken_for_lost_are_corrected(
     api, corrected = heartbeats
     lost = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
     client = api.client()
-    client.patch(nodes.NODES, "lab-0", {"status": {"conditions": lost}}, subresource="status")
+    client.patch(nodes.NODES.sub("status"), "lab-0", {"status": {"conditions": lost}})
     begun = time.monotonic()
 
     until(lambda: readiness(client.get(nodes.NODES, "lab-0")) == ["True"])

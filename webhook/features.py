@@ -1,18 +1,16 @@
-"""The table of features: each builds its webhooks from what the server gives to all; a deleted one is not there."""
+"""Each feature builds its own webhooks from what the server gives to all; a deleted one is simply not there."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 
+import webhook
 from kube.client import Client
 from settings import Settings
 from webhook.admission import Webhook
-
-NAMES = ("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset")
-"""``webhook.<name>.routes`` has ``webhooks(server)``; a name without a package is passed over."""
 
 
 @dataclass(frozen=True)
@@ -25,5 +23,6 @@ class Server:
 
 
 def webhooks(server: Server) -> list[Webhook]:
-    present = [name for name in NAMES if find_spec(f"webhook.{name}")]
-    return [each for name in present for each in import_module(f"webhook.{name}.routes").webhooks(server)]
+    """Of all features: packages here with a module ``routes``, which has ``webhooks(server)``."""
+    features = [each.name for each in pkgutil.iter_modules(webhook.__path__) if each.ispkg]
+    return [each for name in features for each in import_module(f"webhook.{name}.routes").webhooks(server)]

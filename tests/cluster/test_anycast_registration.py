@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from certs import issue
-from kube.client import MERGE_PATCH, Resource
+from kube.client import Resource
 from kube.errors import ServerError
 from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
-from kube.transport import JSON
 from kube.types import Node
 from lab import install
 from lab.session import Lab
@@ -91,7 +90,6 @@ def nodes(bare_lab: Lab) -> Iterator[dict[str, Node]]:
                 "PATCH",
                 NODES.path(name=each.metadata.name),
                 body=node(each.metadata.name, STATES[each.metadata.name], each.metadata.uid),
-                content_type=MERGE_PATCH,
                 type=Node,
             )
             for each in made
@@ -118,9 +116,8 @@ def creation_is_asked_about(lab: Lab, body: dict[str, Any]) -> bool:
 
 
 def is_asked_about(lab: Lab, method: str, path: str, body: dict[str, Any]) -> bool:
-    content_type = JSON if method == "POST" else MERGE_PATCH
     try:
-        lab.client.request(method, path, body=body, query={"dryRun": "All"}, content_type=content_type)
+        lab.client.request(method, path, body=body, query={"dryRun": "All"})
     except ServerError as error:
         # A condition that cannot be evaluated would be another error.
         if 'service "drawbridge-webhook" not found' not in error.message:
