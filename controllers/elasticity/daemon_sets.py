@@ -21,7 +21,7 @@ from kube.backoff import Backoff
 from kube.client import Resource
 from kube.errors import Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from webhook.elasticity import is_daemon_pod
 from webhook.elasticity.daemon_sets import affinity_to_set
