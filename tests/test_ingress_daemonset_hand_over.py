@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
+from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
-from tests.ingress_daemonset_api import with_nodes
-from tests.ingress_daemonset_leader import KEY, Leader
+from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from webhook.admission import Request, parse
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
@@ -178,7 +178,7 @@ def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_co
     here = Cluster()
     here.evict("n1")  # not delivered
     here.api.remove("Node", "n3")
-    here.leader.reconciler.books.nodes.forget("n3")
+    here.leader.cache.forget(Target("Node", "", "n3"), "uid-n3")
     here.leader.clock.advance(STATUS_PERIOD)
     here.look()
 
