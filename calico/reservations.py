@@ -82,7 +82,7 @@ class Reservations:
         resource, left = self._located(timeout)
         self._before_write()
         name, version = segment.metadata.name, segment.metadata.resource_version
-        self._client.delete(resource, name, resource_version=version, timeout=left)
+        self._client.delete(resource, name, preconditions={"resourceVersion": version}, timeout=left)
 
     def _located(self, timeout: float) -> tuple[Resource, float]:
         """Where the objects are, and what the search for it has left of *timeout*."""

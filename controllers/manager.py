@@ -65,7 +65,7 @@ class Context:
                 return attempt()
             except passing as error:
                 failures += 1
-                log.warning("waiting", resource=what, error=str(error))
+                log.warning("waiting for a prerequisite", resource=what, error=str(error))
                 self.stop.wait(pauses.delay(failures))
         return None
 

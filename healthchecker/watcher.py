@@ -16,11 +16,11 @@ from healthchecker.config import Task
 from healthchecker.readiness import Deployment
 from healthchecker.sight import Sight
 from kube.backoff import Backoff
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import KubeError, Unreachable, event_error
+from kube.resources import DEPLOYMENTS, Selection
 from kube.watch_event import Event, Identified
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
 PAUSES = Backoff(base=0.5, cap=4.0, jitter=1.0)
 SHORT = 0.5
 """Seconds; a watch that ends sooner is a failure: a server may accept watches and close them at once."""
@@ -64,9 +64,8 @@ def watch(client: Client, task: Task, sight: Sight, version: str) -> str:
     duration = random.randint(task.bound // 3, task.bound // 2)  # noqa: S311 - spreads load
     with client.watch(
         DEPLOYMENTS,
-        task.namespace,
+        Selection(task.namespace, field_selector=_only(task)),
         resource_version=version,
-        field_selector=_only(task),
         duration=duration,
         read_timeout=duration + task.bound / 6,
     ) as stream:

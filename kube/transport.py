@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -21,7 +22,16 @@ T = TypeVar("T")
 
 VERSION = "0.1.0"
 JSON = "application/json"
+MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A body of another content type than its method has by default."""
+
+    content_type: str
+    body: object
 
 
 class LineStream:
@@ -66,12 +76,10 @@ class Transport:
         for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
             pools[key].close()
 
-    def request(
-        self, method: str, path: str, *, body: object, content_type: str, type: type[T], timeout: float
-    ) -> T:
+    def request(self, method: str, path: str, *, body: object, type: type[T], timeout: float) -> T:
         what, deadline = f"{method} {path}", time.monotonic() + timeout
         with _translated(what):
-            answer = self._send(method, path, urllib3.Timeout(total=timeout), body, content_type)
+            answer = self._send(method, path, urllib3.Timeout(total=timeout), body)
             content = _read(answer, deadline)
         if answer.status >= 400:
             raise api_error(answer.status, content, answer.headers.get("Retry-After"))
@@ -88,21 +96,32 @@ class Transport:
         return LineStream(answer, what)
 
     def _send(
-        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None, content_type: str = JSON
+        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None
     ) -> urllib3.BaseHTTPResponse:
         headers = {"User-Agent": f"drawbridge/{VERSION}", "Accept": JSON, **self._connection.authorization()}
-        if body is not None:
-            headers["Content-Type"] = content_type
+        typed = body if isinstance(body, Typed) else Typed(_content_type(method, body), body)
+        if typed.body is not None:
+            headers["Content-Type"] = typed.content_type
         return self._connection.pool.request(
             method,
             self._connection.host + path,
-            body=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+            body=_encoded(typed.body),
             headers=headers,
             timeout=timeout,
             retries=False,
             redirect=False,
             preload_content=False,
         )
+
+
+def _content_type(method: str, body: object) -> str:
+    if method != "PATCH":
+        return JSON
+    return JSON_PATCH if isinstance(body, list) else MERGE_PATCH
+
+
+def _encoded(body: object) -> bytes | None:
+    return body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
 
 
 @contextlib.contextmanager

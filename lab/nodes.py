@@ -91,7 +91,7 @@ def join(
 def move(client: Client, name: str, address: str) -> None:
     """Let what listens on *address* of this machine be found on node *name*."""
     addresses = {"addresses": [{"type": "InternalIP", "address": address}]}
-    client.patch(NODES, name, {"status": addresses}, subresource="status")
+    client.patch(NODES.sub("status"), name, {"status": addresses})
 
 
 def leave(client: Client, name: str) -> None:

@@ -116,7 +116,7 @@ class Api(Client):
         client = self.fake.client(manager)
         client.patch(RESOURCES[kind], name, patch, namespace)
         if "status" in patch:
-            client.patch(RESOURCES[kind], name, {"status": patch["status"]}, namespace, subresource="status")
+            client.patch(RESOURCES[kind].sub("status"), name, {"status": patch["status"]}, namespace)
 
     def change(self, kind: Kind, key: str, patch: Raw) -> None:
         """As another client would, and delivered."""
@@ -140,8 +140,6 @@ class Api(Client):
         news, self._delivered = self.news, self.fake.version
         for each in news:
             self._deliver(KINDS[each.key[0]], each)
-        for informer in self.informers.values():
-            informer.source._version = str(self._delivered)
 
     def _deliver(self, kind: Kind, change: Change) -> None:
         label, stored = LABELS.get(kind), change.new or change.old

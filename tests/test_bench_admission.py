@@ -14,13 +14,13 @@ from bench.anycast_ip.gate import GATE as ANYCAST_IP
 from bench.elasticity.gate import GATE as ELASTICITY
 from settings import AnycastIPSettings, ElasticitySettings
 from webhook.anycast_ip import TAINT
-from webhook.anycast_ip import Gate as AnycastIPGate
+from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.app import create_app
 from webhook.elasticity import GATE as SCHEDULING_GATE
 from webhook.elasticity.webhook import Gate as ElasticityGate
 
 SERVED = {
-    ANYCAST_IP.path: AnycastIPGate(lambda: AnycastIPSettings(enabled=True, cluster_id="cls-1")),
+    ANYCAST_IP.path: AnycastIPWebhook(lambda: AnycastIPSettings(enabled=True, cluster_id="cls-1")),
     ELASTICITY.path: ElasticityGate(lambda: ElasticitySettings(enabled=True)),
 }
 GATES = [

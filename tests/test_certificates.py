@@ -21,6 +21,7 @@ from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from settings import CertsSettings, Settings
 from tests.certificates import (
     CONFIGURATION,
@@ -38,7 +39,6 @@ from tests.certificates import (
 from tests.fake_api import Request, over_http
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import until
 
 
 class World:

@@ -13,10 +13,10 @@ from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table
 from webhook.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
 
-CAPO = ROOT / "docs" / "migrate-from-capo.md"
-AIA = ROOT / "docs" / "migrate-from-aia-ip-controller.md"
-RESILIENCE = ROOT / "docs" / "migrate-from-tke-resilience.md"
-INGRESS = ROOT / "docs" / "migrate-from-ingress-daemonset-controller.md"
+CAPO = ROOT / "docs" / "how-to" / "migrate-from-capo.md"
+AIA = ROOT / "docs" / "how-to" / "migrate-from-aia-ip-controller.md"
+RESILIENCE = ROOT / "docs" / "how-to" / "migrate-from-tke-resilience.md"
+INGRESS = ROOT / "docs" / "how-to" / "migrate-from-ingress-daemonset-controller.md"
 CAPO_FILE = """
 apiVersion: config.capo.io/v1
 kind: CapoConfig

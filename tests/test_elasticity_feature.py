@@ -14,12 +14,13 @@ from controllers.elasticity import controller
 from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
 from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from lab.waiting import until
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, refuses, serving, until
+from tests.misbehaving_server import Answer, Asked, refuses, serving
 from webhook.elasticity import PLACEMENT, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"

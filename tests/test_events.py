@@ -15,8 +15,9 @@ from kube.client import Resource
 from kube.event_correlator import BURST, WINDOW, Note, Regarding, SeriesBook
 from kube.event_recorder import EventRecorder
 from kube.types import ObjectMeta, Pod
+from lab.waiting import until
 from tests.fakes import FakeClock
-from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
+from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 POD = Regarding.pod("shop", "a", "uid-a")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -29,6 +29,7 @@ from healthchecker.wsgi import create_app
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import NotConfigured, Unreachable
+from lab.waiting import until
 from tests import misbehaving_server
 from tests.api_server import Api
 from tests.misbehaving_server import (
@@ -44,7 +45,6 @@ from tests.misbehaving_server import (
     resets,
     serving,
     streams,
-    until,
 )
 from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
 

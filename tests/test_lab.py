@@ -69,7 +69,7 @@ def test_until_gives_the_first_truthy_answer() -> None:
 
 
 def test_until_names_what_it_waited_for_in_vain() -> None:
-    with pytest.raises(LabError, match=r"waited 0\.01 s in vain: pigs to fly"):
+    with pytest.raises(LabError, match="waited 0 s without success: pigs to fly"):
         until(lambda: False, 0.01, "pigs to fly", every=0.001)
 
 

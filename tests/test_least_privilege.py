@@ -8,26 +8,16 @@ import pytest
 
 from controllers.ingress_daemonset.health_check_daemonsets import access
 from lab.install import merged
-from tests.charts import ANYCAST_IP, NAMESPACE, Objects, helm_needed, pod_spec, render
+from tests.charts import ANYCAST_IP, NAMESPACE, SETS, Objects, helm_needed, render
 from tests.ingress_daemonset_world import resource
 from tests.pages import ROOT
 from tests.pages import table as table_of
 from tests.rights import ALWAYS, EVERYWHERE, OWN, Right, granted, seen_from, table
 
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "explanation" / "security.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
-EKLET: dict[str, Any] = {
-    "cloud": {
-        "appID": "1",
-        "ownerUIN": "2",
-        "vpcID": "vpc-1",
-        "regionShort": "sg",
-        "region": "ap-singapore",
-        "existingSecret": "keys",
-    },
-    "eklet": {"enabled": True, "image": {"ref": "eklet:1"}, "podUsedApiserver": "https://api.example"},
-}
+EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
 WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
@@ -40,7 +30,7 @@ WITH: dict[str, dict[str, Any]] = {
     "eklet": EKLET,
 }
 """The values that bring the rights of each feature."""
-SETS = [
+CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in ("homeFailover", "openGates")),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
@@ -65,7 +55,7 @@ def in_roles(objects: Objects) -> dict[str, set[Right]]:
 
 
 @helm_needed
-@pytest.mark.parametrize("features", SETS)
+@pytest.mark.parametrize("features", CHOICES)
 def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
     features: tuple[str, ...],
 ) -> None:
@@ -131,7 +121,8 @@ def test_only_what_asks_the_api_server_has_a_token() -> None:
     assert test["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in test
     for name in ("webhook", "controllers", "eklet"):
-        assert pod_spec(objects, f"drawbridge-{name}")["serviceAccountName"] == f"drawbridge-{name}"
+        pod = objects["Deployment", f"drawbridge-{name}"]["spec"]["template"]["spec"]
+        assert pod["serviceAccountName"] == f"drawbridge-{name}"
 
 
 # The page

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lab import audit as of_lab
 from tests import audit
-from tests.cluster import least_privilege
 from tests.rights import EVERYWHERE, OWN, Right, table
 
 RBAC = "rbac.authorization.k8s.io"
@@ -159,37 +157,3 @@ def test_a_log_outlives_its_lab_when_somebody_keeps_it(
     assert own["audit-log-path"] == f"{lab}/logs/audit.log"
     assert kept["audit-log-path"] == "/kept/mine.log"
     assert json.loads(Path(kept["audit-policy-file"]).read_text()) == of_lab.POLICY
-
-
-FILES = sorted(least_privilege.HERE.glob("test_*.py"))
-
-
-def session(chosen: list[Path], collected: list[Path] = FILES, failed: int = 0) -> Any:
-    """Of one test in each of these files."""
-    config: Any = SimpleNamespace(stash=pytest.Stash())
-    items = {path: SimpleNamespace(path=path, nodeid=f"tests/cluster/{path.name}::test") for path in FILES}
-    least_privilege.remember(config, [items[path] for path in collected])  # type: ignore[misc]
-    return SimpleNamespace(config=config, items=[items[each] for each in chosen], testsfailed=failed)
-
-
-@pytest.mark.parametrize(
-    ("run", "why"),
-    [
-        pytest.param(session(FILES), "", id="all"),
-        pytest.param(session(FILES[1:]), "not all tests were chosen: 1 are missing", id="a choice"),
-        pytest.param(session(FILES[1:], FILES[1:]), "not all files were run: 1 are missing", id="some files"),
-        pytest.param(session(FILES, failed=2), "2 tests failed", id="failures"),
-    ],
-)
-def test_only_a_whole_run_that_passed_can_tell_of_every_right(run: Any, why: str) -> None:
-    found = least_privilege.missing(run)
-    assert found.startswith(why)
-    assert bool(found) == bool(why)
-
-
-def test_the_tests_that_judge_all_others_come_last() -> None:
-    items = session(FILES).items
-    least_privilege.put_last(items)
-
-    assert [each.path.name for each in items[-1:]] == [least_privilege.LAST]
-    assert [each.path for each in items[:-1]] == [path for path in FILES if path.name != least_privilege.LAST]

@@ -16,8 +16,8 @@ from kube.client import Client, Resource
 from kube.informer import informer_of
 from kube.list_watch import RUNNING as LISTENING
 from kube.types import Node
+from lab.waiting import until
 from tests.fakes import FakeClock
-from tests.misbehaving_server import until
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 

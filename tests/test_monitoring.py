@@ -13,7 +13,7 @@ from tests import facts, monitoring
 from tests.monitoring import CASES, DASHBOARDS, OF_OTHERS, OF_TARGETS, alerts, dashboard, expressions, groups
 from tests.pages import ROOT, table
 
-PAGE = ROOT / "docs" / "monitoring.md"
+RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 ELSEWHERE = {"TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY", "no_error", ".+[.]drawbridge[.]io", "@job@", "@namespace@"}
 """Values of labels that the code does not name: the cloud's, the API server's, the chart's."""
 
@@ -108,16 +108,24 @@ def test_each_alert_that_waits_is_looked_at_before_it_has_waited_long_enough() -
     assert waiting <= looked_at
 
 
-@pytest.mark.parametrize("section", groups())
-def test_the_page_has_a_row_for_each_alert(section: str) -> None:
-    heading = next(line for line in PAGE.read_text().splitlines() if slug(line) == section)
-    rows = {row[0].strip("`"): row[1] for row in table(PAGE, heading.lstrip("# ")) if len(row) == 4}
+def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    pages = {page.stem: page.read_text() for page in RUNBOOKS.glob("Drawbridge*.md")}
 
-    assert rows == {rule["alert"]: rule["labels"]["severity"] for rule in groups()[section]}
+    assert pages.keys() == alerts().keys()
+    for name, text in pages.items():
+        headings = re.findall("^#+ (.+)$", text, re.MULTILINE)
+        assert headings == [name, "Impact", "Diagnosis", "Mitigation"]
+        assert f"Severity: {alerts()[name]['labels']['severity']}. " in text
 
 
-def slug(heading: str) -> str:
-    return heading.removeprefix("### ").lower().replace(" ", "-") if heading.startswith("### ") else ""
+def test_the_list_of_runbooks_has_every_alert() -> None:
+    rows = {
+        name: row[1]
+        for row in table(RUNBOOKS / "README.md", "Runbooks")
+        for name in re.findall("`(.+?)`", row[0])
+    }
+
+    assert rows == {name: rule["labels"]["severity"] for name, rule in alerts().items()}
 
 
 @pytest.mark.parametrize("name", [path.stem for path in DASHBOARDS])

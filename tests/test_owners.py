@@ -110,6 +110,6 @@ def test_not_more_than_the_last_ten_thousand_are_remembered() -> None:
 
 def test_the_gate_excuses_pods_only_of_owners_that_the_leader_can_look_up() -> None:
     from controllers.owners import KINDS
-    from webhook.ip_reservation import OWNERS
+    from webhook.ip_reservation.webhook import OWNERS
 
     assert set(OWNERS) == set(KINDS)

@@ -85,7 +85,7 @@ class Decision:
     """RFC 6902 operations on the object under review."""
 
 
-class Feature(Protocol):
+class Webhook(Protocol):
     @property
     def path(self) -> str:
         """Where the API server posts its reviews, as registered."""

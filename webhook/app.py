@@ -17,9 +17,9 @@ from webhook.admission import (
     ARRIVED,
     MAX_BODY,
     Decision,
-    Feature,
     Request,
     ReviewError,
+    Webhook,
     allow,
     deny,
     parse,
@@ -60,7 +60,7 @@ BUSY = (429, 503)
 
 
 def create_app(
-    features: Sequence[Feature],
+    features: Sequence[Webhook],
     *,
     max_in_flight: int = 64,
     draining: Callable[[], bool] = lambda: False,
@@ -92,7 +92,7 @@ def create_app(
 class Endpoint:
     """One feature behind its path."""
 
-    feature: Feature
+    feature: Webhook
     slots: threading.BoundedSemaphore
     draining: Callable[[], bool]
 
@@ -155,7 +155,7 @@ class Endpoint:
         REQUESTS.labels(self.feature.name, operation, result, dry_run).inc()
 
 
-def _count_from_zero(feature: Feature) -> None:
+def _count_from_zero(feature: Webhook) -> None:
     """A scraper cannot tell a first failure from a new series."""
     PANICS.labels(feature.name)
     for mode in ("open", "closed"):
@@ -191,7 +191,7 @@ def _budget(timeout: str) -> float:
     return max(limit - max(limit * SHARE_KEPT_BACK, LEAST_KEPT_BACK), 0.0)
 
 
-def _unreviewed(feature: Feature, request: Request, why: str, code: int) -> Decision:
+def _unreviewed(feature: Webhook, request: Request, why: str, code: int) -> Decision:
     """The answer when a review breaks; its uid finds more in the log."""
     if feature.fails_open():
         what = f"{feature.name} failed and was skipped, uid {request.uid}"

@@ -97,7 +97,9 @@ class Book:
         name, version = name_of(uid), self._versions.get(uid)
         try:
             with suppress(NotFound):
-                self._client.delete(CONFIG_MAPS, name, self._namespace, resource_version=version)
+                self._client.delete(
+                    CONFIG_MAPS, name, self._namespace, preconditions={"resourceVersion": version}
+                )
         except Conflict:
             self._catch_up(uid)
             raise

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, delete, target
-from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, time_of
+from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
-from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 LINGER = timedelta(seconds=60)
 """A node stays detached for so long after the last denied eviction, so that it can be retried."""

@@ -19,7 +19,14 @@ from healthchecker import SCHEDULED
 from healthchecker.naming import deployment_name
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import OFF, PREFERRED, Annotation, IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset.types import (
+    OFF,
+    PREFERRED,
+    Annotation,
+    IngressDaemonSet,
+    RollingUpdate,
+    time_of,
+)
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
@@ -287,12 +294,3 @@ def _lacks(wanted: Annotation | None, mark: Mark | None, annotations: dict[str, 
 
 def _after(moment: datetime, seconds: int) -> datetime:
     return moment + timedelta(seconds=seconds)
-
-
-def time_of(text: str) -> datetime | None:
-    """None for a text that is not a time with a zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None

@@ -13,12 +13,12 @@ from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind, Target
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from controllers.ingress_daemonset.types import Grant, Workload
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
-from kube.list_watch import Selection
+from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
 from kube.types import ObjectMeta, Value, complete
-from webhook.ingress_daemonset import GROUP, NODE_LABEL, PLURAL, VERSION
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
 
@@ -26,9 +26,9 @@ CALL_TIMEOUT = 4.0
 """Seconds; less than the time from the end of our leadership to the beginning of the next."""
 RBAC = ("rbac.authorization.k8s.io", "v1")
 RESOURCES: Mapping[Kind, Resource] = {
-    "IngressDaemonSet": Resource(GROUP, VERSION, PLURAL),
-    "Node": Resource("", "v1", "nodes", namespaced=False),
-    "Deployment": Resource("apps", "v1", "deployments"),
+    "IngressDaemonSet": INGRESS_DAEMONSETS,
+    "Node": NODES,
+    "Deployment": DEPLOYMENTS,
     "DaemonSet": Resource("apps", "v1", "daemonsets"),
     "Role": Resource(*RBAC, "roles"),
     "RoleBinding": Resource(*RBAC, "rolebindings"),

@@ -120,28 +120,16 @@ class Writer:
 
     def _send(self, action: Action) -> msgspec.Raw | None:
         """The object after the write; None of a deleted one."""
-        resource, name, namespace = (
-            RESOURCES[action.target.kind],
-            action.target.name,
-            action.target.namespace or None,
-        )
-        client, timeout = self._context.client, CALL_TIMEOUT
+        kind, namespace, name = action.target
+        resource, client, timeout = RESOURCES[kind], self._context.client, CALL_TIMEOUT
         match action:
             case Create(body=body):
-                return client.create(resource, body, namespace, type=msgspec.Raw, timeout=timeout)
+                return client.create(resource, body, namespace or None, type=msgspec.Raw, timeout=timeout)
             case Change(body=body, subresource=part):
-                written: msgspec.Raw = client.patch(
-                    resource,
-                    name,
-                    body,
-                    namespace,
-                    subresource=part or None,
-                    type=msgspec.Raw,
-                    timeout=timeout,
-                )
-                return written
+                part_of, place = resource.sub(part), namespace or None
+                return client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=timeout)
             case Delete(uid=uid):
-                client.delete(resource, name, namespace, uid=uid, timeout=timeout)
+                client.delete(resource, name, namespace or None, preconditions={"uid": uid}, timeout=timeout)
                 return None
 
     def _done(self, write: Write, written: msgspec.Raw | None) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kube.client import MERGE_PATCH
 from kube.errors import ApiError
 from lab import faults
 from lab.bootstrap import running
@@ -86,7 +85,6 @@ def is_refused(edge: Edge) -> bool:
             "PATCH",
             path,
             body={"metadata": {"labels": {"tests/probe": "x"}}},
-            content_type=MERGE_PATCH,
             query={"dryRun": "All"},
         )
     except ApiError as error:

@@ -77,7 +77,7 @@ def _renewing(lab: Lab, name: str) -> bool:
         "status": {"conditions": [*others, issuing]},
     }
     try:
-        lab.client.patch(CERTIFICATES, name, change, NAMESPACE, subresource="status")
+        lab.client.patch(CERTIFICATES.sub("status"), name, change, NAMESPACE)
     except Conflict:
         return False  # cert-manager wrote meanwhile
     return True

@@ -24,10 +24,11 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
-    least_privilege,
 )
 from tests.cluster.anycast import Fleet
+from tests.cluster.groups import grouped_by_lab
 from tests.cluster.ingress_daemonset_history import Record
+from tests.cluster.least_privilege import audit_logs as audit_logs
 from tests.cluster.workloads import VALUES, reserved_namespace
 from tests.sockets import PEER_GONE
 
@@ -35,21 +36,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+LABS = ("lab_v3", "lab_v1", "bare_lab", "cloud_lab", "elastic_lab", "edge_lab", "image")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(grouped_by_lab(item, LABS))
             item.add_marker(PEER_GONE)
-    least_privilege.remember(config, items)
-    yield
-    least_privilege.put_last(items)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Who asked the labs' API servers for what."""
-    yield from least_privilege.kept(tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="session")

@@ -318,4 +318,4 @@ def _say_ready(edge: Edge, name: str, status: str) -> None:
     """As its kubelet would."""
     conditions = [{"type": "Ready", "status": status, "reason": "Said", "lastHeartbeatTime": now()}]
     change = {"status": {"conditions": conditions}}
-    edge.client.patch(NODES, edge.node_name(name), change, subresource="status")
+    edge.client.patch(NODES.sub("status"), edge.node_name(name), change)

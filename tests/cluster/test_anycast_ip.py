@@ -24,6 +24,7 @@ EKLET = {INSTANCE_TYPE: SUPER_NODE}
 OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
+@pytest.mark.promise
 def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_crowd_joins(
     cloud_lab: Lab, fleet: Fleet
 ) -> None:
@@ -196,6 +197,7 @@ def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
         yield end_of
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)

@@ -88,6 +88,7 @@ def lasts(lab: Lab) -> bool:
     return any(each.not_valid_after_utc > datetime.now(UTC) + HOUR for each in stored(lab))
 
 
+@pytest.mark.promise
 def test_several_servers_come_up_from_nothing_without_a_single_restart(lab: Lab) -> None:
     servers = programs.pods(lab, "webhook")
 
@@ -98,6 +99,7 @@ def test_several_servers_come_up_from_nothing_without_a_single_restart(lab: Lab)
     assert len(bundles(lab)) == 1
 
 
+@pytest.mark.promise
 def test_rotations_when_they_are_due_cost_no_admission_whatever_else_happens(
     lab: Lab, namespace: str
 ) -> None:

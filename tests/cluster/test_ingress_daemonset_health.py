@@ -53,6 +53,7 @@ def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
         yield Balanced(edge, checkers)
 
 
+@pytest.mark.promise
 def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced: Balanced) -> None:
     edge = balanced.edge
     with asking(edge.lab, balanced.all):

@@ -60,7 +60,7 @@ def finished(lab: Lab, namespace: str) -> None:
         """Not when kwok, a moment late, has said once more that the pod is running."""
         ended = workloads.patch_status(lab, pod, phase="Succeeded").metadata.resource_version
         try:
-            lab.client.delete(workloads.PODS, "a", namespace, resource_version=ended)
+            lab.client.delete(workloads.PODS, "a", namespace, preconditions={"resourceVersion": ended})
         except Conflict:
             return False
         return True
@@ -231,6 +231,7 @@ def told_of(lab: Lab, pod: Pod) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])
 class TestRelease:
     """The configuration is changed while all runs on; each test leaves it as it was."""
 
@@ -275,6 +276,7 @@ def exists(lab: Lab, namespace: str, name: str) -> bool:
     return True
 
 
+@pytest.mark.promise
 def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab) -> None:
     lab, redis = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-bad-configuration")
     good = lab.kubectl(

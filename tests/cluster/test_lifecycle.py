@@ -62,6 +62,7 @@ def asked(lab: Lab) -> str:
     return name
 
 
+@pytest.mark.promise
 def test_all_four_features_work_in_one_installation(lab: Lab, record: Record) -> None:
     stranger = lab.kubectl("get", "pods", "--as", "system:serviceaccount:default:default", check=False)
     assert "(Forbidden)" in stranger.stderr
@@ -70,6 +71,7 @@ def test_all_four_features_work_in_one_installation(lab: Lab, record: Record) ->
     lifecycle.play_all(lab, record)
 
 
+@pytest.mark.promise
 def test_an_upgrade_and_a_rollback_replace_all_processes_and_cost_no_admission(lab: Lab, asked: str) -> None:
     with loaded(lab, asked) as load:
         replaced(lab, lambda: install.upgrade(lab, CHANGES))
@@ -95,6 +97,7 @@ def world(lab: Lab, record: Record) -> World:
     return lifecycle.populated(lab, record)
 
 
+@pytest.mark.promise
 def test_an_uninstallation_refuses_nobody_at_any_moment(lab: Lab, asked: str, world: World) -> None:
     with loaded(lab, asked) as load:
         lab.wait(lambda: load.answered > 100, 60, "admissions to be reviewed")

@@ -69,7 +69,7 @@ def create(
     template = workloads.pod_template({}, **UNTOUCHED | spec)
     template["metadata"] = {"name": name, "annotations": annotations or {}}
     lab.client.create(workloads.PODS, {"apiVersion": "v1", "kind": "Pod"} | template, NAMESPACE)
-    lab.client.patch(workloads.PODS, name, {"status": status}, NAMESPACE, subresource="status")
+    lab.client.patch(workloads.PODS.sub("status"), name, {"status": status}, NAMESPACE)
     return name
 
 

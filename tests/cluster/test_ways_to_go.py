@@ -115,10 +115,14 @@ WAYS: tuple[Callable[[Lab, str], None], ...] = (
 IN_BOTH_GROUPS = (workloads.delete_collection, delete_namespace, drain_all_nodes)
 
 
+def _marks(go: Callable[[Lab, str], None], group: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.promise] if group == "v3" and go in IN_BOTH_GROUPS else []
+
+
 @pytest.mark.parametrize(
     ("go", "group"),
     [
-        pytest.param(go, group, id=f"{go.__name__.replace('_', ' ')}-{group}")
+        pytest.param(go, group, id=f"{go.__name__.replace('_', ' ')}-{group}", marks=_marks(go, group))
         for go in WAYS
         for group in (GROUPS if go in IN_BOTH_GROUPS else ["v3"])
     ],
@@ -189,6 +193,7 @@ def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str
     assert not uids([by_hand, with_its_job]) & set(workloads.records(lab, group))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("group", ["v3"])
 def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_object_is_gone(
     lab: Lab, group: str, redis: str
@@ -220,7 +225,7 @@ def lost(lab_v3: Lab) -> Iterator[Lost]:
     with witness(lab, GROUPS["v3"]) as seen:
         deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
         lab.client.delete(NODES, node_name(DELETED))
-        lab.client.patch(NODES, node_name(UNREADY), {"status": readiness("False")}, subresource="status")
+        lab.client.patch(NODES.sub("status"), node_name(UNREADY), {"status": readiness("False")})
         yield Lost(seen, deleted, unready)
     lab.kubectl("delete", "namespace", namespace, "--wait=false")
     lab.kubectl("delete", "node", node_name(UNREADY))
@@ -280,6 +285,7 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
     assert_held(lab, "v3", pods)
 
 
+@pytest.mark.promise
 def test_pods_of_a_deleted_node_are_reserved_before_they_are_collected(lab_v3: Lab, lost: Lost) -> None:
     await_gone_and_reserved_in_time(lab_v3, lost.seen, lost.deleted)
 

@@ -1,0 +1,25 @@
+"""The webhooks of ingress_daemonset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from settings import IngressDaemonSetSettings
+from webhook.admission import Webhook
+from webhook.features import Server
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.evictions import EvictionWebhook
+from webhook.ingress_daemonset.openapi import PodTemplates
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
+
+
+def webhooks(server: Server) -> Sequence[Webhook]:
+    def settings() -> IngressDaemonSetSettings:
+        return server.settings().ingress_daemonset
+
+    cluster, templates = ClusterLookup(server.client), PodTemplates(server.client)
+    return [
+        DefaultingWebhook(settings),
+        ValidatingWebhook(settings, cluster, templates),
+        EvictionWebhook(settings, cluster),
+    ]
