@@ -7,8 +7,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 AUDIT := $(CURDIR)/build/audit
-# Tests wait more than they compute: even two cores have work for six at a time. Those of one lab stay together.
-PYTEST := $(RUN) -m pytest -q --numprocesses 6 --dist loadgroup
+# Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
+PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,9 +66,9 @@ format: $(STAMP) ## Format the code
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
-bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]
+bench: $(STAMP) ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m lab.binaries >/dev/null
-	@$(RUN) -m bench $(SUITE)
+	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
 	@$(RUN) -m tests.mutation

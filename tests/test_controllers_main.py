@@ -134,7 +134,7 @@ def spec_of(api: Api) -> dict[str, Any]:
             "ipReservation.ipReserveTime: '40'",
             id="configuration",
         ),
-        pytest.param({}, "no way to the API server by ", id="credentials"),
+        pytest.param({}, "cannot connect to the API server by ", id="credentials"),
     ],
 )
 def test_without_what_it_needs_it_says_so_and_ends_with_2(
