@@ -132,7 +132,7 @@ def test_a_claim_of_such_a_volume_is_no_reason(source: dict[str, Any]) -> None:
         ),
         pytest.param(
             {"data-web-0": Claim()},
-            f"is of claim data-web-0, to be made by nobody known (storage class none): {MOUNTED};"
+            f"is of claim data-web-0, to be made by an unknown provisioner (storage class none): {MOUNTED};"
             " bind it first if it becomes one of these",
             id="not bound yet, and of no class",
         ),
