@@ -132,12 +132,6 @@ def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[st
     assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
 
 
-def test_what_goes_takes_its_room_and_the_rest_waits() -> None:
-    room = Room(MaxSuperPods(total=1), {})
-
-    assert places(case(1, 0), case(2, 0), sky=Sky(room=room)) == [Place.SUPER, Place.WAIT]
-
-
 @pytest.mark.parametrize(
     ("parts", "what"),
     [

@@ -260,15 +260,6 @@ def test_each_revision_has_its_own_first_pods() -> None:
     assert world.placements() == {"local": 4, "super": 2}
 
 
-def test_pods_that_the_webhook_missed_are_counted() -> None:
-    world = World()
-    world.create(1, gated=False)
-    world.create(3)
-    world.leader.settle()
-
-    assert world.placements() == {"": 1, "local": 1, "super": 2}
-
-
 def test_a_pod_that_ends_makes_room_for_the_next() -> None:
     world = World()
     first, _ = world.create(2)

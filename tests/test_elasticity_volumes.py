@@ -55,18 +55,10 @@ def test_another_volume_is_a_reason(source: dict[str, Any], named: str) -> None:
     )
 
 
-def test_a_cbs_disk_of_the_csi_driver_is_no_reason() -> None:
-    assert (
-        refused(pod(spec={"volumes": [{"name": "d", "csi": {"driver": "com.tencent.cloud.csi.cbs"}}]})) == ()
-    )
-
-
 # Volumes of claims
 
 EPHEMERAL = {
-    "volumes": [
-        {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}},
-    ]
+    "volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}}]
 }
 
 

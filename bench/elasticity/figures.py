@@ -51,10 +51,7 @@ def _walls(name: str, plain: Phase, placed: Phase) -> Iterator[Figure]:
         at_most=WALL,
     )
     yield figure(
-        f"{name}: until all are bound, against the scheduler alone",
-        wall(placed, _bound),
-        "s",
-        baseline=alone,
+        f"{name}: until all are bound, against the scheduler alone", wall(placed, _bound), "s", baseline=alone
     )
 
 

@@ -163,10 +163,7 @@ def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[st
 
 
 def _changed(
-    pod: Mapping[str, Any],
-    edits: Iterator[tuple[str, str, Edit]],
-    reason: str,
-    warnings: tuple[str, ...],
+    pod: Mapping[str, Any], edits: Iterator[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
 ) -> Decision:
     # The rest stays out of the comparison, which takes ten times as long for a whole pod.
     before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
