@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
@@ -27,7 +28,7 @@ def pod(name: str = "web-1", **parts: Any) -> Pod:
 
 
 def case(number: int = 1, replicas: int | None = 2, allowed: bool = True, barred: str = "") -> Case:
-    return Case(pod(f"web-{number}"), replicas, allowed, "global=true local=unset", barred)
+    return Case(pod(f"web-{number}"), Wish(allowed, "global=true local=unset", replicas), barred)
 
 
 class Sky:
