@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.elasticity.filters import Reach, Request
-from controllers.elasticity.fleet import Fleet, on_the_way
+from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.pods import Pod, decode
@@ -413,7 +413,7 @@ def test_what_is_on_its_way_takes_its_place() -> None:
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
     spec = {"affinity": {"podAntiAffinity": term()}}
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
-    over = Fleet(fleet(), having([before]), lambda: on_the_way([before], ()))
+    over = Fleet(fleet(), having([before]))
 
     assert over.why_not(sent(pod(spec=spec))) == f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"
 

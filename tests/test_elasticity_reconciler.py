@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controllers.elasticity import fleet
 from controllers.elasticity.pods import Pod
 from kube.errors import Conflict
 from settings import ElasticitySettings
@@ -443,3 +445,23 @@ def test_what_a_kubelet_reports_and_our_own_writes_queue_nothing() -> None:
     world.leader.hear()
 
     assert not world.leader.parts.keys._waiting
+
+
+def test_a_decision_does_not_look_at_pods_of_others_that_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.create(20, "other", n="0")
+    world.leader.settle(1)
+    looked_at: list[str] = []
+    request = fleet._request
+
+    def noting(pod: Pod, *args: Any) -> Any:
+        looked_at.append(pod.metadata.name)
+        return request(pod, *args)
+
+    monkeypatch.setattr(fleet, "_request", noting)
+    (name,) = world.create(1, n="0")
+    world.leader.settle(1)
+
+    assert set(looked_at) == {name}

@@ -23,29 +23,29 @@ NONE_THERE = "there is no super node"
 
 
 class Fleet:
-    """Built for one decision. *on_the_way* are pods without a node that may get one of these; most need no look."""
+    """Built for one decision. *assumed* are actions that may bring a pod to one of the nodes; most need no look."""
 
     def __init__(
-        self, nodes: Nodes, having: Lookup, on_the_way: Callable[[], Iterable[Request]] = lambda: ()
+        self, nodes: Nodes, having: Lookup, assumed: Callable[[], Sequence[Action]] = lambda: ()
     ) -> None:
-        self._nodes, self._having, self._on_the_way = nodes, having, on_the_way
+        self._nodes, self._having, self._read_assumed = nodes, having, assumed
         self._taken: list[Request] = []
         self._asked: dict[bytes, bool] = {}
 
     @cached_property
-    def _waiting(self) -> list[Request]:
-        return list(self._on_the_way())
+    def _assumed(self) -> Sequence[Action]:
+        return self._read_assumed()
 
     @cached_property
     def _topology(self) -> Topology:
         topology = Topology((*self._nodes.super, *self._nodes.local), self._nodes.super, self._having)
-        for request in self._waiting:
+        for request in on_the_way(self._having("sent"), self._assumed):
             self._expect(topology, request)
         return topology
 
     @cached_property
     def _repelling(self) -> bool:
-        return bool(self._having("repels")) or any(each.pod.repels for each in self._waiting)
+        return bool(self._having("repels")) or any(each.pod.repels for each in self._assumed)
 
     def why_not(self, request: Request) -> str:
         """Nothing when a super node takes the pod."""

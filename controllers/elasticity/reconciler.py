@@ -8,7 +8,7 @@ from datetime import datetime
 
 from controllers.elasticity.decision import Decision, Rejections
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.fleet import Fleet, SuperNodeDestination, on_the_way
+from controllers.elasticity.fleet import Fleet, SuperNodeDestination
 from controllers.elasticity.nodes import Outages
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
@@ -60,7 +60,5 @@ class Reconciler:
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes
         self._state.outages.observe(nodes.super)
-        fleet = Fleet(
-            nodes, having, lambda: on_the_way(having("sent"), self._writer.assumed_on_super_nodes())
-        )
+        fleet = Fleet(nodes, having, self._writer.assumed_on_super_nodes)
         return SuperNodeDestination(self._state.eligibility, fleet, room, self._state.outages)
