@@ -51,6 +51,11 @@ class Record(Value, frozen=True):
     ended: Moment | None = None
 
     @property
+    def key(self) -> str:
+        """The address and the pod for which it is reserved."""
+        return f"{self.cidr} {self.uid}"
+
+    @property
     def last_asked(self) -> datetime:
         return self.asked or self.at
 
@@ -81,6 +86,11 @@ class IPReservation(Value, frozen=True):
         valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
         return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Of the records, in a segment of ours."""
+        return [record.key for record in self.records] if self.ours else []
 
     @property
     def to_be_released(self) -> Mapping[str, str | None]:
