@@ -1,4 +1,4 @@
-"""Alerts and dashboards: they ask for what there is, each alert fires when it should, and the page explains it."""
+"""Alerts and dashboards: they query existing series, each alert fires when it should, and has a runbook."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_every_panel_says_what_it_shows_and_in_which_unit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in DASHBOARDS])
-def test_no_panel_lies_upon_another(name: str) -> None:
+def test_no_panel_overlaps_another(name: str) -> None:
     panels = dashboard(name)["panels"]
     cells = [
         (x, y)
@@ -153,7 +153,7 @@ def test_no_panel_lies_upon_another(name: str) -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_dashboards_have_identities_of_their_own() -> None:
+def test_every_dashboard_has_its_own_identity() -> None:
     found = [dashboard(path.stem) for path in DASHBOARDS]
 
     assert [each["uid"] for each in found] == [f"drawbridge-{path.stem}" for path in DASHBOARDS]
