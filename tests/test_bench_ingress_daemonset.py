@@ -24,7 +24,7 @@ from bench.report import Figure
 from controllers.ingress_daemonset import desired
 from kube.types import Node, ObjectMeta
 from lab.errors import LabError
-from tests.ingress_daemonset import gates, outcome, request
+from tests.ingress_daemonset import outcome, request, webhooks
 from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
 from webhook.ingress_daemonset.types import resource
 
@@ -43,7 +43,7 @@ def missed(found: Mapping[str, Figure]) -> set[str]:
 
 
 def test_the_ingress_daemonset_is_one_that_is_taken_without_a_warning() -> None:
-    defaults, rules = gates()
+    defaults, rules = webhooks()
     wanted = manifests.ingress_daemonset("ours", 50)
 
     stored, warned = outcome(wanted, request(wanted), defaults.review(request(wanted), deadline=0))

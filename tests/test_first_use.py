@@ -37,7 +37,7 @@ from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pod_requirements import candidate
 from controllers.ingress_daemonset.rollout_annotations import Mark
-from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.readiness import Deployment
 from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet

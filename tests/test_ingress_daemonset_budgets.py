@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.ingress_daemonset.budgets import limit, share
+from controllers.ingress_daemonset.planner import limit, share
 from webhook.ingress_daemonset.types import RollingUpdate
 
 

@@ -38,7 +38,7 @@ def reading(state: State | None, port: int = PORT, error: str = "") -> Reading:
             [reading(None, error="timed out")], "10.0.0.1:10080 cannot be read: timed out", id="error"
         ),
         pytest.param(
-            [reading(State(200, uid="u1"))], "answers 200: it does not know", id="it still answers 200"
+            [reading(State(200, uid="u1"))], "answers 200: it has not seen", id="it still answers 200"
         ),
         pytest.param(
             [reading(State(503, "1 of 2 replicas", uid="u1", detached_seconds=99))],
@@ -137,7 +137,7 @@ def test_one_that_is_only_preferred_goes_on_after_its_time() -> None:
     here.turn()
     begun = here.now
     here.later(GRACE)
-    assert here.turn().look_again_at == begun + timedelta(seconds=GRACE + 30)
+    assert here.turn().requeue_at == begun + timedelta(seconds=GRACE + 30)
     assert images(here) == {"proxy:1"}
     assert f"{here.now + timedelta(seconds=30):%H:%M:%SZ}" in progressing(here)["message"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import healthchecker
-from controllers.ingress_daemonset.compare import covers, overwrite
 from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
 from healthchecker.naming import deployment_name
 from settings.ingress_daemonset import HealthChecker

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.actions import Change, Writes
-from controllers.ingress_daemonset.rollout_annotations import SCHEDULED
+from controllers.ingress_daemonset.actions import Change, Target, Writes
+from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER, TO_BE_UPDATED
 
@@ -109,7 +109,7 @@ def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictio
     asked = here.now
     here.later(GRACE)
     assert here.turn().actions
-    assert here.turn().look_again_at == asked + timedelta(seconds=HELD)
+    assert here.turn().requeue_at == asked + timedelta(seconds=HELD)
     assert marked(here) == {"n1"}
 
     here.settle()
@@ -252,7 +252,7 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
     here.turn()
     left = here.now
     assert TO_BE_UPDATED in annotations(here)
-    assert here.turn().look_again_at == left + timedelta(seconds=GRACE)
+    assert here.turn().requeue_at == left + timedelta(seconds=GRACE)
     assert phase(here) == "Leaving"
 
     here.later(GRACE - 1)
@@ -299,7 +299,7 @@ def test_a_deployment_of_whose_write_nothing_was_heard_is_let_be() -> None:
     here = world()
     del here.nodes["n1"]
 
-    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
 
 
 # The hand-over in the status
@@ -321,7 +321,7 @@ def drained(*nodes: str, **parts: Any) -> World:
 def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_evicted() -> None:
     here = drained()
     planned = here.turn()
-    assert [(each.kind, getattr(each, "subresource", "")) for each in planned.actions] == [
+    assert [(each.target.kind, getattr(each, "subresource", "")) for each in planned.actions] == [
         ("IngressDaemonSet", "status")
     ]
     assert (handed(here), marked(here)) == (set(), {"n1"})
@@ -346,7 +346,7 @@ def test_so_is_one_whose_taint_is_taken_back() -> None:
 def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
     here = drained()
     here.turn()
-    in_doubt = Writes(frozenset({("IngressDaemonSet", "web")}))
+    in_doubt = Writes(frozenset({Target("IngressDaemonSet", "edge", "web")}))
 
     assert here.plan(in_doubt).actions == ()
     assert here.plan().actions != ()
@@ -358,7 +358,7 @@ def test_pods_are_not_evictable_while_a_write_to_their_deployment_is_in_doubt() 
     turns(here)
     here.later(GRACE)
 
-    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
     assert here.plan().actions != ()
 
 
@@ -367,7 +367,7 @@ def test_the_status_is_written_for_the_version_that_was_read_and_names_only_its_
     here.raw["metadata"]["resourceVersion"] = "7"
     request(here, "n2")
     cordon(here, "n2")
-    (write,) = (each for each in here.plan().actions if each.kind == "IngressDaemonSet")
+    (write,) = (each for each in here.plan().actions if each.target.kind == "IngressDaemonSet")
     assert isinstance(write, Change)
 
     assert write.body["metadata"] == {"uid": UID, "resourceVersion": "7"}
@@ -412,12 +412,12 @@ def test_an_eviction_does_not_wait_where_nothing_of_ours_can_be_detached(how: An
     turns(here, 1)
     assert handed(here) == {"n1"}
     assert handed(here, DRAIN_REQUESTS) == {"n1"}
-    assert here.plan().look_again_at == asked + timedelta(seconds=HELD)
+    assert here.plan().requeue_at == asked + timedelta(seconds=HELD)
 
     here.later(HELD)
     turns(here, 1)
     assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
-    assert here.plan().look_again_at is None
+    assert here.plan().requeue_at is None
 
 
 def test_the_request_for_a_node_that_leaves_lasts_until_it_ends_by_time() -> None:

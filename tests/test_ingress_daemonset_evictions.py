@@ -24,10 +24,9 @@ from tests.fake_api import FakeAPI, Kind
 from tests.fake_api.schema import Structural
 from tests.ingress_daemonset import DATA, raw
 from webhook.admission import Decision, Request, parse, render
-from webhook.ingress_daemonset import DRAIN_REQUESTS, KIND
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
-from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
-from webhook.ingress_daemonset.evictions import RETRY_SECONDS, Evictions
+from webhook.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.evictions import RETRY_SECONDS, EvictionWebhook
 from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
@@ -113,7 +112,9 @@ def request(**parts: Any) -> Request:
 def review(case: Raw) -> tuple[Decision, Cluster]:
     settings = IngressDaemonSetSettings.model_validate({"enabled": True, **case.get("settings", {})})
     cluster = Cluster(case)
-    decision = Evictions(lambda: settings, cluster, lambda: NOW).review(request(**case.get("request", {})), 0)
+    decision = EvictionWebhook(lambda: settings, cluster, lambda: NOW).review(
+        request(**case.get("request", {})), 0
+    )
     return decision, cluster
 
 
@@ -141,7 +142,7 @@ def test_an_eviction_is_refused_as_kubectl_drain_waits_for() -> None:
 
     assert (status["code"], status["reason"]) == (429, "TooManyRequests")
     assert status["details"]["retryAfterSeconds"] == RETRY_SECONDS
-    assert "pod edge/web-n1-7d4-x keeps running until node n1 is off" in status["message"]
+    assert "pod edge/web-n1-7d4-x keeps running until node n1 is detached" in status["message"]
     assert "kubectl describe ids -n edge web" in status["message"]
 
 
@@ -163,12 +164,12 @@ def test_names_that_are_too_long_are_found_by_their_hash() -> None:
 PATHS = ("edge", "web-n1-7d4-x")
 
 
-def served(crd: Kind | None = None) -> tuple[FakeAPI, EvictionLookup]:
+def served(crd: Kind | None = None) -> tuple[FakeAPI, ClusterLookup]:
     kinds = FakeAPI().kinds
     fake = FakeAPI(*(crd if crd and each.kind == crd.kind else each for each in kinds))
     fake.put(PODS, copy.deepcopy(POD))
     fake.put(INGRESS_DAEMONSETS, raw({"drainTimeoutSeconds": 7}, uid="uid-web"))
-    return fake, EvictionLookup(fake.client("drawbridge"), lambda: 0.0)
+    return fake, ClusterLookup(fake.client("drawbridge"), lambda: 0.0)
 
 
 def kind_of_ours() -> Kind:

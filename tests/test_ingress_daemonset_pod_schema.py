@@ -13,7 +13,7 @@ import pytest
 from kube.errors import Forbidden, KubeError, Unreachable
 from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
-from tests.ingress_daemonset import Templates, gates, raw, request
+from tests.ingress_daemonset import Templates, raw, request, webhooks
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, serving
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, reachable, schema_problems
@@ -243,7 +243,7 @@ PROBLEM = ("spec.template.spec.hostPIDs", UNKNOWN)
 
 
 def test_an_unknown_field_is_refused_with_its_path() -> None:
-    _, rules = gates(templates=Templates([PROBLEM]))
+    _, rules = webhooks(templates=Templates([PROBLEM]))
     decision = rules.review(request(raw()), deadline=0)
 
     assert not decision.allowed
@@ -252,7 +252,7 @@ def test_an_unknown_field_is_refused_with_its_path() -> None:
 
 @pytest.mark.parametrize("error", [Unreachable("timed out"), Forbidden(403, "Forbidden", "not you")])
 def test_what_cannot_be_known_is_warned_of(error: KubeError) -> None:
-    _, rules = gates(templates=Templates(error))
+    _, rules = webhooks(templates=Templates(error))
     decision = rules.review(request(raw()), deadline=0)
 
     assert decision.allowed
@@ -263,7 +263,7 @@ def test_what_cannot_be_known_is_warned_of(error: KubeError) -> None:
 
 def test_a_template_that_stays_as_it_was_is_not_judged() -> None:
     templates = Templates([PROBLEM])
-    _, rules = gates(templates=templates)
+    _, rules = webhooks(templates=templates)
 
     assert rules.review(request(raw({"podsPerNode": 3}), raw()), deadline=0).allowed
     assert templates.asked == 0
@@ -274,7 +274,7 @@ def test_a_template_that_stays_as_it_was_is_not_judged() -> None:
 
 def test_a_template_that_cannot_be_read_is_refused_for_that_alone() -> None:
     templates = Templates([PROBLEM])
-    _, rules = gates(templates=templates)
+    _, rules = webhooks(templates=templates)
 
     assert not rules.review(request(raw({"template": {"spec": {"tolerations": "all"}}})), deadline=0).allowed
     assert templates.asked == 0

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, STRANGERS_PERIOD
+from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, UNLABELLED_PERIOD
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
-from tests.ingress_daemonset_api import Api, with_nodes
-from tests.ingress_daemonset_leader import DETACHING, KEY, Leader
+from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TEMPLATE_HASH
 
@@ -310,7 +309,7 @@ def test_an_object_of_somebody_else_is_found_let_be_and_looked_after_until_it_go
 
     api.remove("Deployment", "edge/web-n1")
     api.deliver()
-    here.clock.advance(STRANGERS_PERIOD)
+    here.clock.advance(UNLABELLED_PERIOD)
     here.look()
     assert "ingress-daemon-for-node" in api.objects["Deployment", "edge/web-n1"]["metadata"]["labels"]
 
@@ -323,7 +322,7 @@ def test_a_stranger_that_cannot_be_read_holds_up_nobody() -> None:
     api.fault = lambda verb, kind, name: "timed out" if verb == "get" else ""
     api.put("Node", {**api.objects["Node", "n2"], "metadata": {"name": "n3", "labels": {}}})
     api.deliver()
-    here.clock.advance(STRANGERS_PERIOD)
+    here.clock.advance(UNLABELLED_PERIOD)
     due = here.look()
 
     assert "edge/web-n3" in made(api, "Deployment")

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from controllers.ingress_daemonset.actions import Change, Writes
+from controllers.ingress_daemonset.actions import Change, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
-from controllers.ingress_daemonset.rollout_annotations import SCHEDULED
+from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 
@@ -51,7 +51,9 @@ def test_every_node_gets_its_deployment_in_one_write_and_only_the_first_answer_i
     assert sorted(fresh.turn().actions, key=lambda each: each.body["kind"])[0].body["kind"] == "DaemonSet"
     assert set(fresh.deployments) == {f"web-{name}" for name in NODES}
     fresh.run_pods()
-    recorded = {(each.kind, each.name) for each in fresh.turn().actions if isinstance(each, Change)}
+    recorded = {
+        (each.target.kind, each.target.name) for each in fresh.turn().actions if isinstance(each, Change)
+    }
     assert recorded == {("Deployment", "web-n1"), ("DaemonSet", "web-10080")}
     fresh.run_pods()
     assert fresh.plan().actions == ()
@@ -84,7 +86,7 @@ def test_no_pod_is_touched_before_the_last_grace_is_over(parts: dict[str, Any], 
     here.retemplate("proxy:2")
     here.turn()
     assert TO_BE_UPDATED in here.deployments["web-n1"]["metadata"]["annotations"]
-    assert here.plan().look_again_at == here.now + timedelta(seconds=seconds)
+    assert here.plan().requeue_at == here.now + timedelta(seconds=seconds)
 
     here.later(seconds - 1)
     here.turn()
@@ -103,11 +105,11 @@ def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
     planned = here.turn()
 
     assert updated(here) == set()
-    assert planned.look_again_at is None
+    assert planned.requeue_at is None
     assert conditions(here)["Progressing"]["reason"] == "WaitingForDetachment"
 
     here.confirm("n1", here.now)
-    assert here.turn().look_again_at == here.now + timedelta(seconds=30)
+    assert here.turn().requeue_at == here.now + timedelta(seconds=30)
     here.later(30)
     here.turn()
     assert updated(here) == {"n1"}
@@ -314,7 +316,7 @@ def test_the_finalizer_stays_after_a_rollout_while_a_node_may_yet_be_detached() 
     here = world("n1", rolling=detaching(1))
     here.raw["metadata"]["finalizers"] = [FINALIZER]
 
-    assert here.plan(Writes(frozenset({("Node", "gone")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Node", "", "gone")}))).actions == ()
     assert written(here.plan()) == {"web"}
 
 
@@ -436,7 +438,7 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
         {
             "node": name,
             "phase": "Detaching",
-            "reason": "the load balancer has until 2026-01-02T03:04:15Z to let go",
+            "reason": "the load balancer has until 2026-01-02T03:04:15Z to stop sending traffic",
             "since": "2026-01-02T03:04:05Z",
         }
         for name in ("n1", "n2")
@@ -476,8 +478,8 @@ def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_let_be() -
     here = world(rolling=detaching(1))
     here.retemplate("proxy:2")
 
-    assert written(here.plan(Writes(frozenset({("Node", "n2")})))) == set()
-    assert written(here.plan(Writes(frozenset({("Deployment", "web-n2")})))) == set()
+    assert written(here.plan(Writes(frozenset({Target("Node", "", "n2")})))) == set()
+    assert written(here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n2")})))) == set()
     assert written(here.plan()) == {"n1", "web-n1"}
 
 
@@ -488,9 +490,11 @@ def test_a_grace_counts_from_when_a_late_write_was_heard_of() -> None:
     at = here.now
     here.later(20)
 
-    assert not here.plan(Writes(late={("Node", "n1"): at + timedelta(seconds=15)})).actions
-    assert not here.plan(Writes(late={("Deployment", "web-n1"): at + timedelta(seconds=1)})).actions
-    assert here.plan(Writes(late={("Node", "n1"): at - timedelta(seconds=1)})).actions
+    assert not here.plan(Writes(late={Target("Node", "", "n1"): at + timedelta(seconds=15)})).actions
+    assert not here.plan(
+        Writes(late={Target("Deployment", "edge", "web-n1"): at + timedelta(seconds=1)})
+    ).actions
+    assert here.plan(Writes(late={Target("Node", "", "n1"): at - timedelta(seconds=1)})).actions
 
 
 def test_an_object_of_somebody_else_where_a_health_checker_should_be_is_told_and_let_be() -> None:
@@ -505,7 +509,7 @@ def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
     here = world("n1", rolling=detaching(1))
     here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": [FINALIZER]}
 
-    assert here.plan(Writes(frozenset({("Node", "n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Node", "", "n1")}))).actions == ()
     assert written(here.plan()) == {"web"}
 
 
@@ -520,7 +524,7 @@ def test_a_deployment_of_another_selector_is_let_be_though_it_is_ours() -> None:
     assert updated(here) == {"n2"}
     assert conditions(here)["Degraded"]["reason"] == "ForeignDeployment"
     assert "another selector" in conditions(here)["Degraded"]["message"]
-    assert conditions(here)["Progressing"]["message"] == "1 of 2 nodes are as they should be"
+    assert conditions(here)["Progressing"]["message"] == "1 of 2 nodes are as desired"
     assert here.daemonsets["web-10080"]["spec"]["selector"] == old
 
     del here.deployments["web-n1"]
@@ -530,14 +534,14 @@ def test_a_deployment_of_another_selector_is_let_be_though_it_is_ours() -> None:
 
 
 def written(planned: Plan) -> set[str]:
-    return {each.name for each in planned.actions if isinstance(each, Change)}
+    return {each.target.name for each in planned.actions if isinstance(each, Change)}
 
 
 def test_one_step_is_a_deployment_before_its_node() -> None:
     here = world(rolling=detaching(2))
     here.retemplate("proxy:2")
 
-    steps = [[each.name for each in step if isinstance(each, Change)] for step in here.plan().steps]
+    steps = [[each.target.name for each in step if isinstance(each, Change)] for step in here.plan().steps]
     assert steps == [["web-n1", "n1"], ["web-n2", "n2"]]
 
 
@@ -634,7 +638,7 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 
     progressing = conditions(here)["Progressing"]
     assert progressing["reason"] == "WaitingForNodes"
-    assert f"maxUnavailableNodes counts them, too: n2 is {said}" in progressing["message"]
+    assert f"these also count against maxUnavailableNodes: n2 is {said}" in progressing["message"]
     assert (here.plan().status or {})["unavailableNodes"] == 1
     assert here.image_on("n1") == "mine:1"
 

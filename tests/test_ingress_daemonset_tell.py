@@ -65,7 +65,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     reporter = Reporter(FakeRecorder())  # type: ignore[arg-type]
     said = status("Halted", desiredNodes=3, updatedNodes=2, readyNodes=1, detachedNodes=1, degradedNodes=0)
     waiting = (Unconfirmed("n1", NOW, "it waits"),)
-    reporter.show(resource(), Plan(status=said, unconfirmed=waiting))
+    reporter.measure(resource(), Plan(status=said, unconfirmed=waiting))
 
     def shown(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(f"drawbridge_ingress_daemonset_{name}", WEB | labels)
@@ -74,7 +74,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert [shown("nodes", state=state) for state in states] == [3, 2, 1, 1, 0]
     assert (shown("halted"), shown("unconfirmed")) == (1, 1)
 
-    reporter.show(resource(), Plan(status=status("RollingOut")))
+    reporter.measure(resource(), Plan(status=status("RollingOut")))
     assert (shown("halted"), shown("unconfirmed")) == (0, 0)
 
     reporter.forget("edge/web")
@@ -88,11 +88,11 @@ def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
     first = Unconfirmed("n1", NOW, "nobody has confirmed it")
     later = Unconfirmed("n1", NOW + timedelta(hours=1), "nobody has confirmed it")
 
-    assert reporter.wait(resource(), (first,), 600, NOW) == 600
-    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=600)) is None
-    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=900)) is None
+    assert reporter.remind(resource().metadata, (first,), 600, NOW) == 600
+    assert reporter.remind(resource().metadata, (first,), 600, NOW + timedelta(seconds=600)) is None
+    assert reporter.remind(resource().metadata, (first,), 600, NOW + timedelta(seconds=900)) is None
     assert recorder.reasons == ["DetachmentUnconfirmed"]
 
-    assert reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=590)) == 10
-    reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=600))
+    assert reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=590)) == 10
+    reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=600))
     assert recorder.reasons == ["DetachmentUnconfirmed"] * 2

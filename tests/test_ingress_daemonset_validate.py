@@ -294,7 +294,7 @@ def test_the_example_of_the_original_has_no_fault() -> None:
 def test_a_health_port_that_only_root_may_have_is_warned_of() -> None:
     said = list(warnings(resource(raw({"healthCheckNodePorts": [80, 1024]}))))
     assert [each for each in said if "root" in each] == [
-        "healthCheckNodePort 80 can be had by root only, which health checkers are not; take one from 1024 on"
+        "healthCheckNodePort 80 needs root, and health checkers are not root; use a port from 1024 on"
     ]
 
 

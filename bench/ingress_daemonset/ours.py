@@ -17,7 +17,7 @@ from healthchecker.naming import deployment_name
 from kube.client import Typed
 from lab.nodes import NODES
 from lab.session import Lab
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0

@@ -266,5 +266,5 @@ def test_a_health_port_is_refused_where_nodes_are_shared_and_warned_of_elsewhere
         "create", "-n", edge.namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(second)
     )
     assert (
-        f"healthCheckNodePort 10099 is that of IngressDaemonSet {edge.namespace}/first, too" in applied.stderr
+        f"healthCheckNodePort 10099 is also that of IngressDaemonSet {edge.namespace}/first" in applied.stderr
     )
