@@ -51,8 +51,8 @@ ADMISSION = [
 ]
 
 VALUES = {
-    "kube.selectors",
     "kube.resources",
+    "kube.selectors",
     "kube.super_nodes",
     "kube.types",
     "kube.errors",
