@@ -136,7 +136,7 @@ def test_an_object_with_anything_anywhere_is_taken_or_refused_with_what_is_wrong
 
 
 @pytest.mark.parametrize("place", list(places(OTHER)), ids=spelt)
-def test_another_object_with_anything_anywhere_is_in_nobodys_way(place: Place) -> None:
+def test_another_object_with_anything_anywhere_does_not_block_requests(place: Place) -> None:
     for new in WRONG:
         _, rules = among(*(odd for odd in [replaced(OTHER, place, new)] if isinstance(odd, dict)))
         asked(rules, WHOLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from kube.errors import Forbidden, KubeError, Unreachable
 from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
 from tests.ingress_daemonset import Templates, raw, request, webhooks
-from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, serving
+from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, reachable, schema_problems
 
@@ -222,14 +221,6 @@ def test_what_cannot_be_read_is_an_error(fault: Answer, at: str, error: type[Kub
             return
         with pytest.raises(error):
             world.problems(TYPO)
-
-
-def test_an_api_server_that_hangs_is_waited_for_until_the_deadline() -> None:
-    with publishing(hangs) as world:
-        began = time.monotonic()
-        with pytest.raises(Unreachable):
-            world.problems(GOOD, left=0.2)
-        assert time.monotonic() - began < SECONDS
 
 
 def test_no_time_is_no_answer() -> None:
