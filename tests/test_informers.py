@@ -13,9 +13,9 @@ import pytest
 
 from controllers import informers as module
 from controllers.informers import Informers, StaleInformer
-from kube.client import Resource
 from kube.informer import Informer
 from kube.list_watch import RUNNING, TIMING, Selection
+from kube.resources import NODES, PODS
 from kube.types import ObjectMeta, Pod, Value
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -29,9 +29,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
 )
-
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
 
 
 class Name(Value, frozen=True):
