@@ -129,7 +129,10 @@ def test_the_controllers_run_and_report_what_they_lack(world: World) -> None:
     exit_code, printed = run(world.process("python", "-m", "controllers", **in_a_pod), SECONDS)
 
     assert exit_code == 2
-    assert "the controllers cannot start:\nno way to the API server by the pod's service account" in printed
+    assert (
+        "the controllers cannot start:\ncannot connect to the API server by the pod's ServiceAccount"
+        in printed
+    )
 
     with served(world, world.configured("python", "-m", "controllers", POD_NAMESPACE="drawbridge")):
         assert get(world, path="/healthz") == (200, "ok\n")
