@@ -7,13 +7,13 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 AUDIT := $(CURDIR)/build/audit
-# Tests wait more than they compute: even two cores have work for six at a time. Those of one lab stay together.
-PYTEST := $(RUN) -m pytest -q --numprocesses 6 --dist loadgroup
+# Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
+PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify unit cluster chaos e2e check format manifests bench up down clean
+.PHONY: help demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,9 +66,12 @@ format: $(STAMP) ## Format the code
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
-bench: $(STAMP) ## Measure against baselines, into build/bench: all, or one  [SUITE=ip_reservation]
+bench: $(STAMP) ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m lab.binaries >/dev/null
-	@$(RUN) -m bench $(SUITE)
+	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
+
+mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
+	@$(RUN) -m tests.mutation
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
 	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))

@@ -49,7 +49,7 @@ class Informer(Generic[T]):
         self._synced, self._closed = threading.Event(), False
         self._listed: dict[str, T] = {}
         self._fed_up_to = 0
-        self._answers: dict[str, T] = {}  # by key, of our own writes, that the watch has not delivered yet
+        self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
         self._answered_since: set[str] = set()  # keys of answers since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
@@ -203,6 +203,6 @@ def informer_of(
     decode: Decode[T] | None = None,
     timing: Timing = TIMING,
 ) -> Informer[T]:
-    """An informer with a LIST and WATCH to itself; *decode* replaces decoding as *type*."""
+    """An informer with a separate LIST and WATCH; *decode* replaces decoding as *type*."""
     source = ListWatch(client, resource, selection, timing)
     return Informer(source, decode or msgspec.json.Decoder(type).decode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,20 +15,16 @@ from rich.console import Console
 
 from bench import __main__ as command
 from bench import report
-from bench.alone import app as alone
 from bench.arithmetic import buckets, growth, quantile, samples, total
 from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
-from bench.ip_reservation.load import deletion
-from bench.ip_reservation.runs import Load, Run, roles
+from bench.ip_reservation.runs import Load, Run
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
 from bench.ip_reservation.storm import Storm
 from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
-from bench.noop import app as noop
-from bench.processes import Usage, of
+from bench.processes import Usage
 from bench.report import Figure, figure
 from lab.errors import LabError
-from webhook.ip_reservation import PATH
 
 KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
 SCRAPE = b"""\
@@ -125,11 +120,6 @@ def test_the_table_shows_each_verdict() -> None:
     assert ["bad", "1", ">=", "2", "missed"] in lines
 
 
-def test_a_number_is_short() -> None:
-    numbers = (None, 0.0, 0.1234, 12.34, 1234.5, math.inf, math.nan)
-    assert [report.number(each) for each in numbers] == ["", "0", "0.123", "12.3", "1,234", "inf", "nan"]
-
-
 def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
     """Ten deletions, of which the servers of *variant* used a tenth of the time."""
     name = f'{{name="{variant.webhook}"'
@@ -203,32 +193,6 @@ def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
     assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
 
 
-def test_programs_are_named_by_what_they_do() -> None:
-    names = [
-        "drawbridge-webhook-1-b",
-        "drawbridge-webhook-1-a",
-        "drawbridge-controllers-x",
-        "drawbridge-controllers-y",
-    ]
-    usages = {name: Usage(number, 0) for number, name in enumerate(names)}
-
-    found = roles(usages, "drawbridge-controllers-y")
-
-    assert {role: usage.seconds for role, usage in found.items()} == {
-        "webhook server 1": 1,
-        "webhook server 2": 0,
-        "standby": 2,
-        "leader": 3,
-    }
-
-
-def test_a_process_has_used_time_and_memory_and_one_that_is_gone_has_not() -> None:
-    assert of([os.getpid()]).bytes > 10 << 20
-    assert of([os.getpid()]).peak > 10 << 20
-    assert of([os.getpid()]).seconds > 0
-    assert of([2**30]) == Usage(0.0, 0)
-
-
 def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
     container = {
         "name": "webhook",
@@ -259,24 +223,6 @@ def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     assert noop_webhook["matchConditions"] == kept
     assert noop_webhook["name"] != "ours"
     assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
-
-
-def answer(application: Any, path: str, body: bytes) -> dict[str, Any]:
-    with application.test_client() as client:
-        response = client.post(f"{path}?timeout=10s", data=body, content_type="application/json")
-    assert response.status_code == 200
-    return dict(response.get_json()["response"])
-
-
-def test_the_no_op_allows_every_request() -> None:
-    assert answer(noop, "/", b'{"request": {"uid": "u-1"}}') == {"uid": "u-1", "allowed": True}
-
-
-def test_the_server_alone_reserves_addresses() -> None:
-    answers = [answer(alone, PATH, deletion(number)) for number in (1, 258)]
-
-    assert all(each["allowed"] for each in answers)
-    assert [each["auditAnnotations"]["reserved"] for each in answers] == ["10.0.0.1/32", "10.0.1.2/32"]
 
 
 @pytest.fixture
@@ -327,24 +273,15 @@ def test_without_a_name_all_suites_run_and_with_one_that_one(
     assert {path.name for path in tmp_path.iterdir()} == {"one.json", "two.json"}
 
 
-def test_a_concurrency_and_a_suite_that_are_not_known_are_refused(
+def test_an_unknown_suite_and_a_concurrency_without_its_suite_are_refused(
     suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[list[int]] = []
-
-    def storms(progress: Callable[[str], None], *, quick: bool, concurrency: list[int]) -> list[Figure]:
-        asked.append(concurrency)
-        return []
-
-    suites("ip_reservation", storms)
     suites("one", missing)
 
-    assert command.main(["ip_reservation", "--concurrency", "128", "512"]) == 0
-    assert asked == [[128, 512]]
-    with pytest.raises(SystemExit):
-        command.main(["one", "--concurrency", "128"])
-    assert "for the suite ip_reservation alone" in capsys.readouterr().err
-
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["unknown"])
-    assert "ip_reservation" in capsys.readouterr().err
+    for arguments, error in (
+        (["two"], "one"),
+        (["one", "--concurrency", "128"], "for the suite ip_reservation alone"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(arguments)
+        assert error in capsys.readouterr().err

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kube.client import Page, Resource
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from settings import IngressDaemonSetSettings
 from tests.hostile_objects import WRONG, Place, places, replaced, spelt
 from tests.ingress_daemonset import Templates, gates, raw, request

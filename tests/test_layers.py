@@ -52,7 +52,7 @@ ADMISSION = [
 ]
 
 VALUES = {
-    "kube.node_matching",
+    "kube.selectors",
     "kube.super_nodes",
     "kube.types",
     "kube.errors",
@@ -79,8 +79,7 @@ PURE = [
     "healthchecker/state.py",
     "healthchecker/config.py",
     "healthchecker/readiness.py",
-    "kube/label_selectors.py",
-    "kube/node_matching.py",
+    "kube/selectors.py",
     "kube/super_nodes.py",
     "kube/types.py",
     "kube/resources.py",
@@ -123,8 +122,8 @@ PLANS = [
     "controllers/ingress_daemonset/planner.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
-    "controllers/ip_reservation/release.py",
-    "controllers/ip_reservation/late_plan.py",
+    "controllers/ip_reservation/release_planner.py",
+    "controllers/ip_reservation/late_planner.py",
 ]
 
 

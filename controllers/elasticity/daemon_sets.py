@@ -22,7 +22,7 @@ from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import Conflict, KubeError, NotFound
 from kube.event_recorder import EventRecorder, Regarding
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod

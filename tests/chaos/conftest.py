@@ -14,8 +14,8 @@ from tests.chaos import anycast
 from tests.chaos.judge import Judge, judging
 from tests.chaos.rules import VALUES
 from tests.cluster import anycast_judge, workloads
-from tests.cluster.groups import grouped_by_lab
 from tests.cluster.least_privilege import audit_logs as audit_logs
+from tests.cluster.shared_labs import grouped_by_lab
 from tests.cluster.workloads import GROUPS
 from tests.sockets import PEER_GONE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kube.node_matching import is_tolerated
+from kube.selectors import is_tolerated
 from kube.types import ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 

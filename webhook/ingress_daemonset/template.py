@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kube.node_matching import REQUIRED, NodeSelector
+from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
 from webhook.ingress_daemonset import NODE_LABEL
 from webhook.ingress_daemonset.field_errors import Problem, label_problems

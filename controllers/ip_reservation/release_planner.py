@@ -1,9 +1,8 @@
-"""An address is released when its hold is over, the oldest first when too many are held.
+"""Plan which reservations to release: those that are over, and the oldest when there are too many.
 
-The hold counts from the end of the pod, which the leader notes in the record when it first sees the pod gone;
-so it survives a restart, and no clock but the leader's is compared with itself. An address whose pod still has
-it takes nothing out of circulation: it neither counts nor is released, unless the deletion did not happen.
-One record stays of those that several webhook servers wrote for one pod.
+A reservation's time counts from the end of its pod, which the leader notes in the record when it first sees the pod
+gone: so it survives a restart, and only the leader's clock counts. An address that its pod still has neither counts
+nor is released, unless the pod's deletion was refused. Of several records for one pod, one stays.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from enum import Enum, StrEnum
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.held import Held, held_by
 from kube.types import Pod
 from settings import IPReservationSettings
 
@@ -28,11 +26,11 @@ Noted = tuple[IPReservation, list[Record]]
 Rank = tuple[bool, datetime]
 
 Asking = tuple[str, str, datetime]
-"""One admitted deletion as a record tells it: address, pod uid, and when by the webhook server's clock."""
+"""One admitted deletion: address, pod uid, and when by the webhook server's clock."""
 
 
 class Life(Enum):
-    """What has become of a record's pod."""
+    """The state of a record's pod."""
 
     RUNNING = "running"
     TERMINATING = "terminating"
@@ -50,7 +48,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """*segment* is to hold *kept* from now on, or to be deleted."""
+    """Write *kept* to *segment*, or delete it."""
 
     segment: IPReservation
     kept: tuple[Record, ...]
@@ -93,31 +91,31 @@ def plan(
 
 
 def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
-    """*noted* with one record for each address of a pod: the one by which its deletion was last asked for.
+    """Keep one record for each address of a pod: the one by which its deletion was last requested.
 
-    A forced deletion is validated twice by the API server, and a drain repeats its evictions: not always at the
+    A forced deletion is validated twice by the API server, and a drain repeats its evictions, and not always at the
     same webhook server.
     """
     noted = list(noted)
-    last: dict[Held, tuple[Rank, int]] = {}
+    last: dict[str, tuple[Rank, int]] = {}
     for number, (_, records) in enumerate(noted):
         for record in records:
             rank = (not record.late, record.last_asked)
-            last[held_by(record)] = max(last.get(held_by(record), (rank, number)), (rank, number))
+            last[record.key] = max(last.get(record.key, (rank, number)), (rank, number))
     return [
-        (segment, [record for record in records if not record.uid or last[held_by(record)][1] == number])
+        (segment, [record for record in records if not record.uid or last[record.key][1] == number])
         for number, (segment, records) in enumerate(noted)
     ]
 
 
 def _named(segment: IPReservation, records: Iterable[Record]) -> Iterable[Record]:
-    """Those that an operator wants released, and no pod has."""
+    """Records that an operator wants released and whose pods are gone."""
     named = segment.to_be_released.values()
     return [record for record in records if record.ended and record.cidr in named]
 
 
 def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
-    """Whether its writer appends to it no more.
+    """Whether no writer appends to it any more.
 
     Only then may it be deleted: Calico's API server guards no deletion by its resourceVersion, so an address
     that is appended at that moment would go with it.
@@ -127,7 +125,7 @@ def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: date
 
 
 def _is_needed(change: Change) -> bool:
-    """A write also heals an entry that a hand broke: Calico would give no pod an address."""
+    """A write also repairs a malformed entry, for which Calico would give no pod an address."""
     segment = change.segment
     return change.delete or change.kept != segment.records or bool(segment.malformed)
 
@@ -146,7 +144,7 @@ def asking_of(record: Record) -> Asking:
 
 
 def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
-    """Whether the deletion that the address was reserved for must have been refused by somebody else."""
+    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere."""
     waited = pods.waits.get(asking_of(record), 0.0)
     return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
 
@@ -155,8 +153,8 @@ def _causes(
     records: Sequence[Record], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> dict[Record, Cause]:
     causes = {record: cause for record in records if (cause := _own_cause(record, pods, settings, now))}
-    held = [record for record in records if record.ended and record not in causes]
-    return causes | dict.fromkeys(_beyond(held, settings.ip_reserve_max_count), Cause.COUNT)
+    reserved = [record for record in records if record.ended and record not in causes]
+    return causes | dict.fromkeys(_beyond(reserved, settings.ip_reserve_max_count), Cause.COUNT)
 
 
 def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
@@ -170,12 +168,12 @@ def _own_cause(record: Record, pods: Pods, settings: IPReservationSettings, now:
     return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 
 
-def _beyond(held: Sequence[Record], count: int) -> list[Record]:
-    """The records of the addresses whose holds began first, so that *count* addresses stay."""
-    latest = {record.cidr: _began(record) for record in sorted(held, key=_began)}
+def _beyond(reserved: Sequence[Record], count: int) -> list[Record]:
+    """The records whose time began first, so that *count* addresses stay."""
+    latest = {record.cidr: _began(record) for record in sorted(reserved, key=_began)}
     oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
     surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
-    return [record for record in held if record.cidr in surplus]
+    return [record for record in reserved if record.cidr in surplus]
 
 
 def _began(record: Record) -> tuple[datetime, datetime]:

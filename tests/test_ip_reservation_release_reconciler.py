@@ -4,77 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import RELEASE, IPReservation, Record
-from controllers.ip_reservation.releaser import Releaser
-from controllers.ip_reservation.restore import OwnReleases
-from kube.errors import Forbidden, Unreachable
-from kube.types import Pod
-from settings import IPReservationSettings
-from tests.factories import NOW, ago, pod, record, segment
-from tests.fakes import FakeClock, FakeCluster, FakeRecorder, FakeReservations, FakeStore
-
-TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
-
-
-class Cluster(FakeCluster):
-    """Answers with *fault* while there is one."""
-
-    fault: Exception | None = None
-
-    def pod(self, namespace: str, name: str, *, deadline: float = 0.0) -> Pod:
-        if self.fault:
-            raise self.fault
-        return super().pod(namespace, name)
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.snapshot import PODS, SnapshotReader
+from kube.errors import Forbidden
+from tests import ip_reservation_world
+from tests.factories import ago, pod, record, segment
+from tests.fake_api import refusal
+from tests.fakes import FakeReservations
+from tests.ip_reservation_world import TERMINATING
 
 
-class World:
-    def __init__(
-        self,
-        *segments: IPReservation,
-        pods: list[Pod] | None = None,
-        reservations: FakeReservations | None = None,
-        **settings: object,
-    ) -> None:
-        self.now: datetime = NOW
-        self.clock = FakeClock()
-        self.reservations = reservations or FakeReservations()
-        for each in segments:
-            self.reservations.put(each)
-        self.cached = list(pods or [])
-        self.cluster = Cluster(self.cached)
-        self.recorder = FakeRecorder()
-        self.own = OwnReleases(self.clock)
-        self.settings = IPReservationSettings.model_validate(
-            {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
+class World(ip_reservation_world.World):
+    def __init__(self, *segments: IPReservation, **options: Any) -> None:
+        super().__init__(*segments, **options)
+        reader = SnapshotReader(self.caches, self.live, self.clock)
+        self.reconciler = ReleaseReconciler(
+            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
         )
-        self.pods = FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid])
-        self.rounds = Releaser(
-            FakeStore(lambda: self.reservations.objects.values()),  # type: ignore[arg-type]
-            self.pods,  # type: ignore[arg-type]
-            self.reservations,  # type: ignore[arg-type]
-            read_pod=self.cluster.pod,
-            settings=lambda: self.settings,
-            recorder=self.recorder,  # type: ignore[arg-type]
-            own=self.own,
-            now=lambda: self.now,
-            clock=self.clock,
-        )
+
+    def once(self) -> None:
+        assert self.reconciler.reconcile("") == self.settings.ip_release_period
 
     def twice(self) -> None:
-        assert self.rounds.reconcile("") == self.settings.ip_release_period
-        self.rounds.reconcile("")
+        self.once()
+        self.once()
 
     def wait(self, **delta: float) -> None:
-        """A round now and, when the time has passed on both clocks, two more."""
-        self.rounds.reconcile("")
-        self.now += timedelta(**delta)
-        self.clock.advance(timedelta(**delta).total_seconds())
+        """Once now and, when the time has passed on both clocks, twice more."""
+        self.once()
+        self.advance(**delta)
         self.twice()
 
 
@@ -107,7 +73,7 @@ def test_an_idle_round_writes_nothing() -> None:
 
 def test_nothing_is_released_by_a_copy_of_the_pods_that_may_be_stale() -> None:
     world = World(segment(record(ended=ago(hours=9))))
-    world.pods.silence = 200.0
+    world.caches.pods.silence = 200.0  # type: ignore[misc]
 
     world.twice()
 
@@ -159,7 +125,7 @@ def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:
 
 def test_a_stale_cache_gives_nothing_back() -> None:
     world = World(segment(record()), pods=[pod()])
-    world.cluster.pods.clear()
+    world.api.remove(PODS, "redis-0", "redis")
 
     world.wait(minutes=3)
 
@@ -168,7 +134,7 @@ def test_a_stale_cache_gives_nothing_back() -> None:
 
 def test_a_new_pod_of_the_same_name_is_not_the_one_that_went() -> None:
     world = World(segment(record()), pods=[pod()])
-    world.cluster.pods = {("redis", "redis-0"): pod(metadata={"uid": "another"})}
+    world.serve(pod(metadata={"uid": "another"}))
 
     world.wait(minutes=3)
 
@@ -178,12 +144,12 @@ def test_a_new_pod_of_the_same_name_is_not_the_one_that_went() -> None:
 def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_release() -> None:
     due = record("10.0.0.2/32", pod="redis-1", uid="gone", ended=ago(minutes=39))
     world = World(segment(record(), due), pods=[pod()])
-    world.cluster.fault = Unreachable("no answer")
+    world.api.fault = lambda call: refusal(503, "ServiceUnavailable") if "/pods/" in call.path else None
 
     world.wait(minutes=3)
     assert world.reservations.held == ["10.0.0.1/32"]
 
-    world.cluster.fault = None
+    world.api.fault = lambda call: None
     world.twice()
     assert world.reservations.held == []
 
@@ -239,7 +205,7 @@ def test_a_foreign_entry_that_stops_calico_is_told() -> None:
         foreign, spec=replace(foreign.spec, reserved_cidrs=["10.0.0.1-9"])
     )
 
-    world.rounds.reconcile("")
+    world.once()
 
     assert world.recorder.reasons == ["MalformedReservation"]
     assert "'10.0.0.1-9'" in world.recorder.events[0][1]
@@ -263,16 +229,17 @@ def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_releas
 def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
     due, kept = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
     world = World(segment(due, kept))
-    noted: list[bool] = []
+    seen: list[Iterable[Record]] = []
 
-    def look(verb: str, name: str) -> None:
-        noted.append((name, "10.0.0.1/32 uid-redis-0") in world.own)
+    def watch(verb: str, name: str) -> None:
+        if verb == "write":
+            world.removals.observe(segment(due, kept), None)
+            seen.append(world.removals.of(name).values())
 
-    world.reservations.before = look
+    world.reservations.before = watch
     world.twice()
 
-    assert noted == [True]
-    assert ("drawbridge-a", "10.0.0.2/32 b") not in world.own
+    assert [list(each) for each in seen] == [[kept]]
 
 
 def test_a_pod_that_two_servers_recorded_keeps_one_record_and_that_is_no_release() -> None:
@@ -309,7 +276,7 @@ def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_ev
     annotations = held.metadata.annotations | {RELEASE: "10.0.0.300,10.0.0.9"}
     world = World(replace(held, metadata=replace(held.metadata, annotations=annotations)))
 
-    world.rounds.reconcile("")
+    world.once()
 
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["ReleaseNotPossible"] * 2

@@ -1,8 +1,7 @@
-"""A selected pod that never passed admission has its address reserved as soon as it is seen going.
+"""Plan reservations for selected pods that go without having passed admission.
 
-That is a pod that the kubelet evicted, or one that is terminating or gone without a record because the webhook
-was failing open or not yet installed. Its record says that it was late: the address may have been in
-circulation for a moment.
+The kubelet evicted them, or they terminate or are gone without a record because the webhook failed open or was not
+installed yet. Their records are marked late: the address may have been free for a moment.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def is_departure(pod: Pod, *, gone: bool) -> bool:
 
 
 def with_addresses(pod: Pod, before: Pod | None) -> Pod:
-    """*pod* with those that it had *before*: a kubelet that rejects a pod which ran writes a status without any."""
+    """*pod* with the addresses that it had *before*: a kubelet that rejects a running pod removes them."""
     if before is None or pod.status.addresses:
         return pod
     return replace(

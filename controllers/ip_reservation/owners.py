@@ -15,14 +15,14 @@ KINDS = {
 
 
 class Owners:
-    """Reads owners from the API server; what is known to be deleted never comes back under its uid."""
+    """Reads owners from the API server; remembers those that are deleted, as none comes back under its uid."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._deleted: dict[str, None] = {}
 
     def is_deleted(self, namespace: str, owner: OwnerReference) -> bool:
-        """False, too, for kinds that are unknown or must not be read: then nothing is skipped."""
+        """False for kinds that are unknown or that we may not read: then nothing is skipped."""
         if owner.uid not in self._deleted and not self._read_is_deleted(namespace, owner):
             return False
         self._deleted[owner.uid] = None

@@ -1,7 +1,4 @@
-"""The pod's service account as the way to the API server, without the 17 MiB that the official client takes.
-
-One health checker runs on each node; elsewhere `kube.rest_config` is what to use.
-"""
+"""The pod's ServiceAccount as credentials, without the 17 MiB of the official client: one checker runs on each node."""
 
 from __future__ import annotations
 
@@ -27,21 +24,21 @@ class ServiceAccount(Connection):
             self.pool = urllib3.PoolManager(maxsize=2, ca_certs=str(mounted / "ca.crt"))
             self._read_token()
         except (OSError, ValueError) as error:
-            raise NotConfigured(f"the service account in {mounted} cannot be used: {error}") from error
+            raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error
 
     def authorization(self) -> dict[str, str]:
-        """Read anew for each request: the kubelet replaces the token, and a request is made every ten seconds."""
+        """Read for each request: the kubelet replaces the token, and a request is made every ten seconds."""
         try:
             return {"Authorization": f"Bearer {self._read_token()}"}
         except OSError as error:
-            raise NotConfigured(f"the service account's token cannot be read: {error}") from error
+            raise NotConfigured(f"the ServiceAccount's token cannot be read: {error}") from error
 
     def _read_token(self) -> str:
         return self._token.read_text().strip()
 
 
 def client_from_environment(timeout: float) -> Client:
-    """By the service account in a pod, else as all programs do; NotConfigured."""
+    """By the ServiceAccount in a pod, else as all programs do; NotConfigured."""
     if not in_cluster():
         return Client.from_environment(timeout=timeout)
     port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"

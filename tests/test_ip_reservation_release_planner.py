@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.held import held_by
-from controllers.ip_reservation.release import (
+from controllers.ip_reservation.release_planner import (
     SEALING,
     Cause,
     Life,
@@ -273,7 +272,7 @@ def test_every_record_is_kept_or_released_and_none_early(
     left = [each for one in segments if one.metadata.name not in changed for each in one.records]
     left += [each for change in changes for each in change.kept]
     left += [each for change in changes for each, _ in change.released]
-    assert {held_by(each) for each in left} == {held_by(each) for one in segments for each in one.records}
+    assert {each.key for each in left} == {each.key for one in segments for each in one.records}
     for change in changes:
         assert not (change.delete and change.kept)
         for each, cause in change.released:

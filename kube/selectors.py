@@ -1,4 +1,4 @@
-"""Whether a node is one that a pod asks for: labels, fields and taints, by the rules of the scheduler."""
+"""Label selectors, node selectors, taints and tolerations, matched as the API server and the scheduler do."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ class Term(Value, frozen=True):
 class NodeSelector(Value, frozen=True):
     # Kubernetes writes an empty list as null here.
     node_selector_terms: tuple[Term, ...] | None = ()
+
+
+class LabelSelector(Value, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+def selects_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """An absent selector selects nothing, an empty one everything."""
+    return (
+        selector is not None
+        and selector.match_labels.items() <= labels.items()
+        and all(matches(each, labels) for each in selector.match_expressions)
+    )
 
 
 def selects(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
@@ -90,4 +104,4 @@ def _phrase(expression: Expression) -> str:
     return f"{expression.key} {expression.operator}{values}"
 
 
-complete(Expression, Term, NodeSelector)
+complete(Expression, Term, NodeSelector, LabelSelector)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.owners import Owners
+from controllers.ip_reservation.owners import Owners
 from kube.errors import ApiError, NotFound, Unreachable
 from kube.types import OwnerReference
 from tests.misbehaving_server import Answer, answers, in_turn, refuses, resets, serving
@@ -109,7 +109,7 @@ def test_not_more_than_the_last_ten_thousand_are_remembered() -> None:
 
 
 def test_the_gate_excuses_pods_only_of_owners_that_the_leader_can_look_up() -> None:
-    from controllers.owners import KINDS
+    from controllers.ip_reservation.owners import KINDS
     from webhook.ip_reservation.webhook import OWNERS
 
     assert set(OWNERS) == set(KINDS)

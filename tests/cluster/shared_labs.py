@@ -13,4 +13,4 @@ def grouped_by_lab(item: pytest.Item, shared: Collection[str]) -> pytest.MarkDec
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     used = {*item.fixturenames, f"lab_{parameters.get('group')}"} - {*vars(item.module)}
     lab = next((each for each in shared if each in used), item.path.stem)
-    return pytest.mark.xdist_group(f"{item.path.parent.name}/{lab}")
+    return pytest.mark.group(f"{item.path.parent.name}/{lab}")

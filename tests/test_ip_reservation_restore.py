@@ -1,9 +1,8 @@
-"""What another hand takes out of a segment is reserved again, what the leader released is not."""
+"""What another client takes out of a segment is reserved again, what the leader released is not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
@@ -11,13 +10,11 @@ from prometheus_client import REGISTRY
 
 from calico.errors import NotReserved
 from calico.segment import RECORDS, IPReservation, Record
-from controllers.ip_reservation.held import held_in
-from controllers.ip_reservation.restore import LATEST_SIGHT, OwnReleases, Restore, taken_out
-from settings import IPReservationSettings
-from tests.factories import NOW, ago, record, segment
-from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
+from controllers.ip_reservation.observers import REMEMBERED, taken_out
+from controllers.ip_reservation.restore_reconciler import RestoreReconciler
+from tests import ip_reservation_world
+from tests.factories import ago, record, segment
 
-SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
 TERMINATING = record()
 HELD = record("10.0.0.2/32", uid="b", pod="redis-1", ended=ago(minutes=39))
 OVER = record("10.0.0.3/32", uid="c", pod="redis-2", ended=ago(minutes=40))
@@ -25,59 +22,37 @@ NO_POD = record("10.0.0.4/32", uid="", pod="")
 ALL = (TERMINATING, HELD, OVER, NO_POD)
 
 
-class Queue:
-    def __init__(self) -> None:
-        self.keys: list[str] = []
-
-    def add(self, key: str) -> None:
-        self.keys.append(key)
-
-
-class World:
-    """A segment with ALL, as the leader's watch shows it, and the ledger of the leader."""
+class World(ip_reservation_world.World):
+    """A segment with ALL, as the leader's watch shows it."""
 
     def __init__(self) -> None:
-        self.now: datetime = NOW
-        self.clock, self.queue, self.recorder = FakeClock(), Queue(), FakeRecorder()
-        self.reservations = FakeReservations()
-        self.reservations.put(segment(*ALL))
-        self.own = OwnReleases(self.clock)
+        super().__init__(segment(*ALL))
         self.refusal: Exception | None = None
-        self.made = 0
-        self.subject = Restore(
-            self.queue,  # type: ignore[arg-type]
-            segments=FakeStore(lambda: self.reservations.objects.values(), held=held_in),  # type: ignore[arg-type]
-            reservations=self.reservations,  # type: ignore[arg-type]
-            ledger=self,  # type: ignore[arg-type]
-            own=self.own,
-            settings=lambda: SETTINGS,
-            recorder=self.recorder,  # type: ignore[arg-type]
-            now=lambda: self.now,
-            clock=self.clock,
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.reconciler = RestoreReconciler(
+            self.removals, self.caches, self.reserve, lambda: self.settings, self.reporter, self.clock
         )
 
-    def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
+    def reserve(self, records: Sequence[Record]) -> IPReservation:
         if self.refusal:
             raise self.refusal
-        self.made += 1
-        return self.reservations.create(f"leader-{self.made}", records)
+        made = super().reserve(records)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return made
 
     def change(self, new: IPReservation | None) -> None:
         """Put *new* in the place of the segment, as the watch shows it."""
         old = self.reservations.objects.pop("drawbridge-a")
         if new is not None:
             self.reservations.put(new)
-        self.subject.observe(old, new)
-
-    def settle(self) -> None:
-        while self.queue.keys:
-            self.subject.reconcile(self.queue.keys.pop())
+        self.removals.observe(old, new)
 
     def change_and_settle_twice(self, new: IPReservation | None) -> None:
         self.change(new)
-        self.settle()
-        self.queue.add("drawbridge-a")
-        self.settle()
+        self.settle(self.reconciler)
+        self.enqueue("drawbridge-a")
+        self.settle(self.reconciler)
 
     @property
     def records(self) -> list[Record]:
@@ -106,7 +81,7 @@ def test_what_is_taken_out_is_reserved_again_as_it_was(hand: Callable[[], IPRese
 
     assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
     assert world.recorder.reasons == ["IPReservationRestored"]
-    assert "IPReservation drawbridge-a by another hand" in world.recorder.events[0][1]
+    assert "out of IPReservation drawbridge-a;" in world.recorder.events[0][1]
     assert REGISTRY.get_sample_value("drawbridge_restored_reservations_total") == before + 2
 
 
@@ -120,7 +95,7 @@ def test_the_record_of_a_garbled_annotation_is_kept_elsewhere() -> None:
 
 def test_what_the_leader_released_stays_released() -> None:
     world = World()
-    world.own.note(segment(), [TERMINATING])
+    world.removals.note_own("drawbridge-a", [TERMINATING])
 
     world.change_and_settle_twice(segment(NO_POD))
 
@@ -129,7 +104,7 @@ def test_what_the_leader_released_stays_released() -> None:
 
 def test_what_the_leader_released_from_another_segment_is_reserved_again() -> None:
     world = World()
-    world.own.note(segment(name="drawbridge-b"), [TERMINATING, HELD])
+    world.removals.note_own("drawbridge-b", [TERMINATING, HELD])
 
     world.change_and_settle_twice(None)
 
@@ -137,16 +112,16 @@ def test_what_the_leader_released_from_another_segment_is_reserved_again() -> No
 
 
 def test_releases_are_remembered_for_as_long_as_the_watch_may_lag() -> None:
-    clock = FakeClock()
-    own, key = OwnReleases(clock), ("drawbridge-a", "10.0.0.1/32 uid-redis-0")
-    own.note(segment(), [TERMINATING])
-    clock.advance(LATEST_SIGHT - 1)
-    own.note(segment(), [HELD])
-    assert key in own
-    clock.advance(1)
-    own.note(segment(), [])
-    assert key not in own
-    assert ("drawbridge-a", "10.0.0.2/32 b") in own
+    world = World()
+    world.removals.note_own("drawbridge-a", [TERMINATING])
+    world.seconds.advance(REMEMBERED - 1)
+    world.removals.note_own("drawbridge-a", [HELD])
+    world.removals.observe(segment(TERMINATING), None)
+    assert world.removals.of("drawbridge-a") == {}
+    world.seconds.advance(1)
+    world.removals.note_own("drawbridge-a", [])
+    world.removals.observe(segment(TERMINATING, HELD), None)
+    assert list(world.removals.of("drawbridge-a").values()) == [TERMINATING]
 
 
 def test_what_another_segment_holds_is_not_reserved_again() -> None:
@@ -171,10 +146,10 @@ def test_an_address_that_another_pod_has_had_since_is_not_the_first_pods_any_mor
 
 def test_segments_of_others_are_of_no_concern() -> None:
     world = World()
-    world.subject.observe(segment(TERMINATING, ours=False), None)
-    world.subject.observe(None, segment(TERMINATING))
+    world.removals.observe(segment(TERMINATING, ours=False), None)
+    world.removals.observe(None, segment(TERMINATING))
 
-    assert world.queue.keys == []
+    assert world.keys == {}
 
 
 def test_what_could_not_be_written_is_tried_again_with_what_was_taken_since() -> None:
@@ -182,27 +157,19 @@ def test_what_could_not_be_written_is_tried_again_with_what_was_taken_since() ->
     world.refusal = NotReserved("the API server is away")
     world.change(segment(HELD))
     with pytest.raises(NotReserved):
-        world.settle()
+        world.settle(world.reconciler)
     world.refusal = None
     world.change(None)
 
-    world.settle()
+    world.settle(world.reconciler)
 
     assert world.records == [TERMINATING, HELD]
 
 
 def test_what_is_taken_while_it_writes_is_reserved_again_too() -> None:
     world = World()
-    reserve = world.reserve
-
-    def meanwhile(records: Sequence[Record], deadline: float) -> IPReservation:
-        world.reserve = reserve  # type: ignore[method-assign]
-        made = reserve(records, deadline)
-        world.change(None)
-        return made
-
-    world.reserve = meanwhile  # type: ignore[method-assign]
+    world.meanwhile = lambda: world.change(None)
     world.change(segment(HELD))
-    world.settle()
+    world.settle(world.reconciler)
 
     assert world.records == [TERMINATING, HELD]

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from calico.segment import IPReservation
-from controllers.ip_reservation.held import held_in
-from controllers.ip_reservation.late_plan import Departure, decide, is_departure
-from controllers.ip_reservation.late_reservations import CATCH_UP, LateReservations
-from controllers.ip_reservation.release import Pods, plan
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation.late_planner import Departure, decide, is_departure
+from controllers.ip_reservation.late_reconciler import CATCH_UP, LateReconciler
+from controllers.ip_reservation.release_planner import Pods, plan
+from kube.client import Resource
 from kube.event_recorder import Regarding
-from kube.types import Namespace, ObjectMeta, Pod
+from kube.types import Pod
 from settings import IPReservationSettings
+from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
-from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
+from tests.ip_reservation_world import TERMINATING
 from tests.pages import ROOT
 
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
-TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
 
 
@@ -84,76 +84,47 @@ def test_no_departure(departing: Pod) -> None:
     assert not is_departure(departing, gone=False)
 
 
-class World:
-    """A leader's view: a namespace that is selected, what is reserved, and a clock."""
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 
-    def __init__(self, *, owner_is_deleted: bool = False) -> None:
-        self.now: datetime = NOW
-        self.clock = FakeClock()
-        self.queue = FakeQueue()
-        self.reservations = FakeReservations()
-        self.cache_lags = False
-        self.recorder = FakeRecorder()
+
+class World(ip_reservation_world.World):
+    """The StatefulSet of the pods exists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
         self.during_reserve: Callable[[], None] = lambda: None
-        self.subject = LateReservations(
-            self.queue,  # type: ignore[arg-type]
-            segments=FakeStore(  # type: ignore[arg-type]
-                lambda: [] if self.cache_lags else self.reservations.objects.values(),
-                held=held_in,
-            ),
-            namespaces=FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))]),  # type: ignore[arg-type]
-            reservations=self.reservations,  # type: ignore[arg-type]
-            ledger=self,  # type: ignore[arg-type]
-            owner_is_deleted=lambda namespace, owner: owner_is_deleted,
-            settings=lambda: SETTINGS,
-            recorder=self.recorder,  # type: ignore[arg-type]
-            now=lambda: self.now,
-            clock=self.clock,
+        self.reconciler = LateReconciler(
+            self.departures, self.caches, self.live, self.reserve, lambda: self.settings, self.reporter
         )
 
-    def reserve(self, records: Any, deadline: float) -> IPReservation:
+    def reserve(self, records: Sequence[Record]) -> IPReservation:
         self.during_reserve()
-        return self.reservations.create(f"late-{len(self.reservations.objects)}", records)
+        return super().reserve(records)
 
-    def settle(self) -> None:
-        """Work off the queue until nothing asks to be looked at again."""
-        for _ in range(1000):
-            if not self.queue.keys:
-                return
-            uid = self.queue.keys.pop()
-            if (again := self.subject.reconcile(uid)) is not None:
-                self.clock.advance(again)
-                self.queue.add(uid)
-        raise AssertionError("it asks to be looked at again and again")
-
-
-class FakeQueue:
-    def __init__(self) -> None:
-        self.keys: set[str] = set()
-
-    def add(self, key: str) -> None:
-        self.keys.add(key)
+    def observe(self, old: Pod | None, new: Pod | None) -> None:
+        self.departures.observe(old, new)
 
 
 def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     world = World()
     for old, new in [(pod(), pod(**TERMINATING)), (pod(**TERMINATING), None), (pod(**TERMINATING), None)]:
-        world.subject.observe(old, new)
-        world.settle()
+        world.observe(old, new)
+        world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["IPReservedLate"]
     assert "Pod redis/redis-0 never passed admission (seen terminating)" in world.recorder.events[0][1]
-    uid = world.reservations.objects["late-0"].metadata.uid
-    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "late-0", uid=uid)]
+    uid = world.reservations.objects["leader-1"].metadata.uid
+    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "leader-1", uid=uid)]
 
 
 def test_a_pod_that_passed_admission_is_left_alone() -> None:
     world = World()
     world.reservations.create("webhook", [record()])
 
-    world.subject.observe(pod(), pod(**TERMINATING))
-    world.settle()
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
 
     assert world.reservations.writes == 1
     assert world.recorder.reasons == []
@@ -162,49 +133,50 @@ def test_a_pod_that_passed_admission_is_left_alone() -> None:
 def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server() -> None:
     world = World()
     world.reservations.create("webhook", [record()])
-    world.cache_lags = True
+    world.lags = True
 
-    began = world.clock()
-    world.subject.observe(pod(), pod(**TERMINATING))
-    world.settle()
+    began = world.seconds()
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
 
-    assert world.clock() >= began + CATCH_UP
+    assert world.seconds() >= began + CATCH_UP
     assert world.reservations.writes == 1
 
 
 def test_one_list_serves_all_that_waited_for_it() -> None:
     lists: list[str] = []
     world = World()
-    world.cache_lags = True
+    world.lags = True
     world.reservations.before = lambda verb, name: lists.append(verb) if verb == "list" else None
     for n in range(50):
-        world.subject.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
-    world.clock.advance(CATCH_UP)
+        world.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
+    world.seconds.advance(CATCH_UP)
 
-    world.settle()
+    world.settle(world.reconciler)
 
     assert len(world.reservations.held) == 50
     assert len(lists) == 1
 
 
 def test_a_pod_that_goes_with_its_owner_is_let_go() -> None:
-    world = World(owner_is_deleted=True)
+    world = World()
+    world.api.remove(STATEFUL_SETS, "redis", "redis")
 
-    world.subject.observe(pod(), None)
-    world.settle()
+    world.observe(pod(), None)
+    world.settle(world.reconciler)
 
     assert world.reservations.held == []
 
 
 def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
     world = World()
-    world.subject.observe(pod(), pod(**EVICTED))
-    world.settle()
+    world.observe(pod(), pod(**EVICTED))
+    world.settle(world.reconciler)
     world.reservations.objects.clear()
 
-    world.subject.observe(pod(**EVICTED), pod(metadata={"labels": {"x": "y"}}, **EVICTED))
-    world.subject.observe(pod(**EVICTED), None)
-    world.settle()
+    world.observe(pod(**EVICTED), pod(metadata={"labels": {"x": "y"}}, **EVICTED))
+    world.observe(pod(**EVICTED), None)
+    world.settle(world.reconciler)
 
     assert world.reservations.held == []
 
@@ -212,66 +184,66 @@ def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
 @pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []}])
 def test_a_pod_is_judged_as_it_was_when_it_began_to_go(end: dict[str, Any]) -> None:
     world = World()
-    world.subject.observe(pod(), pod(**TERMINATING))
-    world.subject.observe(pod(**TERMINATING), pod(**TERMINATING, status=end))
-    world.subject.observe(pod(**TERMINATING, status=end), None)
-    world.settle()
+    world.observe(pod(), pod(**TERMINATING))
+    world.observe(pod(**TERMINATING), pod(**TERMINATING, status=end))
+    world.observe(pod(**TERMINATING, status=end), None)
+    world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_the_wait_is_for_the_first_sight_of_a_pod_and_not_for_its_last() -> None:
     world = World()
-    world.subject.observe(pod(), pod(**TERMINATING))
-    world.clock.advance(CATCH_UP)
-    world.subject.observe(pod(**TERMINATING), None)
-    began = world.clock()
-    world.settle()
+    world.observe(pod(), pod(**TERMINATING))
+    world.seconds.advance(CATCH_UP)
+    world.observe(pod(**TERMINATING), None)
+    began = world.seconds()
+    world.settle(world.reconciler)
 
-    assert (world.clock(), world.reservations.held) == (began, ["10.0.0.1/32"])
+    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
 
 
 def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     world = World()
-    world.cache_lags = True
-    world.during_reserve = lambda: world.subject.observe(pod(**TERMINATING), None)
-    world.subject.observe(pod(), pod(**TERMINATING))
-    world.settle()
+    world.lags = True
+    world.during_reserve = lambda: world.observe(pod(**TERMINATING), None)
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
 
     assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
 
 
 def test_an_eviction_by_the_kubelet_is_waited_for_by_nobody() -> None:
     world = World()
-    began = world.clock()
-    world.subject.observe(pod(), pod(**EVICTED))
-    world.settle()
+    began = world.seconds()
+    world.observe(pod(), pod(**EVICTED))
+    world.settle(world.reconciler)
 
-    assert (world.clock(), world.reservations.held) == (began, ["10.0.0.1/32"])
+    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
 def test_the_deletion_of_an_evicted_pod_may_have_passed_admission(gone: bool) -> None:
     world = World()
     world.reservations.create("webhook", [record()])
-    world.cache_lags = True
-    began = world.clock()
-    world.subject.observe(pod(**EVICTED), None if gone else pod(**EVICTED | TERMINATING))
-    world.settle()
+    world.lags = True
+    began = world.seconds()
+    world.observe(pod(**EVICTED), None if gone else pod(**EVICTED | TERMINATING))
+    world.settle(world.reconciler)
 
-    assert world.clock() == began + CATCH_UP
+    assert world.seconds() == began + CATCH_UP
     assert world.reservations.writes == 1
 
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["back", "ahead"])
 def test_a_clock_that_jumps_makes_no_pod_wait_longer(hours: int) -> None:
     world = World()
-    world.subject.observe(pod(), pod(**TERMINATING))
-    began = world.clock()
+    world.observe(pod(), pod(**TERMINATING))
+    began = world.seconds()
     world.now += timedelta(hours=hours)
-    world.settle()
+    world.settle(world.reconciler)
 
-    assert world.clock() == began + CATCH_UP
+    assert world.seconds() == began + CATCH_UP
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
@@ -280,8 +252,8 @@ def test_a_clock_that_jumps_makes_no_pod_wait_longer(hours: int) -> None:
 )
 def test_the_hold_of_an_evicted_pod_counts_from_its_eviction(minutes: float, ended: datetime) -> None:
     world = World()
-    world.subject.observe(None, evicted(minutes))
-    world.settle()
+    world.observe(None, evicted(minutes))
+    world.settle(world.reconciler)
 
     ((held,),) = (segment.records for segment in world.reservations.list())
     assert (held.at, held.ended) == (NOW, ended)
@@ -289,8 +261,8 @@ def test_the_hold_of_an_evicted_pod_counts_from_its_eviction(minutes: float, end
 
 def test_a_pod_that_its_kubelet_rejects_is_reserved_by_the_address_it_had() -> None:
     world = World()
-    world.subject.observe(pod(), pod(ip="", **EVICTED))
-    world.settle()
+    world.observe(pod(), pod(ip="", **EVICTED))
+    world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32"]
 
@@ -300,8 +272,8 @@ def test_what_was_released_by_count_does_not_push_out_others_under_a_new_leader(
     world.reservations.create(
         "webhook", [record("10.0.0.2/32", uid="b", at=ago(minutes=5), ended=ago(minutes=5))]
     )
-    world.subject.observe(None, evicted(39))
-    world.settle()
+    world.observe(None, evicted(39))
+    world.settle(world.reconciler)
 
     changes = plan(
         world.reservations.list(),
@@ -317,8 +289,8 @@ def test_a_pod_whose_address_has_changed_since_it_was_recorded_is_reserved_anew(
     world = World()
     world.reservations.create("webhook", [record()])
 
-    world.subject.observe(pod(ip="10.0.0.7"), pod(ip="10.0.0.7", **TERMINATING))
-    world.settle()
+    world.observe(pod(ip="10.0.0.7"), pod(ip="10.0.0.7", **TERMINATING))
+    world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32", "10.0.0.7/32"]
 
@@ -328,8 +300,8 @@ def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:
     world.reservations.create("webhook", [record()])
     both = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
 
-    world.subject.observe(pod(status=both), pod(status=both, **TERMINATING))
-    world.settle()
+    world.observe(pod(status=both), pod(status=both, **TERMINATING))
+    world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32", "fd00::1/128"]
 
@@ -337,14 +309,14 @@ def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:
 def test_pods_of_other_namespaces_are_of_no_concern() -> None:
     world = World()
 
-    world.subject.observe(pod(namespace="default"), None)
+    world.observe(pod(namespace="default"), None)
 
-    assert world.queue.keys == set()
+    assert world.keys == {}
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:
     fresh = (
-        "import prometheus_client, controllers.ip_reservation.late_reservations as _;"
+        "import prometheus_client, controllers.ip_reservation.reporter as _;"
         "print(prometheus_client.generate_latest().decode())"
     )
     shown = subprocess.run(

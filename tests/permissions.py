@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-TABLE = Path(__file__).parent / "data" / "rights.yaml"
+TABLE = Path(__file__).parent / "data" / "permissions.yaml"
 EVERYWHERE, OWN = "", "own"
 """Where a right holds, else in the namespace of that name; *own* is the ServiceAccount's."""
 ALWAYS = "always"
@@ -19,7 +19,7 @@ ALWAYS = "always"
 Raw = Mapping[str, Any]
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """*name* is empty when it holds for objects of all names; of a subresource, *resource* has it after a slash."""
 
     where: str
@@ -28,7 +28,7 @@ class Right(NamedTuple):
     name: str
     verb: str
 
-    def covers(self, asked: Right) -> bool:
+    def covers(self, asked: Permission) -> bool:
         """Whether a request, as a right to just that, needs no other."""
         kind = (self.group, self.resource, self.verb) == (asked.group, asked.resource, asked.verb)
         return kind and self.where in (EVERYWHERE, asked.where) and self.name in ("", asked.name)
@@ -40,7 +40,7 @@ class Right(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the table: rights that come *by* a feature, and *why*."""
+    """A row of the table: permissions that come *by* a feature, and *why*."""
 
     account: str
     by: str
@@ -52,9 +52,9 @@ class Entry:
     why: str
 
     @property
-    def rights(self) -> set[Right]:
+    def permissions(self) -> set[Permission]:
         named = product([self.where], self.groups, self.resources, self.names or ("",), self.verbs)
-        return {Right(*each) for each in named}
+        return {Permission(*each) for each in named}
 
 
 def table() -> list[Entry]:
@@ -69,19 +69,19 @@ def _entry(account: str, raw: dict[str, Any]) -> Entry:
     return Entry(account, raw["with"], where, *lists, raw["why"])
 
 
-def by_feature(account: str) -> dict[str, set[Right]]:
+def by_feature(account: str) -> dict[str, set[Permission]]:
     """What the table gives *account* with each feature."""
     rows = [entry for entry in table() if entry.account == account]
-    return {by: set().union(*(e.rights for e in rows if e.by == by)) for by in {row.by for row in rows}}
+    return {by: set().union(*(e.permissions for e in rows if e.by == by)) for by in {row.by for row in rows}}
 
 
-def granted(documents: Iterable[Raw]) -> dict[str, set[Right]]:
+def granted(documents: Iterable[Raw]) -> dict[str, set[Permission]]:
     """What roles and their bindings give to each ServiceAccount, by ``namespace/name``.
 
     Of a document that is there in several versions, all count.
     """
     documents = list(documents)
-    found: dict[str, set[Right]] = {}
+    found: dict[str, set[Permission]] = {}
     for binding in documents:
         if binding["kind"] in ("RoleBinding", "ClusterRoleBinding"):
             rules = [rule for role in documents if _is_bound(role, binding) for rule in role["rules"] or ()]
@@ -99,13 +99,13 @@ def _is_bound(role: Raw, binding: Raw) -> bool:
     return role["kind"] == "ClusterRole" or meta["namespace"] == binding["metadata"]["namespace"]
 
 
-def _rights(rules: Iterable[Raw], where: str) -> Iterator[Right]:
+def _rights(rules: Iterable[Raw], where: str) -> Iterator[Permission]:
     for rule in rules:
         names = rule.get("resourceNames") or [""]
         for each in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):
-            yield Right(where, *each)
+            yield Permission(where, *each)
 
 
-def seen_from(namespace: str, rights: Iterable[Right]) -> set[Right]:
-    """*rights* of a ServiceAccount of *namespace*, as the table writes them."""
-    return {right._replace(where=OWN) if right.where == namespace else right for right in rights}
+def seen_from(namespace: str, permissions: Iterable[Permission]) -> set[Permission]:
+    """*permissions* of a ServiceAccount of *namespace*, as the table writes them."""
+    return {right._replace(where=OWN) if right.where == namespace else right for right in permissions}
