@@ -65,43 +65,17 @@ def series() -> set[str]:
     return metrics() | parts
 
 
-OF_OTHERS = frozenset(
-    [
-        "AdmissionReview",
-        "BadRequest",
-        "ConfigMap",
-        "DaemonSet",
-        "DaemonSets",
-        "DeleteTags",
-        "DisruptionTarget",
-        "DoNotSchedule",
-        "HighQualityEIP",
-        "IfNotPresent",
-        "IngressDaemonSet",
-        "IngressDaemonSets",
-        "InternalError",
-        "NewReplicaSetAvailable",
-        "NoExecute",
-        "NoSchedule",
-        "NodeLost",
-        "NodeShutdown",
-        "NotIn",
-        "NotReady",
-        "PodScheduled",
-        "ProgressDeadlineExceeded",
-        "ReplicaSet",
-        "RoleBinding",
-        "RollingUpdate",
-        "RuntimeDefault",
-        "ServiceAccount",
-        "ServiceUnavailable",
-        "StatefulSet",
-        "TerminationByKubelet",
-        "ToBeDeletedByClusterAutoscaler",
-        "TooManyRequests",
-        "WaitForFirstConsumer",
-    ]
-)
+# fmt: off
+OF_OTHERS = {
+    "AdmissionReview", "BadRequest", "ConfigMap", "DaemonSet", "DaemonSets", "DeleteTags",
+    "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
+    "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
+    "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "ProgressDeadlineExceeded",
+    "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
+    "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
+    "TooManyRequests", "WaitForFirstConsumer",
+}
+# fmt: on
 """Words of Kubernetes and the cloud that are written like a reason."""
 WITH_REASONS = ("calico", "certs", "controllers", "healthchecker", "webhook")
 
