@@ -21,8 +21,14 @@ from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet
 from tests.cluster.shell import shell
 from tests.pages import PAGES, ROOT, Block, blocks, run
 from webhook.elasticity import GATE
-from webhook.ingress_daemonset import API_VERSION, DETACHED_BY, FINALIZER, KIND, NODE_LABEL
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import (
+    API_VERSION,
+    DETACHED_BY,
+    FINALIZER,
+    INGRESS_DAEMONSETS,
+    KIND,
+    NODE_LABEL,
+)
 
 DAEMONSETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
 DETACHED = "node-detacher.variant.run/detached"
