@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
-from controllers.ingress_daemonset.planner import Plan, limit, share
+from controllers.ingress_daemonset.planner import Plan, limit
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
+from webhook.ingress_daemonset.int_or_percent import share
 from webhook.ingress_daemonset.types import RollingUpdate
 
 NODES = ("n1", "n2", "n3", "n4", "n5")

@@ -18,7 +18,7 @@ from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.int_or_percent import Share, amount
+from webhook.ingress_daemonset.int_or_percent import share
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 
@@ -172,14 +172,6 @@ class _Planning:
 def limit(rolling: RollingUpdate, nodes: int) -> int:
     """Of *nodes*: how many may be detached at a time, or be degraded where nodes are not detached."""
     return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
-
-
-def share(value: Share, whole: int) -> int:
-    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
-    number = amount(value)
-    if isinstance(value, int):
-        return number
-    return max(1, -(-number * whole // 100)) if number else 0
 
 
 def _ending(snapshot: Snapshot) -> Iterable[Action]:
