@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from healthchecker.wsgi import create_app
 
 from controllers.ingress_daemonset import health_check_reader
 from controllers.ingress_daemonset.confirmation import Reading
@@ -22,7 +23,6 @@ from controllers.ingress_daemonset.health_check_reader import (
 )
 from healthchecker.server import Server
 from healthchecker.state import State
-from healthchecker.wsgi import create_app
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_world import World, raw_resource
 

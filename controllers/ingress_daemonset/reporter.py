@@ -21,27 +21,26 @@ from kube.types import ObjectMeta, key_of
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
-OWNER = ("namespace", "name")
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    [*OWNER, "state"],
+    ["namespace", "name", "state"],
 )
 HALTED = Gauge(
     "drawbridge_ingress_daemonset_halted",
     "Whether pods with the new template did not become available in time.",
-    OWNER,
+    ["namespace", "name"],
 )
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
-    OWNER,
+    ["namespace", "name"],
 )
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
-    OWNER,
+    ["namespace", "name"],
 )
 WRITES = Counter(
     "drawbridge_ingress_daemonset_writes",
