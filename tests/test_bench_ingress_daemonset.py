@@ -112,7 +112,7 @@ def test_what_the_deployment_controller_has_not_looked_at_is_not_available() -> 
     assert not deployment(observed=1).available
 
 
-def test_what_does_not_come_to_its_end_is_told_with_how_many_are_left() -> None:
+def test_a_timeout_says_how_many_are_left() -> None:
     with pytest.raises(LabError, match="pods of two: 1 are left"):
         follow(told(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0)
 
@@ -278,7 +278,7 @@ def test_a_rollout_is_judged_by_its_budget_and_its_writes(
     assert found["CPU of all programs, against a plain client"].ratio == 0.25
 
 
-def test_the_leaders_work_is_told_by_plan() -> None:
+def test_the_leaders_work_is_reported_per_plan() -> None:
     found = by_name(list(figures.of_rollout(1000, 50, WAVES, (Rolled(60.0, 50), cost(seconds=2.0, plans=4)))))
 
     assert found["to make a plan"].value == 125.0
@@ -286,7 +286,7 @@ def test_the_leaders_work_is_told_by_plan() -> None:
     assert (found["memory of the leader"].value, found["peak memory of the leader"].value) == (50.0, 60.0)
 
 
-def test_of_several_health_checkers_the_middle_one_is_told() -> None:
+def test_of_several_health_checkers_the_median_is_reported() -> None:
     starts = [Started(seconds, Usage(0.1, size * MIB)) for seconds, size in ((0.9, 30), (0.3, 33), (0.4, 99))]
 
     found = by_name(list(figures.of_checkers(starts)))

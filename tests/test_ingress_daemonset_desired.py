@@ -30,7 +30,7 @@ def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_deployment_is_told_by_name_label_owner_and_node() -> None:
+def test_a_deployment_has_its_name_labels_owner_and_node() -> None:
     body = deployment(resource(), "n1")
     labels = {"app": "web", NODE_LABEL: "n1"}
 
@@ -93,13 +93,7 @@ def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() ->
         assert found["lifecycle"] == {"preStop": {"httpGet": {"port": 80}}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "pod"),
-    [
-        ({"podsPerNode": 1}, {"hostNetwork": True}),
-        ({}, {}),
-    ],
-)
+@pytest.mark.parametrize(("spec", "pod"), [({"podsPerNode": 1}, {"hostNetwork": True}), ({}, {})])
 def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
     body = deployment(resource({**pod, "containers": [PROBED]}, **spec), "n1")
     assert pod_of(body)["containers"] == [PROBED]

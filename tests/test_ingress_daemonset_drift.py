@@ -111,10 +111,7 @@ def watch_for_detachments(here: Leader) -> set[str]:
 
 @pytest.mark.parametrize(
     "mutate",
-    [
-        pytest.param(policy(name_node), id=name_node.__name__),
-        pytest.param(policy(*POLICIES), id="all"),
-    ],
+    [pytest.param(policy(name_node), id=name_node.__name__), pytest.param(policy(*POLICIES), id="all")],
 )
 def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_node(
     mutate: Callable[[str, Raw], None],

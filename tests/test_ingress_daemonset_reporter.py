@@ -71,7 +71,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert (shown("halted"), shown("nodes", state="ready")) == (None, None)
 
 
-def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
+def test_an_unconfirmed_detachment_has_one_event_and_another_one_has_its_own() -> None:
     recorder = FakeRecorder()
     reporter = Reporter(recorder)  # type: ignore[arg-type]
     first = Unconfirmed("n1", NOW, "it is not confirmed")
