@@ -25,7 +25,7 @@ SECONDS = 30.0
 
 
 class World:
-    """Nodes n1 and n2, and a reader whose clock moves only when told."""
+    """Nodes n1 and n2, and a reader whose clock moves only when advanced."""
 
     def __init__(self, api: Api, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()

@@ -27,7 +27,7 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ({}, status("RollingOut"), [("RolloutStarted", "Normal")]),
         ({}, status("Complete"), []),
@@ -44,10 +44,10 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
         (status("Complete", "PodsUnavailable"), status("Complete"), []),
     ],
 )
-def test_the_turns_of_a_rollout_are_told(
-    old: dict[str, Any], new: dict[str, Any], told: list[tuple[str, str]]
+def test_the_turns_of_a_rollout_are_reported(
+    old: dict[str, Any], new: dict[str, Any], reported: list[tuple[str, str]]
 ) -> None:
-    assert [(reason, type_) for reason, _, type_ in news(old, new)] == told
+    assert [(reason, type_) for reason, _, type_ in news(old, new)] == reported
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:

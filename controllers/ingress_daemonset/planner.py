@@ -122,7 +122,7 @@ class _Planning:
         return [*first, *others[:free]][: max(0, self._limit - in_flight)]
 
     def _in_order(self) -> list[NodeRollout]:
-        """NotReady nodes come last, when no other is left: they could use up the budget for ever."""
+        """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
         waiting = [each for each in self._rollouts if each.phase is Phase.OUTDATED]
         ready = [each for each in waiting if each.node.ready]
         busy = any(each.in_flight and each.node.ready for each in self._rollouts)
