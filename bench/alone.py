@@ -9,7 +9,7 @@ from calico.segment import IPReservation, Record, ReservationSpec, body
 from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from webhook.app import create_app
-from webhook.ip_reservation import Gate
+from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.worker import stopping
 
 
@@ -42,4 +42,6 @@ class Cluster:
         return Pod(ObjectMeta(name=name, namespace=namespace))
 
 
-app = create_app([Gate(Cluster(), Ledger(Store(), "alone"), IPReservationSettings)], draining=stopping)
+app = create_app(
+    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone"), IPReservationSettings)], draining=stopping
+)

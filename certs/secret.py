@@ -1,4 +1,4 @@
-"""The Secret that holds our authorities and the leaf: as values, and as it is written."""
+"""The Secret of our authorities and the leaf, as values and as data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = Pair(b"", b"")
 
 @dataclass(frozen=True)
 class Held:
-    """What the Secret holds, good or not: authorities, the key of the newest one, and the leaf."""
+    """The content, valid or not: authorities, the key of the newest one, and the leaf."""
 
     authorities: tuple[x509.Certificate, ...] = ()
     authority_key: bytes = b""
@@ -27,12 +27,12 @@ class Held:
 
     @cached_property
     def signer(self) -> x509.Certificate | None:
-        """The authority whose key we have; None when there is none, or the two do not fit together."""
+        """The authority whose key we have, if any."""
         return next((each for each in self.authorities if belongs(self.authority_key, each)), None)
 
 
 def held_in(data: Mapping[str, str]) -> Held:
-    """What can be made of a Secret's data."""
+    """What can be decoded of a Secret's data."""
     return Held(
         tuple(certificates_in(_decoded(data, AUTHORITIES))),
         _decoded(data, AUTHORITY_KEY),
@@ -41,7 +41,7 @@ def held_in(data: Mapping[str, str]) -> Held:
 
 
 def data_with(held: Held, before: Mapping[str, str]) -> dict[str, str]:
-    """A Secret's data: *before*, but for what is ours; what is empty has no key, so no pod can mount it."""
+    """*before* with our keys replaced; an empty value has no key, so that no pod can mount it."""
     ours = {
         AUTHORITIES: pem_of(held.authorities),
         AUTHORITY_KEY: held.authority_key,

@@ -1,10 +1,11 @@
-"""Threads that do what they are handed; daemons, so that a call that hangs keeps no process that should end."""
+"""Run calls on a fixed number of daemon threads: a call that hangs does not keep the process from ending."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 import structlog
@@ -13,14 +14,25 @@ from prometheus_client import Counter
 from controllers.liveness import RUNNING
 
 Work = Callable[[], None]
+Submit = Callable[[Work], None]
 
 FAILURES = Counter("drawbridge_executor_failures", "Work that ended with an unexpected exception.", ["name"])
 
 log = structlog.stdlib.get_logger(__name__)
 
 
+@contextmanager
+def executing(name: str, threads: int) -> Iterator[Submit]:
+    """Yield a function that submits work to *threads* threads; on exit, wait for all work that was submitted."""
+    executor = Executor(name, threads)
+    try:
+        yield executor.submit
+    finally:
+        executor.close()
+
+
 class Executor:
-    """Work should not raise; what it raises all the same is logged and counted, and ends no thread."""
+    """Work should not raise; an exception is logged and counted, and the thread goes on."""
 
     def __init__(self, name: str, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self._clock = name, clock
@@ -39,7 +51,7 @@ class Executor:
         self._work.put(work)
 
     def close(self) -> None:
-        """Return when all that was handed in is done."""
+        """Wait for all work that was submitted."""
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
@@ -55,7 +67,7 @@ class Executor:
             try:
                 work()
             except BaseException:
-                # SystemExit, too: a thread that ends takes the work of all that wait for it along.
+                # SystemExit, too: a thread that ended would leave submitted work undone.
                 FAILURES.labels(self.name).inc()
                 log.exception("work failed", executor=self.name)
             finally:

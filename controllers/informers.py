@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,17 +20,21 @@ LONGEST_SILENCE = 300.0
 """Seconds without a LIST or a watch that succeeded; a quiet watch is opened again after little more than a minute."""
 
 
+GATHER = 0.1
+"""Seconds before the first LIST of a kind, in which features attach their informers: each one later costs a LIST."""
+
+
 class StaleInformer(Exception):
-    """The API server has long sent nothing of a kind that decisions rest on: the process should start again."""
+    """A kind that decisions rest on has not been received for too long; a new process may find out why."""
 
 
 class Informers:
-    """Safe to share between threads; what it hands out is started."""
+    """Safe to share between threads."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, gather: float = GATHER) -> None:
+        self._client, self._gather = client, gather
         self._sources: dict[tuple[Resource, Selection], ListWatch] = {}
-        self._informers: list[Informer[Any]] = []
+        self._informers: set[Informer[Any]] = set()
         self._lock = threading.Lock()
 
     def of(
@@ -40,24 +45,24 @@ class Informers:
         *,
         decode: Callable[[msgspec.Raw], T] | None = None,
     ) -> Informer[T]:
-        """An informer of *resource*, not synced yet; it shares its LIST and WATCH with others of the *selection*."""
+        """A started informer; it shares LIST and WATCH with others of the same *resource* and *selection*."""
         with self._lock:
             source = self._sources.get((resource, selection))
             if source is None or source.stopped:
                 source = self._sources[resource, selection] = ListWatch(self._client, resource, selection)
             informer = Informer(source, decode or msgspec.json.Decoder(type).decode)
-            self._informers.append(informer)
-            informer.start()
+            self._informers.add(informer)
+            source.start(self._gather)
             return informer
 
     def release(self, informer: Informer[Any]) -> None:
-        """It is needed no longer."""
+        """Stop *informer*, and with the last one of its kind the LIST and WATCH."""
         with self._lock:
+            self._informers.discard(informer)
             informer.stop()
-            self._informers.remove(informer)
 
     def wait_synced(self, stop: threading.Event, *informers: Informer[Any]) -> bool:
-        """Whether all are complete; else *stop* was set before. StaleInformer."""
+        """Wait until all are complete; False if *stop* was set before. Raises StaleInformer."""
         for informer in informers:
             while not informer.wait_synced(0.1):
                 if stop.is_set():
@@ -66,10 +71,10 @@ class Informers:
         return not stop.is_set()
 
     def check(self) -> None:
-        """Raise StaleInformer when one of them has been silent too long.
+        """Raise StaleInformer when an informer has been silent for too long.
 
-        That is a kind that is no longer served, not in this version, or not to us. A new process finds out what is
-        served; an API server that is away as a whole costs us the lease before this.
+        Then its kind is not served any more, not in this version, or not to us. If the whole API server is away, the
+        lease is lost before.
         """
         with self._lock:
             silence, kind = max(((each.silence, each.kind) for each in self._informers), default=(0.0, ""))
@@ -77,7 +82,11 @@ class Informers:
             raise StaleInformer(f"no LIST or watch of {kind} has succeeded for {silence:.0f} s")
 
     def stop(self) -> None:
+        """Return within about a second, also when no server answers."""
+        deadline = time.monotonic() + 1.0
         with self._lock:
-            for each in self._informers:
-                each.stop()
+            for source in self._sources.values():
+                source.cancel()
+            for source in self._sources.values():
+                source.stop(deadline - time.monotonic())
             self._informers.clear()

@@ -1,8 +1,7 @@
 """Every call ends within its timeout, with a value or with a KubeError.
 
-Bodies go out as dicts or msgspec structs and come back as what ``type`` names: ``dict``, a struct of the
-fields one reads, ``msgspec.Raw``, or ``bytes`` for the body as it came. Nothing is retried here: callers have
-deadlines.
+Bodies go out as dicts or msgspec structs and come back as what ``type`` names: ``dict``, a struct of the fields that
+are read, ``msgspec.Raw``, or ``bytes`` for the body as it came. Nothing is retried here: callers have deadlines.
 """
 
 # ruff: noqa: A002 (``get(PODS, name, type=Pod)`` reads best)
@@ -11,8 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic
 from urllib.parse import urlencode
 
@@ -20,39 +17,15 @@ import msgspec
 from typing_extensions import TypeVar
 
 from kube.errors import Expired, NotFound
+from kube.resources import ALL, Selection
+from kube.resources import Resource as Resource
 from kube.rest_config import POOL_SIZE, Connection, connect, in_cluster
-from kube.transport import JSON, LineStream, Transport
+from kube.transport import LineStream, Transport
+from kube.transport import Typed as Typed
 from kube.types import complete
 
 T = TypeVar("T", default=dict[str, Any])
 AS_DICT: Any = dict
-
-MERGE_PATCH = "application/merge-patch+json"
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A kind of object as the API server addresses it; *group* is "" for the core group."""
-
-    group: str
-    version: str
-    plural: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def root(self) -> str:
-        """The path of its group and version."""
-        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
-
-    def path(
-        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
-    ) -> str:
-        place = ("namespaces", namespace) if self.namespaced and namespace else ()
-        return "/".join(part for part in (self.root, *place, self.plural, name, subresource) if part)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -85,7 +58,7 @@ class Client:
 
     @classmethod
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
-        """By the service account in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
+        """By the ServiceAccount in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
         if in_cluster():
             return cls(connect(None), timeout=timeout)
         return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)
@@ -107,19 +80,15 @@ class Client:
         *,
         body: object = None,
         query: Mapping[str, object] | None = None,
-        content_type: str = JSON,
         type: type[T] = AS_DICT,
         timeout: float | None = None,
     ) -> T:
-        """Any request; *timeout* covers the whole of it, from connecting to the last byte."""
-        return self._transport.request(
-            method,
-            path + _encoded(query),
-            body=body,
-            content_type=content_type,
-            type=type,
-            timeout=self._timeout if timeout is None else timeout,
-        )
+        """Any request; *timeout* covers the whole of it, from connecting to the last byte.
+
+        The body of a PATCH is a merge patch, or a JSON patch when it is a list; Typed for another type.
+        """
+        limit = self._timeout if timeout is None else timeout
+        return self._transport.request(method, path + _encoded(query), body=body, type=type, timeout=limit)
 
     def get(
         self,
@@ -140,50 +109,37 @@ class Client:
         type: type[T] = AS_DICT,
         label_selector: str = "",
         field_selector: str = "",
-        page_size: int = 500,
         timeout: float | None = None,
     ) -> Listing[T]:
-        """All of them, read in pages of *page_size* (0: at once); *timeout* is for each page."""
-        pages = partial(
-            self.list_pages,
-            resource,
-            namespace,
-            type=type,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            timeout=timeout,
-        )
+        """All of them, read in pages; *timeout* is for each page."""
+        selection = Selection(namespace, label_selector, field_selector)
         try:
-            return _whole(pages(page_size=page_size))
-        except Expired:
-            return _whole(pages(page_size=0))  # as client-go does
+            return _whole(self.list_pages(resource, selection, type=type, timeout=timeout))
+        except Expired:  # then all at once, as client-go does
+            return _whole(self.list_pages(resource, selection, type=type, page_size=0, timeout=timeout))
 
     def list_pages(
         self,
         resource: Resource,
-        namespace: str | None = None,
+        selection: Selection = ALL,
         *,
         type: type[T] = AS_DICT,
-        label_selector: str = "",
-        field_selector: str = "",
         page_size: int = 500,
         timeout: float | Callable[[], float] | None = None,
     ) -> Iterator[Page[T]]:
-        """Each page when it is wanted; Expired when they outlive the server's memory (5 minutes).
+        """Each page of *page_size* (0: all) when it is wanted; Expired after the server's memory of 5 minutes.
 
-        *timeout* is for each page; a function is asked each time.
+        *timeout* is for each page; a function is called for each.
         """
-        path = resource.path(namespace)
-        query = _selecting(label_selector, field_selector) | _given(limit=page_size or None)
-        token = ""
+        path = resource.path(selection.namespace)
+        query = selection.query | ({"limit": page_size} if page_size else {})
         while True:
-            asked = {**query, "continue": token} if token else query
             limit = timeout() if callable(timeout) else timeout
-            page: Page[T] = self.request("GET", path, query=asked, type=Page[type], timeout=limit)  # type: ignore[valid-type]
+            page: Page[T] = self.request("GET", path, query=query, type=Page[type], timeout=limit)  # type: ignore[valid-type]
             yield page
-            token = page.metadata.continue_
-            if not token:
+            if not page.metadata.continue_:
                 return
+            query["continue"] = page.metadata.continue_
 
     def create(
         self,
@@ -216,13 +172,11 @@ class Client:
         patch: object,
         namespace: str | None = None,
         *,
-        content_type: str = MERGE_PATCH,
-        subresource: str | None = None,
         type: type[T] = AS_DICT,
         timeout: float | None = None,
     ) -> T:
-        path = resource.path(namespace, name, subresource)
-        return self.request("PATCH", path, body=patch, content_type=content_type, type=type, timeout=timeout)
+        """A merge patch, or a JSON patch when *patch* is a list."""
+        return self.request("PATCH", resource.path(namespace, name), body=patch, type=type, timeout=timeout)
 
     def delete(
         self,
@@ -230,36 +184,33 @@ class Client:
         name: str,
         namespace: str | None = None,
         *,
-        uid: str | None = None,
-        resource_version: str | None = None,
+        preconditions: Mapping[str, str | None] | None = None,
         grace_seconds: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Conflict when the object has not *uid* or *resource_version* any more."""
-        preconditions = _given(uid=uid, resourceVersion=resource_version)
-        options = _given(preconditions=preconditions or None, gracePeriodSeconds=grace_seconds)
+        """Conflict when the object no longer meets *preconditions*: ``uid``, ``resourceVersion``."""
+        options = {"preconditions": preconditions, "gracePeriodSeconds": grace_seconds}
+        body = {name: value for name, value in options.items() if value is not None}
         path = resource.path(namespace, name)
-        self.request("DELETE", path, body=options or None, type=bytes, timeout=timeout)
+        self.request("DELETE", path, body=body or None, type=bytes, timeout=timeout)
 
     def watch(
         self,
         resource: Resource,
-        namespace: str | None = None,
+        selection: Selection = ALL,
         *,
         resource_version: str,
-        label_selector: str = "",
-        field_selector: str = "",
         duration: int,
         read_timeout: float,
     ) -> LineStream:
         """Events, a line each, for *duration* seconds; silence over *read_timeout* seconds is Unreachable."""
-        query = _selecting(label_selector, field_selector) | {
+        query = selection.query | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": duration,
         }
-        path = resource.path(namespace) + _encoded(query)
+        path = resource.path(selection.namespace) + _encoded(query)
         return self._transport.open(path, timeout=self._timeout, read_timeout=read_timeout)
 
     def serves(self, resource: Resource, *, timeout: float | None = None) -> bool:
@@ -290,11 +241,3 @@ def _whole(pages: Iterable[Page[T]]) -> Listing[T]:
 
 def _encoded(query: Mapping[str, object] | None) -> str:
     return "?" + urlencode(query) if query else ""
-
-
-def _selecting(label_selector: str, field_selector: str) -> dict[str, object]:
-    return _given(labelSelector=label_selector or None, fieldSelector=field_selector or None)
-
-
-def _given(**values: Any) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -48,8 +48,9 @@ class Informer(Generic[T]):
         self._notifying = threading.RLock()
         self._synced, self._closed = threading.Event(), False
         self._listed: dict[str, T] = {}
-        self._answers: dict[str, T] = {}
-        self._answered_since: set[str] = set()
+        self._fed_up_to = 0
+        self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
+        self._answered_since: set[str] = set()  # keys of answers since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
 
@@ -100,19 +101,20 @@ class Informer(Generic[T]):
         return self._indexer.by_index(name, value)
 
     def wrote(self, answer: msgspec.Raw) -> T | None:
-        """Take in the API server's answer to a write; what is known now, None for an object that is gone.
+        """Take in the API server's answer to a write; return what is known now, None for an object that is gone.
 
-        No handler is called, then or when the watch delivers the same version. An answer that the watch has passed
-        already is dropped: if the copy does not hold the object, it is gone.
+        No handler is called, neither now nor when the watch delivers the same version. An answer that the watch has
+        passed is dropped. The object must be one that this informer selects.
         """
         new = self._decode_whole(answer)
         key = key_of(new.metadata)
         with self._notifying:
             known = self._indexer.get(key)
-            is_same = known is not None and known.metadata.uid == new.metadata.uid
-            seen = version_of(known.metadata) if known is not None and is_same else self.source.version
-            if version_of(new.metadata) <= seen:
-                return known if is_same else None
+            passed = version_of(known.metadata) if known else 0
+            if known is None or known.metadata.uid != new.metadata.uid:
+                known, passed = None, max(passed, self._fed_up_to)
+            if version_of(new.metadata) <= passed:
+                return known
             self._indexer.put(key, new)
             self._answers[key] = new
             self._answered_since.add(key)
@@ -123,57 +125,59 @@ class Informer(Generic[T]):
             self._listed, self._answered_since = {}, set()
 
     def add(self, identity: Identity, item: msgspec.Raw) -> None:
-        # What cannot be read is not gone: its last state is better than none.
+        # An object that cannot be decoded is not gone: its last state is better than none.
         known = self._decode(identity, item) or self._indexer.get(identity.key)
         if known is not None:
             self._listed[identity.key] = known
 
     def end(self, version: int) -> None:
         with self._notifying:
-            # Answers since the LIST began may be newer than it; all others yield to it, also to one of an etcd
-            # that was restored.
-            self._answers = {key: self._answers[key] for key in self._answered_since if key in self._answers}
-            for key, answer in self._answers.items():
-                listed = self._listed.get(key)
-                if version_of(answer.metadata) > (version_of(listed.metadata) if listed else version):
-                    self._listed[key] = answer
-            self._notify(self._indexer.replace(self._listed))
-            self._listed = {}
+            self._answers = dict(self._newer_answers(version))
+            changes = self._indexer.replace(self._listed | self._answers)
+            self._listed, self._fed_up_to = {}, version
+            self._notify(changes)
         SYNCED.labels(self.kind).set(1)
         self._synced.set()
+
+    def _newer_answers(self, version: int) -> Iterable[tuple[str, T]]:
+        """Answers that are newer than the LIST. Only those that came after it began can be.
+
+        All others yield to it, also to the LIST of an etcd that was restored, whose versions are lower.
+        """
+        for key in self._answered_since & self._answers.keys():
+            answer, listed = self._answers[key], self._listed.get(key)
+            if version_of(answer.metadata) > (version_of(listed.metadata) if listed else version):
+                yield key, answer
 
     def apply(self, type: str, identity: Identity, item: msgspec.Raw) -> None:
         decoded = self._decode(identity, item)
         with self._notifying:
-            self._notify(self._applied(type, identity.key, decoded))
+            self._fed_up_to = max(self._fed_up_to, identity.version)
+            self._notify(self._applied(type, identity, decoded))
 
-    def _applied(self, type: str, key: str, decoded: T | None) -> Sequence[Change[T]]:
-        if type == "DELETED":
-            return self._deleted(key, decoded)
-        if decoded is None or self._is_outdated(key, decoded):
+    def _applied(self, type: str, identity: Identity, decoded: T | None) -> Sequence[Change[T]]:
+        key, is_deleted = identity.key, type == "DELETED"
+        answer = self._answers.get(key)
+        if answer is not None and identity.version < version_of(answer.metadata):
+            # The object of our write exists: what was deleted before is another one that had its name.
+            is_other = decoded is not None and decoded.metadata.uid != answer.metadata.uid
+            return [(decoded, None)] if is_deleted and is_other else []
+        if decoded is None and not is_deleted:
             return []
         self._answers.pop(key, None)
-        return self._indexer.put(key, decoded)
-
-    def _deleted(self, key: str, decoded: T | None) -> Sequence[Change[T]]:
-        answer = self._answers.get(key)
-        if answer is not None and decoded is not None and answer.metadata.uid != decoded.metadata.uid:
-            return []  # we have created another of the same name since
-        self._answers.pop(key, None)
+        if decoded is not None and not is_deleted:
+            return self._indexer.put(key, decoded)
         last = self._indexer.remove(key)
         return [(decoded or last, None)] if last is not None else []
-
-    def _is_outdated(self, key: str, seen: T) -> bool:
-        """Whether an answer to our own write is newer."""
-        answer = self._answers.get(key)
-        return answer is not None and version_of(answer.metadata) > version_of(seen.metadata)
 
     def _decode(self, identity: Identity, item: msgspec.Raw) -> T | None:
         try:
             return self._decode_whole(item)
-        except msgspec.MsgspecError as error:
+        except Exception as error:
+            # A bug of one feature's decoder, too, must not stop the stream that others share.
             UNDECODABLE.labels(self.kind).inc()
-            log.error("object cannot be decoded", kind=self.kind, key=identity.key, error=str(error))
+            bug = not isinstance(error, msgspec.MsgspecError)
+            log.error("object not decoded", kind=self.kind, key=identity.key, error=str(error), exc_info=bug)
             return None
 
     def _notify(self, changes: Iterable[Change[T]]) -> None:
@@ -199,6 +203,6 @@ def informer_of(
     decode: Decode[T] | None = None,
     timing: Timing = TIMING,
 ) -> Informer[T]:
-    """An informer with a LIST and WATCH to itself; *decode* replaces decoding as *type*."""
+    """An informer with a separate LIST and WATCH; *decode* replaces decoding as *type*."""
     source = ListWatch(client, resource, selection, timing)
     return Informer(source, decode or msgspec.json.Decoder(type).decode)

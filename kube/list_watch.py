@@ -27,7 +27,10 @@ from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
 from kube.registry import Registry
+from kube.resources import ALL as ALL
+from kube.resources import Selection as Selection
 from kube.transport import LineStream
+from kube.types import as_number
 from kube.watch_event import Event, Identity, identity_of
 
 LAST_EVENT = Gauge(
@@ -43,18 +46,6 @@ FRUITLESS = 3
 LONGEST_RETRY_AFTER = 60.0
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which objects of a kind; all of them by default."""
-
-    namespace: str | None = None
-    label_selector: str = ""
-    field_selector: str = ""
-
-
-ALL = Selection()
 
 
 @dataclass(frozen=True)
@@ -95,22 +86,8 @@ class ListWatch:
         selection: Selection = ALL,
         timing: Timing = TIMING,
     ) -> None:
-        self._list_pages = partial(
-            client.list_pages,
-            resource,
-            selection.namespace,
-            type=msgspec.Raw,
-            label_selector=selection.label_selector,
-            field_selector=selection.field_selector,
-        )
-        self._open_watch = partial(
-            client.watch,
-            resource,
-            selection.namespace,
-            label_selector=selection.label_selector,
-            field_selector=selection.field_selector,
-            read_timeout=timing.read_timeout,
-        )
+        self._list_pages = partial(client.list_pages, resource, selection, type=msgspec.Raw)
+        self._open_watch = partial(client.watch, resource, selection, read_timeout=timing.read_timeout)
         self._timing = timing
         self._sinks: tuple[Sink, ...] = ()
         self._lock, self._stopped = threading.Lock(), threading.Event()
@@ -120,11 +97,11 @@ class ListWatch:
         self._failures: Count[str] = Count()
         self._bookmarks = False
         self.kind = resource.plural
-        self._heard_at = time.monotonic()
+        self._heard_at, self._begin_after = time.monotonic(), 0.0
         self._thread = threading.Thread(target=self._run, name=f"informer-{self.kind}", daemon=True)
 
     def attach(self, sink: Sink) -> None:
-        """Feed *sink*, too; it gets a LIST of all objects, also when the others had theirs."""
+        """Feed *sink*, too; if the others have been fed before, a new LIST is made for all."""
         with self._lock:
             self._sinks = (*self._sinks, sink)
             self._is_new_sink_due = self._thread.is_alive()
@@ -132,35 +109,34 @@ class ListWatch:
             self._stream.interrupt()
 
     def detach(self, sink: Sink) -> bool:
-        """Feed *sink* no longer; whether it was the last one."""
+        """Feed *sink* no longer; return whether it was the last one."""
         with self._lock:
             self._sinks = tuple(each for each in self._sinks if each is not sink)
         return not self._sinks
 
-    def start(self) -> None:
-        """Idempotent."""
+    def start(self, after: float = 0.0) -> None:
+        """Begin *after* some seconds, so that sinks which are attached meanwhile share the first LIST. Idempotent."""
         if RUNNING.add(self):
-            self._heard_at = time.monotonic()
+            self._heard_at, self._begin_after = time.monotonic(), after
             LAST_EVENT.labels(self.kind).set_function(partial(_last_event, self.kind))
             self._thread.start()
 
-    def stop(self) -> None:
-        """Return within about a second; no sink is called afterwards."""
+    def cancel(self) -> None:
+        """Stop soon, without waiting for it."""
         self._stopped.set()
         RUNNING.discard(self)
         if self._stream:
             self._stream.interrupt()
+
+    def stop(self, within: float = 1.0) -> None:
+        """Return *within* some seconds; no sink is called afterwards."""
+        self.cancel()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(1.0)
+            self._thread.join(within)
 
     @property
     def stopped(self) -> bool:
         return self._stopped.is_set()
-
-    @property
-    def version(self) -> int:
-        """Up to which the sinks have been fed; 0 before the first LIST, and for a server whose versions are opaque."""
-        return _number(self._version)
 
     @property
     def silence(self) -> float:
@@ -168,6 +144,7 @@ class ListWatch:
         return time.monotonic() - self._heard_at
 
     def _run(self) -> None:
+        self._stopped.wait(self._begin_after)
         while not self._stopped.is_set():
             try:
                 self._take_new_sinks()
@@ -211,7 +188,7 @@ class ListWatch:
         if not version:
             raise Unreachable(f"the list of {self.kind} has no resourceVersion")
         for sink in sinks:
-            sink.end(_number(version))
+            sink.end(as_number(version))
         self._version = version
         self._failures["list"] = 0
         self._heard()
@@ -281,10 +258,6 @@ class ListWatch:
 
 RUNNING: Registry[ListWatch] = Registry()
 """All that were started and not stopped."""
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
 
 
 def _last_event(kind: str) -> float:

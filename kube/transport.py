@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -21,11 +22,20 @@ T = TypeVar("T")
 
 VERSION = "0.1.0"
 JSON = "application/json"
+MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 CHUNK = 1 << 18
 
 
+@dataclass(frozen=True)
+class Typed:
+    """A body of another content type than its method has by default."""
+
+    content_type: str
+    body: object
+
+
 class LineStream:
-    """Iterate for the lines; a whole answer ends the iteration, anything else is Unreachable."""
+    """Iterates over lines; ends with a whole answer, else raises Unreachable."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse, what: str) -> None:
         self._answer, self._what = answer, what
@@ -41,7 +51,7 @@ class LineStream:
 
     def interrupt(self) -> None:
         """End a read that is under way in another thread."""
-        # That thread may be closing the answer in this moment, which is what we want.
+        # That thread may be closing the answer at this moment.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             self._answer.shutdown()
 
@@ -61,17 +71,15 @@ class Transport:
         self._connection = connection
 
     def close(self) -> None:
-        """Close what stands idle now; otherwise that is left to the garbage collector's order of things."""
+        """Close idle connections."""
         pools = self._connection.pool.pools
         for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
             pools[key].close()
 
-    def request(
-        self, method: str, path: str, *, body: object, content_type: str, type: type[T], timeout: float
-    ) -> T:
+    def request(self, method: str, path: str, *, body: object, type: type[T], timeout: float) -> T:
         what, deadline = f"{method} {path}", time.monotonic() + timeout
         with _translated(what):
-            answer = self._send(method, path, urllib3.Timeout(total=timeout), body, content_type)
+            answer = self._send(method, path, urllib3.Timeout(total=timeout), body)
             content = _read(answer, deadline)
         if answer.status >= 400:
             raise api_error(answer.status, content, answer.headers.get("Retry-After"))
@@ -88,21 +96,32 @@ class Transport:
         return LineStream(answer, what)
 
     def _send(
-        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None, content_type: str = JSON
+        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None
     ) -> urllib3.BaseHTTPResponse:
         headers = {"User-Agent": f"drawbridge/{VERSION}", "Accept": JSON, **self._connection.authorization()}
-        if body is not None:
-            headers["Content-Type"] = content_type
+        typed = body if isinstance(body, Typed) else Typed(_content_type(method, body), body)
+        if typed.body is not None:
+            headers["Content-Type"] = typed.content_type
         return self._connection.pool.request(
             method,
             self._connection.host + path,
-            body=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+            body=_encoded(typed.body),
             headers=headers,
             timeout=timeout,
             retries=False,
             redirect=False,
             preload_content=False,
         )
+
+
+def _content_type(method: str, body: object) -> str:
+    if method != "PATCH":
+        return JSON
+    return JSON_PATCH if isinstance(body, list) else MERGE_PATCH
+
+
+def _encoded(body: object) -> bytes | None:
+    return body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
 
 
 @contextlib.contextmanager
@@ -124,7 +143,7 @@ def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
-    # urllib3 sets the socket's timeout once for an answer, and it starts anew with each read.
+    # urllib3 sets the socket's timeout once for an answer, and it starts again with each read.
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the answer did not end within the timeout")

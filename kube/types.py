@@ -172,4 +172,9 @@ def key_of(metadata: ObjectMeta) -> str:
 
 def version_of(metadata: ObjectMeta) -> int:
     """Larger for what is newer."""
-    return int(metadata.resource_version) if metadata.resource_version.isdecimal() else 0
+    return as_number(metadata.resource_version)
+
+
+def as_number(resource_version: str) -> int:
+    """0 for a server whose versions are opaque."""
+    return int(resource_version) if resource_version.isdecimal() else 0

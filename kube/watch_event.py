@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube.types import ObjectMeta, complete, key_of
+from kube.types import ObjectMeta, as_number, complete, key_of
 
 
 class Event(msgspec.Struct):
@@ -24,6 +24,10 @@ class Identity(msgspec.Struct, rename="camel"):
     @property
     def key(self) -> str:
         return key_of(ObjectMeta(name=self.name, namespace=self.namespace))
+
+    @property
+    def version(self) -> int:
+        return as_number(self.resource_version)
 
 
 class Identified(msgspec.Struct):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.slots import Slot
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
 
 KWOK = "kwok"
 """The instance type of nodes that only kwok has."""

@@ -11,11 +11,11 @@ from zlib import crc32
 
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Node
 from lab.kwokctl import KWOK
 from lab.waiting import until
 from settings.anycast_ip import NEED_LABEL
-from webhook.elasticity import INSTANCE_TYPE
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 ADDRESSES = ip_network("127.32.0.0/16")
@@ -91,7 +91,7 @@ def join(
 def move(client: Client, name: str, address: str) -> None:
     """Let what listens on *address* of this machine be found on node *name*."""
     addresses = {"addresses": [{"type": "InternalIP", "address": address}]}
-    client.patch(NODES, name, {"status": addresses}, subresource="status")
+    client.patch(NODES.sub("status"), name, {"status": addresses})
 
 
 def leave(client: Client, name: str) -> None:

@@ -1,7 +1,8 @@
-"""Waiting is for a condition and has an end."""
+"""Waiting is for a condition and has an end, which is later on a busy machine."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,26 +10,33 @@ from typing import TypeVar
 from lab.errors import LabError
 
 T = TypeVar("T")
+MOST = 8.0
+
+
+def stretch() -> float:
+    """How much later a deadline is for the load of this machine: threads that want to run for each processor."""
+    return min(MOST, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def until(
     condition: Callable[[], T | None],
-    seconds: float,
-    what: str,
+    seconds: float = 10.0,
+    what: str = "the condition to hold",
     *,
-    every: float = 0.05,
+    every: float = 0.02,
     check: Callable[[], None] = lambda: None,
 ) -> T:
     """The first truthy answer of *condition*; LabError names *what* was awaited when *seconds* are over.
 
     *check* runs before each look and may raise to end the wait.
     """
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
     while True:
         check()
         answer = condition()
         if answer:
             return answer
-        if time.monotonic() >= end:
-            raise LabError(f"waited {seconds:g} s in vain: {what}")
+        waited = time.monotonic() - begin
+        if waited >= seconds * stretch():
+            raise LabError(f"waited {waited:.0f} s without success: {what}")
         time.sleep(every)

@@ -10,7 +10,7 @@ from settings.values import Name, Period
 
 
 class SelfManaged(Model):
-    """How long the leader's own certificates live; *overlap* is also how far clocks may differ at their ends."""
+    """How long self-managed certificates last; *overlap* is also how far clocks may differ at their ends."""
 
     ca_validity: Period = 365 * 86400.0
     leaf_validity: Period = 90 * 86400.0
@@ -19,7 +19,7 @@ class SelfManaged(Model):
 
     @model_validator(mode="after")
     def _each_period_fits_into_the_next(self) -> Self:
-        """Else what has just been issued would have to be renewed, again and again."""
+        """Else a new certificate would be renewed at once, again and again."""
         given = self.model_dump(by_alias=True)
         for name, limit in pairwise(("overlap", "renewBefore", "leafValidity", "caValidity")):
             if given[name] >= given[limit]:
@@ -30,7 +30,7 @@ class SelfManaged(Model):
 
 
 class CertsSettings(Model):
-    """Only with self-managed have the controllers anything to do: in the Secret, and in the configurations."""
+    """Only with self-managed do the controllers write the Secret and the webhook configurations."""
 
     mode: Literal["self-managed", "cert-manager", "files"] = "files"
     secret_name: Name = "drawbridge-webhook-tls"  # noqa: S105 - the name of a Secret, not its content

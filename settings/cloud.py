@@ -1,4 +1,4 @@
-"""How Tencent Cloud is reached, and as whom; what is secret has no place in the file."""
+"""Endpoints and credentials of Tencent Cloud; secrets are never in the file."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -41,7 +41,7 @@ def _proxy(value: str) -> str:
 
 
 class CloudSettings(Model):
-    """*endpoint* takes every service to one place; otherwise each has its own name under *root_domain*.
+    """*endpoint* is for every service; without it each has a name under *root_domain*.
 
     Keys come from the files in *credentials_dir*, else from TENCENTCLOUD_SECRET_ID, _SECRET_KEY and _TOKEN.
     """

@@ -9,10 +9,10 @@ from settings.base import Model
 from settings.values import Name, Period
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
-"""What a line of resolv.conf may begin with, by its manual page; # and ; begin a comment."""
+"""What a line of resolv.conf may begin with, or a comment: # or ;."""
 
 Limit = Annotated[int, Field(ge=0)]
-"""As many as that; 0 is no limit."""
+"""0 is no limit."""
 
 
 def _subnet(value: str) -> str:
@@ -56,14 +56,14 @@ class MaxSuperPods(Model):
 
 
 class HomeFailover(Model):
-    """The way back for pods that super nodes do not take."""
+    """The way back for pods that super nodes do not accept."""
 
     enabled: bool = False
     home_after: Period = 300.0
 
 
 class Subnet(Model):
-    """Where pods on a super node get their addresses: there is one super node for each."""
+    """Of the addresses of pods on a super node; each has one super node."""
 
     id: Annotated[str, AfterValidator(_subnet)]
     zone: Annotated[str, AfterValidator(_zone)]

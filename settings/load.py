@@ -1,4 +1,4 @@
-"""Turn the configuration file into settings, or into a list of all that is wrong with it."""
+"""Turn the configuration file into settings, or into a list of all mistakes."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DEFAULT_PATH = "/etc/drawbridge/config.yaml"
 
 
 class SettingsError(Exception):
-    """A configuration that cannot be used: `problems` has a line for each mistake, in the file's names."""
+    """`problems` has a line for each mistake, in the names of the file."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems

@@ -1,4 +1,4 @@
-"""Every setting there is, with its default and its limits."""
+"""All settings, with defaults and limits."""
 
 from typing import Annotated, Literal, Self
 

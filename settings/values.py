@@ -19,7 +19,7 @@ def seconds(value: object) -> float:
 
 
 def seconds_above_zero(value: object) -> float:
-    """As `seconds`, but nothing at all is refused."""
+    """As `seconds`, but 0 is refused."""
     if (result := seconds(value)) > 0:
         return result
     raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")

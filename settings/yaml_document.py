@@ -20,10 +20,10 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def mapping_in(text: str | bytes) -> dict[str, Any]:
-    """The mapping that the document is; YAMLError when it is anything else, also nothing."""
+    """The mapping in the document; YAMLError for anything else, also for an empty document."""
     document = yaml.load(text, _StrictLoader)  # noqa: S506 - it is a SafeLoader
     if document is None:
-        # Far more likely a mistake than a wish for all defaults, which take two lines to ask for.
+        # Likely a mistake: all defaults take two lines.
         raise yaml.MarkedYAMLError(problem="the document is empty; write at least apiVersion and kind")
     if not isinstance(document, dict):
         raise yaml.MarkedYAMLError(problem=f"the document is a {type(document).__name__}, not a mapping")

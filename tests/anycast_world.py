@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from cloud.apis import Api
 from cloud.caller import Calls
@@ -164,6 +165,10 @@ class NodeWatch:
                 self._send("MODIFIED", node)
 
     def _send(self, kind: str, node: Node) -> None:
+        if kind == "DELETED":  # its version is that of the deletion
+            known = self.informer.get(node.metadata.name) or node
+            version = str(int(known.metadata.resource_version) + 1)
+            node = replace(node, metadata=replace(node.metadata, resource_version=version))
         raw = msgspec.Raw(msgspec.json.encode(node))
         self.informer.apply(kind, identity_of(raw), raw)
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kube.client import MERGE_PATCH, Client, Resource
+from kube.client import Client, Resource, Typed
 from kube.errors import ApiError
 from webhook.ingress_daemonset import GROUP, PLURAL, VERSION
 
 Raw = dict[str, Any]
-JSON_PATCH = "application/json-patch+json"
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
@@ -38,7 +37,7 @@ class Step:
     name: str = "a"
     body: Any = None
     query: Mapping[str, object] = field(default_factory=dict)
-    content_type: str = MERGE_PATCH
+    content_type: str = ""
     subresource: str = ""
 
 
@@ -60,7 +59,7 @@ def patch(resource: Resource, body: Any, name: str = "a", **query: object) -> St
 
 
 def operate(resource: Resource, *operations: Raw, name: str = "a") -> Step:
-    return Step("PATCH", resource, name, list(operations), content_type=JSON_PATCH)
+    return Step("PATCH", resource, name, list(operations))
 
 
 def replace(resource: Resource, change: Callable[[Raw], object], name: str = "a") -> Step:
@@ -103,9 +102,10 @@ def _run(client: Client, namespace: str, name: str, step: Step, before: Raw) -> 
     if step.verb == "POST" and not step.subresource:
         body["metadata"] = {"name": name} | body.get("metadata", {})
     path = step.resource.path(namespace, None if step.verb == "POST" else name, step.subresource or None)
-    content_type = step.content_type if step.verb == "PATCH" else "application/json"
+    if step.content_type:
+        body = Typed(step.content_type, body)
     try:
-        answer: Raw = client.request(step.verb, path, body=body, query=step.query, content_type=content_type)
+        answer: Raw = client.request(step.verb, path, body=body, query=step.query)
     except ApiError as error:
         return Outcome(error=(error.status, error.reason))
     if answer.get("kind") == "Status":

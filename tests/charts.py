@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries
+from lab import binaries, chart, renders
 from settings import Settings, parse
 
-CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
-CERTS = {"certs": {"mode": "files", "existingSecret": "drawbridge-tls", "caBundle": "Q0E="}}
+CHART = chart.CHART
+DATA = Path(__file__).parent / "data" / "chart"
 NAMESPACE = "gate-system"
+SETS = {
+    file.stem: yaml.safe_load(renders.values_in(file.read_text())) for file in renders.RENDERS.glob("*.yaml")
+}
+"""The values of each file in tests/data/renders."""
+each_set = pytest.mark.parametrize("name", sorted(SETS))
 CAPO_VALUES = """
 replicaCount: 3
 config:
@@ -38,72 +43,36 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 helm_needed = pytest.mark.cluster
 
 
-@functools.cache
-def program() -> str:
-    return str(binaries.ensure("helm")["helm"])
-
-
-def helm(*arguments: str, values: dict[str, Any], certs: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [program(), *arguments, "--namespace", NAMESPACE, "--values", "-"]
-    text = json.dumps(CERTS | values if certs else values)
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+def helm(*arguments: str, values: dict[str, Any]) -> str:
+    command = [binaries.ensure("helm")["helm"], *arguments, "--namespace", NAMESPACE, "--values", "-"]
+    text = json.dumps(values)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @functools.cache
-def rendered(values: str) -> str:
-    result = helm("template", "drawbridge", str(CHART), values=json.loads(values))
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def manifests(values: str) -> str:
+    return chart.manifests(values, "--namespace", NAMESPACE)
 
 
 def render(values: dict[str, Any] | None = None) -> Objects:
-    documents = [document for document in yaml.safe_load_all(rendered(json.dumps(values or {}))) if document]
+    parsed = yaml.load_all(manifests(json.dumps(values or {})), Loader=yaml.CSafeLoader)
+    documents = [document for document in parsed if document]
     objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     assert len(objects) == len(documents), "two objects have one name"
     return objects
 
 
-def refusal(values: dict[str, Any]) -> str:
-    """What Helm says to values that it does not take."""
-    result = helm("template", "drawbridge", str(CHART), values=values)
-    assert result.returncode != 0
-    return result.stderr
-
-
-def notes(values: dict[str, Any]) -> str:
-    result = helm("install", "drawbridge", str(CHART), "--dry-run=client", values=values)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.partition("NOTES:")[2]
+def table(name: str) -> Any:
+    return yaml.safe_load((DATA / f"{name}.yaml").read_text())
 
 
 def settings_in(objects: Objects) -> Settings:
-    (config,) = (document for (kind, _), document in objects.items() if kind == "ConfigMap")
-    return parse(config["data"]["config.yaml"])
-
-
-def pod_spec(objects: Objects, name: str) -> dict[str, Any]:
-    return objects["Deployment", name]["spec"]["template"]["spec"]
-
-
-def annotations(objects: Objects, name: str) -> dict[str, str]:
-    return objects["Deployment", name]["spec"]["template"]["metadata"]["annotations"]
-
-
-def mutating(objects: Objects) -> dict[str, Any]:
-    """The first webhook, where one feature is on."""
-    webhook: dict[str, Any] = objects["MutatingWebhookConfiguration", "drawbridge"]["webhooks"][0]
-    return webhook
-
-
-def cloud_keys(objects: Objects) -> dict[str, str]:
-    return objects["Secret", "drawbridge-cloud"]["stringData"]
-
-
-def rights(objects: Objects, *roles: tuple[str, str]) -> dict[str, set[str]]:
-    return {
-        f"{group}/{resource}": set(rule["verbs"])
-        for role in roles
-        for rule in objects[role]["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    """From the ConfigMap that the programs read."""
+    [text] = [
+        each["data"]["config.yaml"]
+        for (kind, _), each in objects.items()
+        if kind == "ConfigMap" and "config.yaml" in each["data"]
+    ]
+    return parse(text)

@@ -19,12 +19,13 @@ from controllers.elasticity.takeover import Fence, may_have_been_decided_on
 from controllers.elasticity.writer import PODS
 from kube.errors import api_error
 from kube.leader_election import LeadershipLost
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal
 from tests.fake_api.front import Connection
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import GATE, INSTANCE_TYPE, LOCAL_REPLICAS, SUPER_NODE, TAINT
+from webhook.elasticity import GATE, LOCAL_REPLICAS, TAINT
 
 Event = tuple[dict[str, Any] | None, dict[str, Any] | None]
 OTHERS = (CLAIMS, VOLUMES, CLASSES)

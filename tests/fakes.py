@@ -12,7 +12,7 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
 from kube.errors import NotFound
 from kube.types import Namespace, ObjectMeta, Pod
-from tests.fake_api import CALICO_V3, FakeAPI, merged
+from tests.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ class FakeReservations(Reservations):
     """
 
     def __init__(self, before: Callable[[str, str], None] = lambda verb, name: None) -> None:
-        self.api = FakeAPI(*CALICO_V3, now=lambda: LONG_AGO)
+        self.api = FakeAPI(*BUILT_IN, *CALICO_V3, now=lambda: LONG_AGO)
         super().__init__(self.api.client(), CALICO_V3[0].resource.api_version)
         self.objects = Segments(self.api)
         self.before = before

@@ -1,4 +1,4 @@
-"""The webhook server as it is installed, for clients that mean no good, and what it costs to bear them."""
+"""The webhook server as it is installed, for hostile clients, and what it holds for them."""
 
 import http.client
 import json
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.waiting import until
 from tests import misbehaving_server
 from tests.api_server import Api
 from tests.factories import raw_pod
-from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, wait_until, write_pair
+from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, write_pair
 from tests.test_health import free_ports
 
 PATH = "/validate/pods/ip-reservation"
@@ -34,7 +35,7 @@ WebhookWorker.limits = Limits(first=5.0, request=5.0, linger=1.0)
 
 def valid_review(**request: Any) -> dict[str, Any]:
     """A review as the API server sends it, of a deletion that is no reason to reserve anything."""
-    told = {
+    fields = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -49,7 +50,7 @@ def valid_review(**request: Any) -> dict[str, Any]:
         "dryRun": False,
         "options": {"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions"},
     }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": told | request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields | request}
 
 
 VALID = json.dumps(valid_review()).encode()
@@ -106,13 +107,13 @@ class Cost:
 def cost(server: Server) -> Cost:
     pid = server.process.pid
     [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    told = dict(re.findall(r"(Vm\w+):\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text()))
-    memory, peak = (int(told[name]) / 1024 for name in ("VmRSS", "VmHWM"))
+    held = dict(re.findall(r"(Vm\w+):\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text()))
+    memory, peak = (int(held[name]) / 1024 for name in ("VmRSS", "VmHWM"))
     return Cost(len(os.listdir(f"/proc/{worker}/fd")), memory, peak)
 
 
 class Caller:
-    """One client; it connects anew only when the server has closed its connection."""
+    """One client; it connects again only when the server has closed its connection."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self._connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=30)
@@ -145,7 +146,7 @@ class Bystander:
     def is_served(self) -> bool:
         """Whether it gets answers from now on."""
         enough = self.calls + 3
-        return wait_until(lambda: self.calls >= enough, timeout=30)
+        return until(lambda: self.calls >= enough, 30)
 
     def stop(self) -> None:
         self._stop.set()

@@ -40,12 +40,12 @@ def answer(client: Client, path: str, new: object, old: object = None, **request
     """What is answered about *new*, which was *old* until now; it is created where that is nothing."""
     fields = {"uid": "u", "operation": "UPDATE" if old else "CREATE", "object": new, "oldObject": old}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields | request}
-    told = client.post(path, data=msgspec.json.encode(review), content_type="application/json")
-    assert told.status_code == 200
-    response: dict[str, Any] = msgspec.json.decode(told.data)["response"]
+    answered = client.post(path, data=msgspec.json.encode(review), content_type="application/json")
+    assert answered.status_code == 200
+    response: dict[str, Any] = msgspec.json.decode(answered.data)["response"]
     return response
 
 
 def panics(webhook: str) -> float:
-    """How often *webhook* had no answer of its own up to now."""
+    """How often *webhook* failed to answer by itself so far."""
     return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": webhook}) or 0.0

@@ -12,8 +12,8 @@ import msgspec
 import yaml
 
 from kube.errors import KubeError
-from lab.install import merged
 from settings import IngressDaemonSetSettings
+from tests.fake_api import merged
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.field_errors import Problem

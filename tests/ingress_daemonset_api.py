@@ -143,7 +143,7 @@ class Api(Client):
         client = self.fake.client(manager)
         client.patch(RESOURCES[kind], name, patch, namespace)
         if "status" in patch:
-            client.patch(RESOURCES[kind], name, {"status": patch["status"]}, namespace, subresource="status")
+            client.patch(RESOURCES[kind].sub("status"), name, {"status": patch["status"]}, namespace)
 
     def end(self, kind: Kind, key: str) -> None:
         """Delete it as another client would: finalizers hold it."""

@@ -206,11 +206,3 @@ def streams(events: Iterable[object], then: Answer = hangs) -> Answer:
         then(handler)
 
     return send
-
-
-def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
-    """Wait for *condition*, or fail after *timeout* seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.005)

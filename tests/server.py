@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from certs.issue import Pair, new_ca, new_leaf
+from lab.waiting import stretch
 
 Opened = TypeVar("Opened", bound=socket.socket | http.client.HTTPConnection)
 
@@ -84,7 +85,9 @@ class Server:
 
     def wait_for_line(self, pattern: str, timeout: float = 15.0) -> re.Match[str]:
         with self._line:
-            self._line.wait_for(lambda: any(re.search(pattern, line) for line in self.lines), timeout)
+            self._line.wait_for(
+                lambda: any(re.search(pattern, line) for line in self.lines), timeout * stretch()
+            )
         found = re.search(pattern, "\n".join(self.lines))
         assert found, f"no line with {pattern} in:\n" + "\n".join(self.lines)
         return found
@@ -151,15 +154,6 @@ def read_response(sock: socket.socket) -> Answer:
     with http.client.HTTPResponse(sock, method="POST") as response:
         response.begin()
         return Answer(response.status, response.headers, response.read())
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 5.0) -> bool:
-    end = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def is_closed(sock: socket.socket, within: float) -> bool:

@@ -20,6 +20,7 @@ from kube.leader_election import LeadershipLost
 from kube.list_watch import ListWatch
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from lab.waiting import until
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
@@ -27,7 +28,6 @@ from tests.api_server import Api
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
-from tests.misbehaving_server import until
 from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
 NODES, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/configmaps"

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
-from webhook.anycast_ip import TAINT, Gate
+from webhook.anycast_ip import TAINT
+from webhook.anycast_ip.webhook import AnycastIPWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "anycast_ip").glob("*.yaml"))
 LABELS = {"tke.cloud.tencent.com/need-aia-ip": "true"}
@@ -33,9 +34,9 @@ def request(operation: str, node: dict[str, Any], old: dict[str, Any] | None = N
     return parse(msgspec.json.encode(review))
 
 
-def gate(**settings: Any) -> Gate:
+def gate(**settings: Any) -> AnycastIPWebhook:
     parsed = AnycastIPSettings.model_validate({"enabled": True, "clusterID": "cls-1", **settings})
-    return Gate(lambda: parsed)
+    return AnycastIPWebhook(lambda: parsed)
 
 
 def outcome(node: dict[str, Any], question: Request, decision: Decision) -> dict[str, Any]:

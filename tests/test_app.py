@@ -267,7 +267,7 @@ def test_an_object_that_cannot_be_read_is_named_by_the_fail_mode_and_no_panic(
     assert opens or (response["status"]["code"], response["status"]["message"]) == (
         400,
         "scripted failed to review this request, uid u-1, and may not be skipped;"
-        " it cannot be read: request.oldObject is no pod",
+        " it cannot be decoded: request.oldObject is no pod",
     )
     assert counted(**labels) == before + 1
     assert "Traceback" not in caplog.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,20 +15,16 @@ from rich.console import Console
 
 from bench import __main__ as command
 from bench import report
-from bench.alone import app as alone
 from bench.arithmetic import buckets, growth, quantile, samples, total
 from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
-from bench.ip_reservation.load import deletion
-from bench.ip_reservation.runs import Load, Run, roles
+from bench.ip_reservation.runs import Load, Run
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
 from bench.ip_reservation.storm import Storm
 from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
-from bench.noop import app as noop
-from bench.processes import Usage, of
+from bench.processes import Usage
 from bench.report import Figure, figure
 from lab.errors import LabError
-from webhook.ip_reservation import PATH
 
 KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
 SCRAPE = b"""\
@@ -46,7 +41,7 @@ plain 1.5e+03
 """
 
 
-def test_a_scrape_gives_the_samples_of_the_named_metrics_only() -> None:
+def test_samples_are_those_of_named_metrics_and_totals_those_of_given_labels() -> None:
     found = samples(SCRAPE, "calls", "plain")
 
     assert found == {
@@ -55,17 +50,9 @@ def test_a_scrape_gives_the_samples_of_the_named_metrics_only() -> None:
         'calls{code="200",name="b"}': 5.0,
         "plain": 1500.0,
     }
-
-
-def test_a_total_is_of_all_samples_with_the_given_labels() -> None:
-    found = samples(SCRAPE, "calls", "calls_of_others")
-
     assert total(found, "calls", name="a") == 4
     assert total(found, "calls", name="a", code="200") == 3
     assert total(found, "calls") == 9
-
-
-def test_what_was_not_there_before_has_grown_from_nothing() -> None:
     assert growth({"a": 1.0}, {"a": 3.0, "b": 2.0}) == {"a": 2.0, "b": 2.0}
 
 
@@ -88,11 +75,8 @@ def test_the_buckets_of_several_series_are_added() -> None:
 )
 def test_a_quantile_lies_within_its_bucket_as_if_that_were_evenly_filled(share: float, value: float) -> None:
     assert quantile({0.1: 1.0, 1.0: 3.0, math.inf: 4.0}, share) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("cumulative", [{}, {0.1: 0.0, math.inf: 0.0}], ids=["no buckets", "empty buckets"])
-def test_nothing_observed_has_no_quantile(cumulative: dict[float, float]) -> None:
-    assert math.isnan(quantile(cumulative, 0.5))
+    assert math.isnan(quantile({}, share))
+    assert math.isnan(quantile({0.1: 0.0, math.inf: 0.0}, share))
 
 
 @pytest.mark.parametrize(
@@ -116,23 +100,15 @@ def test_a_figure_is_judged_by_its_ratio_where_there_is_one(
     assert (made.ratio, made.target, made.met) == (ratio, target, met)
 
 
-def test_the_file_is_a_list_of_objects_with_all_keys(tmp_path: Path) -> None:
-    path = report.write(
-        "it", [figure("wall", 2.0, "s"), figure("x", 1.0, "", baseline=2.0, at_most=1.0)], tmp_path
-    )
+def test_the_file_is_a_list_of_objects_with_all_keys_and_null_for_what_is_no_number(tmp_path: Path) -> None:
+    figures = [figure("x", 1.0, "", baseline=2.0, at_most=1.0), figure("p99", math.nan, "ms", baseline=0.0)]
+    path = report.write("it", figures, tmp_path)
 
-    first, second = json.loads(path.read_text())
     assert path.name == "it.json"
-    assert [*first] == [*second] == KEYS
-    assert first == dict(zip(KEYS, ["wall", 2.0, "s", None, None, None, None], strict=True))
-    assert second == dict(zip(KEYS, ["x", 1.0, "", 2.0, 0.5, "<= 1", True], strict=True))
-
-
-def test_what_is_no_number_is_null_in_the_file(tmp_path: Path) -> None:
-    path = report.write("it", [figure("p99", math.nan, "ms", baseline=0.0)], tmp_path)
-
-    [found] = json.loads(path.read_text(), parse_constant=pytest.fail)
-    assert (found["value"], found["ratio"]) == (None, None)
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == [
+        dict(zip(KEYS, ["x", 1.0, "", 2.0, 0.5, "<= 1", True], strict=True)),
+        dict(zip(KEYS, ["p99", None, "ms", 0.0, None, None, None], strict=True)),
+    ]
 
 
 def test_the_table_shows_each_verdict() -> None:
@@ -142,22 +118,6 @@ def test_the_table_shows_each_verdict() -> None:
     lines = [line.split() for line in shown.file.getvalue().splitlines()]
     assert ["good", "1", "<=", "2", "met"] in lines
     assert ["bad", "1", ">=", "2", "missed"] in lines
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (0.0, "0"),
-        (0.1234, "0.123"),
-        (12.34, "12.3"),
-        (1234.5, "1,234"),
-        (math.inf, "inf"),
-        (math.nan, "nan"),
-    ],
-)
-def test_a_number_is_short(value: float | None, text: str) -> None:
-    assert report.number(value) == text
 
 
 def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
@@ -183,47 +143,40 @@ def registered(name: str) -> Variant:
     return Variant(name, (), {"webhooks": [{"name": f"{name}.example"}]})
 
 
-@pytest.fixture(scope="module")
-def of_runs() -> dict[str, Figure]:
-    """Of three rounds of three variants, one of them an outlier."""
+FIGURES: dict[str, tuple[float, float | None, bool | None]] = {
+    "wall, no webhook": (2.0, None, None),
+    "wall, no-op against none": (5.0, 2.0, None),
+    "wall, no-op with our conditions against none": (3.0, 2.0, None),
+    "wall, ours against no-op": (4.0, 5.0, None),
+    "wall, ours against no-op with our conditions": (4.0, 3.0, None),
+    "wall, ours against none": (4.0, 2.0, False),
+    "requests refused": (3, None, False),
+    "requests refused, no-op": (0, None, None),
+    "IPReservation writes per pod": (0.2, None, False),
+    "webhook calls per pod": (1.0, None, True),
+    "webhook calls per pod, no-op": (3.9, None, None),
+    "admission p50": (50.0, 50.0, None),
+    "admission p99": (99.0, 99.0, None),
+    "CPU of the servers per 1,000 pods": (40.0, 30.0, None),
+    "CPU of kube-apiserver per 1,000 pods": (400.0, 300.0, None),
+    "CPU of leader per 1,000 pods": (10.0, None, None),
+    "memory of leader": (60.0, None, None),
+    "memory of webhook server 2": (50.0, None, None),
+}
+
+
+def test_the_figures_of_a_storm_are_those_of_its_runs() -> None:
+    """Of three rounds of each variant, one of them an outlier."""
     runs = [a_run(Variant("no webhook"), seconds) for seconds in (2.0, 1.0, 9.0)]
     runs += [a_run(registered("no-op"), seconds, calls=39) for seconds in (4.0, 5.0, 9.0)]
     runs += [a_run(registered(NO_OP_CONDITIONS), seconds, calls=10) for seconds in (3.0, 2.5, 9.0)]
     runs += [a_run(registered("ours"), seconds, calls=10, writes=2, refused=1) for seconds in (3.0, 4.0, 9.0)]
-    return {each.name.removeprefix("10 deletions, 4 at once: "): each for each in figures(runs)}
+    found = {each.name.removeprefix("10 deletions, 4 at once: "): each for each in figures(runs)}
 
-
-@pytest.mark.parametrize(
-    ("name", "value", "baseline", "met"),
-    [
-        ("wall, no webhook", 2.0, None, None),
-        ("wall, no-op against none", 5.0, 2.0, None),
-        ("wall, no-op with our conditions against none", 3.0, 2.0, None),
-        ("wall, ours against no-op", 4.0, 5.0, None),
-        ("wall, ours against no-op with our conditions", 4.0, 3.0, None),
-        ("wall, ours against none", 4.0, 2.0, False),
-        ("requests refused", 3, None, False),
-        ("requests refused, no-op", 0, None, None),
-        ("IPReservation writes per pod", 0.2, None, False),
-        ("webhook calls per pod", 1.0, None, True),
-        ("webhook calls per pod, no-op", 3.9, None, None),
-        ("admission p50", 50.0, 50.0, None),
-        ("admission p99", 99.0, 99.0, None),
-        ("CPU of the servers per 1,000 pods", 40.0, 30.0, None),
-        ("CPU of kube-apiserver per 1,000 pods", 400.0, 300.0, None),
-        ("CPU of leader per 1,000 pods", 10.0, None, None),
-        ("memory of leader", 60.0, None, None),
-        ("memory of webhook server 2", 50.0, None, None),
-    ],
-)
-def test_the_figures_of_a_storm_are_those_of_its_runs(
-    of_runs: dict[str, Figure], name: str, value: float, baseline: float | None, met: bool | None
-) -> None:
-    found = of_runs[name]
-
-    assert found.value == pytest.approx(value)
-    assert found.baseline == (None if baseline is None else pytest.approx(baseline))
-    assert found.met is met
+    for name, (value, baseline, met) in FIGURES.items():
+        assert found[name].value == pytest.approx(value), name
+        assert found[name].baseline == pytest.approx(baseline), name
+        assert found[name].met is met, name
 
 
 def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
@@ -238,32 +191,6 @@ def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
     assert verdicts[f"server alone: requests, {RESERVING}"] == (0.7, False)
     assert verdicts[f"server alone: requests, {SKIPPING}"] == (0.9, True)
     assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
-
-
-def test_programs_are_told_apart_by_what_they_do() -> None:
-    names = [
-        "drawbridge-webhook-1-b",
-        "drawbridge-webhook-1-a",
-        "drawbridge-controllers-x",
-        "drawbridge-controllers-y",
-    ]
-    usages = {name: Usage(number, 0) for number, name in enumerate(names)}
-
-    found = roles(usages, "drawbridge-controllers-y")
-
-    assert {role: usage.seconds for role, usage in found.items()} == {
-        "webhook server 1": 1,
-        "webhook server 2": 0,
-        "standby": 2,
-        "leader": 3,
-    }
-
-
-def test_a_process_has_used_time_and_memory_and_one_that_is_gone_has_not() -> None:
-    assert of([os.getpid()]).bytes > 10 << 20
-    assert of([os.getpid()]).peak > 10 << 20
-    assert of([os.getpid()]).seconds > 0
-    assert of([2**30]) == Usage(0.0, 0)
 
 
 def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
@@ -298,24 +225,6 @@ def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
 
 
-def answer(application: Any, path: str, body: bytes) -> dict[str, Any]:
-    with application.test_client() as client:
-        response = client.post(f"{path}?timeout=10s", data=body, content_type="application/json")
-    assert response.status_code == 200
-    return dict(response.get_json()["response"])
-
-
-def test_the_no_op_allows_whatever_it_is_asked() -> None:
-    assert answer(noop, "/", b'{"request": {"uid": "u-1"}}') == {"uid": "u-1", "allowed": True}
-
-
-def test_the_server_alone_reserves_what_it_is_asked_for() -> None:
-    answers = [answer(alone, PATH, deletion(number)) for number in (1, 258)]
-
-    assert all(each["allowed"] for each in answers)
-    assert [each["auditAnnotations"]["reserved"] for each in answers] == ["10.0.0.1/32", "10.0.1.2/32"]
-
-
 @pytest.fixture
 def suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, Any], None]:
     """Takes the place of the suites, one by one, and of the directory they are written to."""
@@ -339,7 +248,7 @@ def failing(progress: Callable[[str], None], *, quick: bool) -> list[Figure]:
     raise LabError("no such machine")
 
 
-def test_a_missed_target_is_shown_and_is_no_failure(
+def test_a_missed_target_is_no_failure_and_a_suite_that_cannot_run_is_one(
     suites: Callable[[str, Any], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suites("one", missing)
@@ -347,6 +256,9 @@ def test_a_missed_target_is_shown_and_is_no_failure(
     assert command.main([]) == 0
     assert "1 of 1 targets missed" in capsys.readouterr().out
     assert json.loads((tmp_path / "one.json").read_text())[0]["met"] is False
+    suites("one", failing)
+    assert command.main(["one"]) == 1
+    assert capsys.readouterr().err.endswith("bench: no such machine\n")
 
 
 def test_without_a_name_all_suites_run_and_with_one_that_one(
@@ -361,37 +273,15 @@ def test_without_a_name_all_suites_run_and_with_one_that_one(
     assert {path.name for path in tmp_path.iterdir()} == {"one.json", "two.json"}
 
 
-def test_a_suite_that_cannot_run_is_a_failure(
+def test_an_unknown_suite_and_a_concurrency_without_its_suite_are_refused(
     suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suites("one", failing)
-
-    assert command.main(["one"]) == 1
-    assert capsys.readouterr().err.endswith("bench: no such machine\n")
-
-
-def test_a_concurrency_is_passed_to_the_suite_that_takes_one_and_refused_for_others(
-    suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[list[int]] = []
-
-    def storms(progress: Callable[[str], None], *, quick: bool, concurrency: list[int]) -> list[Figure]:
-        asked.append(concurrency)
-        return []
-
-    suites("ip_reservation", storms)
     suites("one", missing)
 
-    assert command.main(["ip_reservation", "--concurrency", "128", "512"]) == 0
-    assert asked == [[128, 512]]
-    with pytest.raises(SystemExit):
-        command.main(["one", "--concurrency", "128"])
-    assert "for the suite ip_reservation alone" in capsys.readouterr().err
-
-
-def test_an_unknown_suite_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        command.main(["ip"])
-
-    assert refused.value.code == 2
-    assert "ip_reservation" in capsys.readouterr().err
+    for arguments, error in (
+        (["two"], "one"),
+        (["one", "--concurrency", "128"], "for the suite ip_reservation alone"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(arguments)
+        assert error in capsys.readouterr().err

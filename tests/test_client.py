@@ -14,9 +14,12 @@ import pytest
 import yaml
 
 from kube import errors
-from kube.client import MERGE_PATCH, Client, Resource
+from kube.client import Client, Resource
 from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
+from kube.resources import Selection
+from kube.transport import MERGE_PATCH
 from kube.types import Pod
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -31,7 +34,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
     trickles,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")
@@ -73,8 +75,8 @@ def test_bodies_go_out_as_json_of_their_content_type() -> None:
         client = server.client()
         client.create(PODS, Pod(), "shop")
         client.replace(PODS, "a", {"metadata": {"resourceVersion": "7"}}, "shop")
-        client.patch(PODS, "a", {"status": {}}, "shop", subresource="status")
-        client.delete(PODS, "a", "shop", uid="u", resource_version="7", grace_seconds=0)
+        client.patch(PODS.sub("status"), "a", {"status": {}}, "shop")
+        client.delete(PODS, "a", "shop", preconditions={"uid": "u", "resourceVersion": "7"}, grace_seconds=0)
         client.delete(PODS, "b", "shop")
     created, replaced, patched, deleted, plain = server.asked
     assert (created.method, created.path, created.body) == ("POST", "/api/v1/namespaces/shop/pods", {})
@@ -222,12 +224,10 @@ def pages(*sizes: int) -> Callable[[Asked], Answer]:
 
 def test_a_list_is_read_in_pages() -> None:
     with serving(pages(2, 2, 1)) as server:
-        listing = server.client().list(
-            PODS, type=Pod, label_selector="a=b", field_selector="c=d", page_size=2
-        )
+        listing = server.client().list(PODS, type=Pod, label_selector="a=b", field_selector="c=d")
     assert [pod.metadata.name for pod in listing.items] == ["0-0", "0-1", "1-0", "1-1", "2-0"]
     assert listing.resource_version == "42"
-    assert {asked.query["limit"] for asked in server.asked} == {"2"}
+    assert {asked.query["limit"] for asked in server.asked} == {"500"}
     assert {(asked.query["labelSelector"], asked.query["fieldSelector"]) for asked in server.asked} == {
         ("a=b", "c=d")
     }
@@ -284,8 +284,9 @@ def test_discovery_tells_what_is_served() -> None:
 
 
 def watch(server: Server, **changes: Any) -> Any:
+    selection = changes.pop("selection", Selection())
     return server.client().watch(
-        PODS, **{"resource_version": "5", "duration": 300, "read_timeout": 1.0} | changes
+        PODS, selection, **{"resource_version": "5", "duration": 300, "read_timeout": 1.0} | changes
     )
 
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from kube.errors import NotFound, ServerError, Unreachable
+from lab.waiting import until
 from tests.api_server import Api
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
-from tests.misbehaving_server import Handler, Server, hangs, refuses, serving, until
-from webhook import namespace_cache
-from webhook.namespace_cache import NAMESPACE_SECONDS, Cluster
+from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
+from webhook.ip_reservation import namespace_cache
+from webhook.ip_reservation.namespace_cache import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 

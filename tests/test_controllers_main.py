@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,10 @@ from typing import Any
 import pytest
 
 from controllers.__main__ import enabled, main
-from controllers.informers import Informers
-from controllers.manager import Context, Controller, Manager, elector_of, run_all
-from kube.leader_election import LeadershipLost, StillWorking
-from settings import LeaderElection, Settings
+from lab.waiting import stretch, until
+from settings import Settings
 from tests.api_server import Api
-from tests.misbehaving_server import Server, serving, until
+from tests.misbehaving_server import Server, serving
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
@@ -74,9 +71,9 @@ class Program:
             text: str = response.read().decode()
             return text
 
-    def end(self, within: float = 10.0) -> tuple[int, str]:
+    def end(self, within: float = 60.0) -> tuple[int, str]:
         """The exit code and all that it said."""
-        _, said = self.process.communicate(timeout=within)
+        _, said = self.process.communicate(timeout=within * stretch())
         return self.process.returncode, said
 
 
@@ -137,7 +134,7 @@ def spec_of(api: Api) -> dict[str, Any]:
             "ipReservation.ipReserveTime: '40'",
             id="configuration",
         ),
-        pytest.param({}, "no way to the API server by ", id="credentials"),
+        pytest.param({}, "cannot connect to the API server by ", id="credentials"),
     ],
 )
 def test_without_what_it_needs_it_says_so_and_ends_with_2(
@@ -172,7 +169,7 @@ def test_sigterm_ends_it_with_0_and_its_lease_is_free_at_once(tmp_path: Path) ->
         assert [program.get(program.health, path) for path in ("/healthz", "/readyz")] == ["ok\n"] * 2
         assert 'drawbridge_leader{lease="drawbridge"} 1.0' in program.get(program.metrics, "/metrics")
         program.process.terminate()
-        code, said = program.end(within=3)
+        code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"], server.asked[-1].method) == (0, "", "PUT")
     assert [json.loads(line)["level"] for line in said.splitlines()] == ["info"]
 
@@ -181,7 +178,7 @@ def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path:
     with cluster() as (api, server), leading(tmp_path, api, server) as program:
         taken = api.objects[LEASE]
         api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
-        code, said = program.end(within=3)
+        code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
     last = json.loads(said.splitlines()[-1])
     assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
@@ -199,104 +196,12 @@ sys.exit(__main__.main())
 
 def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: Path) -> None:
     with cluster() as (api, server), begun(tmp_path, server, ("-c", IMPATIENT)) as program:
-        code, said = program.end(within=30)
+        code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"]) == (1, "")
     last = json.loads(said.splitlines()[-1])
     assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
     assert last["error"].startswith("no LIST or watch of ")
     assert "Traceback" not in said
-
-
-class Works:
-    """A feature that works until it is told to stop."""
-
-    def __init__(self) -> None:
-        self.began, self.ended = threading.Event(), threading.Event()
-        self.check: Callable[[], None] = lambda: None
-
-    def __call__(self, context: Context) -> None:
-        self.check = context.check
-        self.began.set()
-        context.stop.wait(5)
-        self.ended.set()
-
-
-def breaks(context: Context) -> None:
-    raise ValueError("a bug")
-
-
-def returns(context: Context) -> None:
-    pass
-
-
-def context(check: Callable[[], None] = lambda: None) -> Context:
-    nothing: Any = None
-    return Context(nothing, Informers(nothing), nothing, check, threading.Event())
-
-
-def test_all_features_work_until_the_stop_by_the_same_check() -> None:
-    features = [Works(), Works()]
-
-    def check() -> None:
-        pass
-
-    of_all = context(check)
-    leader = threading.Thread(
-        target=run_all, args=(dict(zip("ab", features, strict=True)), of_all), daemon=True
-    )
-    leader.start()
-    assert [each.began.wait(5) for each in features] == [True, True]
-    assert [each.check for each in features] == [check, check]
-    assert not any(each.ended.is_set() for each in features)
-    of_all.stop.set()
-    leader.join(5)
-    assert [each.ended.is_set() for each in features] == [True, True]
-
-
-def outcome(run: Callable[[], None]) -> BaseException | None:
-    """What *run* raises; it must end soon."""
-    raised: list[BaseException] = []
-
-    def catch() -> None:
-        try:
-            run()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=catch, daemon=True)
-    thread.start()
-    thread.join(5)
-    assert not thread.is_alive()
-    return raised[0] if raised else None
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
-def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
-    other, of_all = Works(), context()
-    features: list[Controller] = [breaks, other][::order]
-    error = outcome(lambda: run_all(dict(zip("ab", features, strict=True)), of_all))
-    assert (repr(error), other.ended.is_set(), of_all.stop.is_set()) == ("ValueError('a bug')", True, True)
-
-
-class Hangs:
-    """A feature that does not end."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-
-    def __call__(self, context: Context) -> None:
-        self.release.wait(30)
-
-
-@pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
-def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Controller]) -> None:
-    hangs, of_all = Hangs(), context()
-    threading.Timer(0.1, of_all.stop.set).start()
-    error = outcome(lambda: run_all({"hangs": hangs, "other": other()}, of_all, within=0.3))
-    hangs.release.set()
-
-    assert isinstance(error, StillWorking)
-    assert str(error) == "not ended within 0.3 s: controller-hangs"
 
 
 SIGNALLED = """
@@ -313,16 +218,18 @@ sys.exit(0 if stop.wait(5) else 1)
 
 
 def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED], cwd=ROOT, timeout=30 * stretch(), capture_output=True
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 STUCK = """
 import sys, threading
 from controllers import __main__, liveness
-from controllers.ip_reservation.releaser import Releaser
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 liveness.LONGEST_RUN = 0.5
-Releaser.reconcile = lambda self, key: threading.Event().wait()
+ReleaseReconciler.reconcile = lambda self, key: threading.Event().wait()
 sys.exit(__main__.main())
 """
 
@@ -360,31 +267,6 @@ def test_a_follower_is_alive(tmp_path: Path) -> None:
             assert program.end()[0] == 0
 
 
-def test_a_feature_that_ends_by_itself_ends_all() -> None:
-    other = Works()
-    assert outcome(lambda: run_all({"other": other, "returns": returns}, context())) is None
-    assert other.ended.is_set()
-
-
-def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
-    feature = Works()
-    recorder: Any = None
-
-    def lose() -> None:
-        assert feature.began.wait(5)
-        feature.check()
-        taken = api.objects[LEASE]
-        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
-
-    with cluster() as (api, server):
-        threading.Thread(target=lose, daemon=True).start()
-        manager = Manager(server.client(), recorder, LeaderElection.model_validate(ELECTION))
-        error = outcome(lambda: manager.run({"works": feature}, threading.Event()))
-    assert isinstance(error, LeadershipLost)
-    with pytest.raises(LeadershipLost):
-        feature.check()
-
-
 class InForce:
     """A configuration file with these settings."""
 
@@ -401,41 +283,3 @@ def test_a_feature_that_is_disabled_is_not_started() -> None:
     assert names(ipReservation={"enabled": False}) == set()
     assert names(anycastIP={"enabled": True, "clusterID": "cls-abc"}) == {"ip_reservation", "anycast_ip"}
     assert names(ipReservation={"enabled": False}, elasticity={"enabled": True}) == {"elasticity"}
-
-
-@pytest.mark.parametrize(
-    ("elects", "asked"),
-    [
-        pytest.param(True, {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases"}, id="by lease"),
-        pytest.param(False, set(), id="without election"),
-    ],
-)
-def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
-    elects: bool, asked: set[str]
-) -> None:
-    election = LeaderElection.model_validate(ELECTION | {"leaderElect": elects})
-    recorder: Any = None
-    stop = threading.Event()
-    with cluster() as (api, server):
-        manager = Manager(server.client(), recorder, election)
-        runner = threading.Thread(target=manager.run, args=({}, stop), daemon=True)
-        runner.start()
-        until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
-        assert runner.is_alive()
-        stop.set()
-        runner.join(3)
-        assert not runner.is_alive()
-        assert {each.path.removesuffix("/drawbridge") for each in server.asked} == asked
-
-
-def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("POD_NAME", "controllers-0")
-    holders = []
-    with cluster() as (api, server):
-        for _ in range(2):
-            lease = elector_of(server.client(), Settings().leader_election)
-            lease.run(threading.Event(), lambda _: holders.append(spec_of(api)["holderIdentity"]))
-    assert [holder.split("_")[0] for holder in holders] == ["controllers-0"] * 2
-    assert len(set(holders)) == 2

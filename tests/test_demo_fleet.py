@@ -22,6 +22,7 @@ from demo.promises import Promise
 from demo.scenes import join
 from demo.screen import NODES, Screen
 from kube.client import Client, Listing
+from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Node
 from lab.cloud import Knobs, serving
 from lab.cloud.remote import Remote
@@ -31,7 +32,6 @@ from lab.nodes import LAST, cloud_node, kwok_node
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW, pod
 from webhook.anycast_ip import ADDRESS_ID, TAINT
-from webhook.elasticity import INSTANCE_TYPE
 
 INSTANCE = "ins-11112222"
 EIP = Address(

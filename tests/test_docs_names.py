@@ -11,7 +11,7 @@ from tests import facts, monitoring
 from tests.pages import PAGES, ROOT, table
 
 HERE = {str(page.relative_to(ROOT)): page for page in [*PAGES, ROOT / "CHANGELOG.md"]}
-TROUBLE = ROOT / "docs" / "troubleshooting.md"
+TROUBLE = ROOT / "docs" / "how-to" / "troubleshooting.md"
 TOP = yaml.safe_load((ROOT / "charts" / "drawbridge" / "values.yaml").read_text()).keys()
 
 REASONS = facts.reasons()
@@ -44,18 +44,21 @@ def test_every_value_that_is_named_exists(page: Path) -> None:
         assert facts.takes(name) or name in facts.SETTINGS, name
 
 
-MESSAGES = [
-    pytest.param(message, id=message)
-    for row in table(TROUBLE, "Troubleshooting")
-    if row[1] == "Drawbridge"
-    for message in re.findall("`([^`]* [^`]*)`", row[0])
-]
+MESSAGES = {
+    *(
+        message
+        for row in table(TROUBLE, "Troubleshooting")
+        if row[1] == "Drawbridge"
+        for message in re.findall("`([^`]* [^`]*)`", row[0])
+    ),
+    *(message for page in PAGES for message in re.findall(r"\blog: `([^`]* [^`]*)`", page.read_text())),
+}
 TEXTS = {
     node.value for node in facts.nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)
 }
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("message", sorted(MESSAGES))
 def test_what_drawbridge_is_said_to_say_it_says(message: str) -> None:
     parts = [part.strip(' "') for part in message.split("...")]
 

@@ -13,13 +13,15 @@ from controllers import informers
 from controllers.elasticity import controller
 from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from lab.waiting import until
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, refuses, serving, until
-from webhook.elasticity import INSTANCE_TYPE, PLACEMENT, SUPER_NODE, SWITCH
+from tests.misbehaving_server import Answer, Asked, refuses, serving
+from webhook.elasticity import PLACEMENT, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"

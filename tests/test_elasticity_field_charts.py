@@ -12,12 +12,12 @@ from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.patches import as_sent
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import scheduling_of
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests import field_charts
 from tests.elasticity_world import World, fleet, is_gated
 from tests.field_charts import Raw
 from tests.test_elasticity_gate import outcome, request
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
 from webhook.elasticity.webhook import Gate
 
 SETTINGS = ElasticitySettings(enabled=True, local_replicas=1)

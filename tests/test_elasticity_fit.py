@@ -17,7 +17,7 @@ from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.scheduling import scheduling_of
-from kube.node_matching import Expression, NodeSelector, Term
+from kube.selectors import Expression, NodeSelector, Term
 from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_of, raw_pod, super_node
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -13,10 +13,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube.selectors import REQUIRED
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON
-from webhook.elasticity.affinity import REQUIRED, bound_to_super_nodes, kept_off_super_nodes
+from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 from webhook.elasticity.webhook import WAITS, Gate
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))

@@ -23,13 +23,14 @@ from controllers.informers import StaleInformer
 from kube.backoff import Backoff
 from kube.errors import Invalid
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from settings import ElasticitySettings
 from tests.api_server import Api
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, refuses, serving, until
+from tests.misbehaving_server import Answer, Asked, refuses, serving
 from webhook.elasticity import GATE, PLACEMENT, REASON
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"

@@ -34,12 +34,13 @@ from controllers.elasticity.super_nodes import (
 from kube.client import Listing, Resource
 from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
 from kube.leader_election import LeadershipLost
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.types import Node, Pod
 from settings import ElasticitySettings
 from tests.api_server import merged
 from tests.factories import NOW, raw_pod
 from tests.fakes import FakeRecorder
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT
+from webhook.elasticity import TAINT
 
 OURS = {"key": TAINT.key, "effect": "NoSchedule"}
 OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}

@@ -11,11 +11,12 @@ from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.takeover import AT_ONCE, Fence
 from kube.errors import ServerError
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
 from tests.fakes import FakeClock
-from tests.misbehaving_server import Answer, Asked, until
+from tests.misbehaving_server import Answer, Asked
 from tests.test_elasticity_feature import PODS, world
 
 SLOW = 2.0

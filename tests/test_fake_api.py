@@ -13,11 +13,12 @@ import pytest
 from kube.client import Client
 from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
 from kube.informer import informer_of
+from kube.resources import Selection
 from kube.types import Node
+from lab.waiting import until
 from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
 from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
 from tests.fake_api.server import NAMESPACES
-from tests.misbehaving_server import until
 
 
 @pytest.fixture
@@ -261,7 +262,8 @@ def test_writers_at_the_same_time_lose_no_write(api: FakeAPI) -> None:
 
 def events(client: Client, since: str, **selectors: str) -> list[dict[str, Any]]:
     resource = NODES if not selectors and client.list(NODES).items else CONFIG_MAPS
-    with client.watch(resource, resource_version=since, duration=1, read_timeout=10, **selectors) as stream:
+    selection = Selection(**selectors)
+    with client.watch(resource, selection, resource_version=since, duration=1, read_timeout=10) as stream:
         return [msgspec.json.decode(line) for line in stream]
 
 

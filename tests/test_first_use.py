@@ -32,7 +32,7 @@ from cloud.responses import decoded
 from cloud.response_types import Addresses
 from calico.segment import IPReservation
 from controllers.anycast_ip.claim import Claim
-from webhook.ip_reservation import _Eviction
+from webhook.ip_reservation.webhook import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pod_requirements import candidate

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, wait_until, write_pair
+from lab.waiting import stretch, until
+from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, write_pair
 from webhook.health import Pulse
 
 WSGI = """
@@ -66,17 +67,17 @@ def test_the_configured_server_tells_how_it_is_until_it_has_drained(tmp_path: Pa
         sock = server.tls()
         sock.sendall(post(review(nap=0.5)))
         server.process.terminate()
-        assert wait_until(lambda: get(health, "/readyz") == (503, "shutting down\n"))
+        until(lambda: get(health, "/readyz") == (503, "shutting down\n"))
         assert get(health, "/healthz") == (200, "ok\n")
         assert read_response(sock).connection == "close"
-        assert server.process.wait(10) == 0
+        assert server.process.wait(10 * stretch()) == 0
         assert_lines_are_json(server)
 
 
 def assert_lines_are_json(server: Server) -> None:
     server.close()
     events = [json.loads(line)["event"] for line in server.lines]
-    assert "drained, finishing what is in work" in events
+    assert "drained, finishing requests in flight" in events
 
 
 def test_a_bad_configuration_is_said_in_its_own_words_and_without_a_traceback(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_bad_configuration_is_said_in_its_own_words_and_without_a_traceback(tm
     )
     environ = {"DRAWBRIDGE_CONFIG": str(tmp_path / "config.yaml")}
     with gunicorn("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app", cwd=tmp_path, **environ) as server:
-        assert server.process.wait(10) == 1
+        assert server.process.wait(10 * stretch()) == 1
         server.close()
         assert server.lines[0] == f"{tmp_path / 'config.yaml'} cannot be used:"
         assert server.lines[1].startswith("webhook.port: ")

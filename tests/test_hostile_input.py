@@ -1,13 +1,11 @@
 """The installed server under hostile input: answered by the rules, and harmless to all others."""
 
-import copy
 import gzip
 import http.client
 import itertools
 import json
 import re
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,9 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lab.waiting import until
 from tests.factories import raw_pod
 from tests.hostile import JSON, PATH, VALID, Bystander, Caller, cost, installed, valid_review
-from tests.server import Answer, Server, is_closed, post, read_response, trusting, wait_until
+from tests.hostile_objects import Place, places, replaced
+from tests.server import Answer, Server, is_closed, post, read_response, trusting
+from tests.sockets import reset
 
 MAX_BODY = 7 * 1024 * 1024
 MANY = 40
@@ -70,15 +71,15 @@ def unharmed(server: Server, bystander: Bystander, spare_memory: float) -> Itera
     yield
     assert bystander.failed == []
     server.close_clients()
-    assert wait_until(lambda: cost(server).files <= before.files + SPARE_FILES, timeout=20)
+    until(lambda: cost(server).files <= before.files + SPARE_FILES, 20)
     assert cost(server).memory <= before.memory + spare_memory
     assert_terse(server.lines[seen:])
 
 
 def assert_terse(lines: list[str]) -> None:
-    """Each is one short JSON object that tells of the client's mistake, and of none of ours."""
-    told = [json.loads(line) for line in lines]
-    assert [each for each in told if "exception" in each or each["level"] in ("error", "critical")] == []
+    """Each is one short JSON object about the client's mistake, and none is about ours."""
+    entries = [json.loads(line) for line in lines]
+    assert [each for each in entries if "exception" in each or each["level"] in ("error", "critical")] == []
     assert max(map(len, lines), default=0) < 8 * 1024
 
 
@@ -104,21 +105,8 @@ json_values = st.recursive(
 )
 
 
-def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where in *value* something stands that could be something else."""
-    yield place
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        yield from places(part, (*place, key))
-
-
-def replaced(place: tuple[str | int, ...], new: object) -> bytes:
-    whole = {"": copy.deepcopy(valid_review())}
-    part: Any = whole
-    for key in ("", *place)[:-1]:
-        part = part[key]
-    part[("", *place)[-1]] = new
-    return json.dumps(whole[""]).encode()
+def with_wrong(place: Place, wrong: object) -> bytes:
+    return json.dumps(replaced(valid_review(), place, wrong)).encode()
 
 
 PLACES = list(places(valid_review()))
@@ -132,7 +120,7 @@ bodies = st.one_of(
     st.binary(max_size=100),
     st.builds(damaged, st.integers(0, len(VALID)), st.integers(0, 40), st.binary(max_size=4)),
     st.builds(lambda end: VALID[:end], st.integers(0, len(VALID) - 1)),
-    st.builds(replaced, st.sampled_from(PLACES), json_values),
+    st.builds(with_wrong, st.sampled_from(PLACES), json_values),
     st.builds(lambda value: json.dumps(value).encode(), json_values),
 )
 
@@ -152,50 +140,40 @@ WRONG = (None, True, -1, 1.5, 10**30, 10**400, "", "x", "x" * 300, "../..", "\ud
 
 def test_a_wrong_type_in_any_field_is_answered(caller: Caller) -> None:
     for place, wrong in itertools.product(PLACES, WRONG):
-        body = replaced(place, wrong)
+        body = with_wrong(place, wrong)
         assert_proper(caller.ask(body), body)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        pytest.param(b"", 400, id="nothing"),
-        pytest.param(b"\0" * 1000, 400, id="zeros"),
-        pytest.param(b"\xef\xbb\xbf" + VALID, 400, id="a byte order mark"),
-        pytest.param(json.dumps(valid_review()).encode("utf-16"), 400, id="UTF-16"),
-        pytest.param(gzip.compress(VALID), 400, id="gzip"),
-        pytest.param(VALID + VALID, 400, id="two reviews"),
-        pytest.param(VALID.replace(b'"redis-0"', b'"\\ud800"'), 400, id="half a surrogate pair"),
-        pytest.param(VALID.replace(b'"redis-0"', b'"\xff"'), 400, id="not UTF-8"),
-        pytest.param(VALID.replace(b'"node-1"', b'"\xff"'), 200, id="not UTF-8 within the pod"),
-        pytest.param(VALID.replace(b"false", b"NaN"), 400, id="NaN"),
-        pytest.param(VALID.replace(b'"dryRun": false', b'"dryRun": 1e999'), 400, id="infinity"),
-        pytest.param(VALID.replace(b"false", b"9" * 100_000), 400, id="a very long number"),
-        pytest.param(VALID.replace(b'"dryRun"', b'"dryRun": true, "dryRun"'), 200, id="a duplicate key"),
-        pytest.param(b"[" * 1_000_000, 400, id="deep lists"),
-        pytest.param(b'{"request":' * 100_000, 400, id="deep objects"),
-        pytest.param(
-            VALID.replace(b'"options"', b'"x": %s1%s, "options"' % (b"[" * 100_000, b"]" * 100_000)),
-            400,
-            id="depth where nobody looks",
-        ),
-        pytest.param(replaced(("kind",), "\x7f" * 1_000_000), 400, id="a very long kind"),
-        pytest.param(replaced(("request", "operation"), "x" * 1_000_000), 400, id="a very long operation"),
-        pytest.param(replaced(("request", "uid"), "x" * 1_000_000), 400, id="a very long uid"),
-        pytest.param(replaced(("request", "name"), "x" * 1_000_000), 400, id="a very long name"),
-        pytest.param(replaced(("request", "namespace"), "../../apis"), 400, id="a namespace that is a path"),
-        pytest.param(replaced(("request", "namespace"), ".."), 400, id="a namespace that leads upwards"),
-        pytest.param(replaced(("request", "namespace"), "x\n"), 400, id="a namespace of two lines"),
-        pytest.param(replaced(("request", "name"), "x?watch=true"), 400, id="a name that is a query"),
-        pytest.param(replaced(("request", "name"), "%2e%2e"), 400, id="a quoted name"),
-        pytest.param(
-            replaced(("request", "object"), {str(n): n for n in range(50_000)}), 200, id="many keys"
-        ),
-        pytest.param(b" " * (MAX_BODY - len(VALID)) + VALID, 200, id="as large as may be"),
-        pytest.param(b" " * (MAX_BODY - len(VALID) + 1) + VALID, 413, id="too large"),
-    ],
-)
-def test_odd_bodies_have_their_status(caller: Caller, body: bytes, status: int) -> None:
+DEPTH = b'"x": %s1%s, "options"' % (b"[" * 100_000, b"]" * 100_000)
+BODIES: dict[str, tuple[int, bytes]] = {
+    "a byte order mark": (400, b"\xef\xbb\xbf" + VALID),
+    "UTF-16": (400, json.dumps(valid_review()).encode("utf-16")),
+    "gzip": (400, gzip.compress(VALID)),
+    "two reviews": (400, VALID + VALID),
+    "half a surrogate pair": (400, VALID.replace(b'"redis-0"', b'"\\ud800"')),
+    "not UTF-8": (400, VALID.replace(b'"redis-0"', b'"\xff"')),
+    "not UTF-8 within the pod": (200, VALID.replace(b'"node-1"', b'"\xff"')),
+    "NaN": (400, VALID.replace(b"false", b"NaN")),
+    "infinity": (400, VALID.replace(b'"dryRun": false', b'"dryRun": 1e999')),
+    "a very long number": (400, VALID.replace(b"false", b"9" * 100_000)),
+    "a duplicate key": (200, VALID.replace(b'"dryRun"', b'"dryRun": true, "dryRun"')),
+    "deep lists": (400, b"[" * 1_000_000),
+    "deep objects": (400, b'{"request":' * 100_000),
+    "depth in a field that is not read": (400, VALID.replace(b'"options"', DEPTH)),
+    "a very long uid": (400, with_wrong(("request", "uid"), "x" * 1_000_000)),
+    "a namespace that is a path": (400, with_wrong(("request", "namespace"), "../../apis")),
+    "a namespace that leads upwards": (400, with_wrong(("request", "namespace"), "..")),
+    "a namespace of two lines": (400, with_wrong(("request", "namespace"), "x\n")),
+    "a name that is a query": (400, with_wrong(("request", "name"), "x?watch=true")),
+    "a quoted name": (400, with_wrong(("request", "name"), "%2e%2e")),
+    "many keys": (200, with_wrong(("request", "object"), {str(n): n for n in range(50_000)})),
+    "the largest": (200, b" " * (MAX_BODY - len(VALID)) + VALID),
+    "too large": (413, b" " * (MAX_BODY - len(VALID) + 1) + VALID),
+}
+
+
+@pytest.mark.parametrize(("status", "body"), BODIES.values(), ids=BODIES)
+def test_odd_bodies_have_their_status(caller: Caller, status: int, body: bytes) -> None:
     assert caller.ask(body).status == status
 
 
@@ -203,78 +181,66 @@ def test_odd_bodies_have_their_status(caller: Caller, body: bytes, status: int) 
 
 
 def reserving(name: str) -> bytes:
-    """A review that is waited for until the IP of that pod is reserved."""
+    """A review that is answered when the IP of that pod is reserved."""
     return json.dumps(valid_review(oldObject=raw_pod(name))).encode()
 
 
+TIMEOUTS = ("", "0s", "-1s", "nan", "%00", "%ff", "1s&timeout=x", f"{'9' * 12}h", f"{'9' * 400}h")
+REQUESTS: list[tuple[int, dict[str, Any]]] = [
+    *((405, {"method": method}) for method in ("GET", "HEAD", "PUT", "CONNECT", "BREW")),
+    (415, {"headers": {}}),
+    *(
+        (415, {"headers": {"Content-Type": kind}})
+        for kind in ("text/plain", "application/jsonx", "é", "a" * 4000)
+    ),
+    *(
+        (404, {"path": path})
+        for path in ("//", f"{PATH}/", f"{PATH}%00", "/%ff", "/../../etc/passwd", "/..;/")
+    ),
+    *(
+        (200, {"path": f"{PATH}?timeout={timeout}", "body": reserving(f"redis-{number}")})
+        for number, timeout in enumerate(TIMEOUTS)
+    ),
+    (200, {"path": f"{PATH}?{'a=b&' * 900}"}),
+    (414, {"path": f"/{'x' * 8000}"}),
+    (200, {"headers": JSON | {"Content-Encoding": "gzip"}}),
+    (431, {"headers": JSON | {f"X-{n}": "x" for n in range(60)}}),
+    (431, {"headers": JSON | {"X": "x" * 9000}}),
+]
+
+
 @pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        *(
-            pytest.param({"method": method}, 405, id=method)
-            for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW")
-        ),
-        *(
-            pytest.param({"headers": {"Content-Type": kind} if kind else {}}, 415, id=f"type {kind}")
-            for kind in ("", "text/plain", "application/jsonx", "application/x-protobuf", "é", "a" * 4000)
-        ),
-        *(
-            pytest.param({"path": path}, 404, id=f"path {path[:20]}")
-            for path in (
-                "/",
-                "//",
-                f"{PATH}/",
-                f"{PATH}%00",
-                "/%ff",
-                "/../../etc/passwd",
-                "/..;/",
-            )
-        ),
-        *(
-            pytest.param(
-                {"path": f"{PATH}?timeout={timeout}", "body": reserving(f"redis-{number}")},
-                200,
-                id=f"timeout {timeout[:12]}",
-            )
-            for number, timeout in enumerate(
-                ("", "0s", "-1s", "nan", "%00", "%ff", "1s&timeout=x", f"{'9' * 12}h", f"{'9' * 400}h")
-            )
-        ),
-        pytest.param({"path": f"{PATH}?{'a=b&' * 900}"}, 200, id="a long query"),
-        pytest.param({"path": f"/{'x' * 8000}"}, 414, id="a very long path"),
-        pytest.param({"headers": JSON | {"Content-Encoding": "gzip"}}, 200, id="not gzip, though it says so"),
-        pytest.param({"headers": JSON | {f"X-{n}": "x" for n in range(60)}}, 431, id="many headers"),
-        pytest.param({"headers": JSON | {"X": "x" * 9000}}, 431, id="a long header"),
-    ],
+    ("status", "request_"), REQUESTS, ids=lambda each: each if isinstance(each, int) else str(each)[:40]
 )
-def test_odd_requests_have_their_status(caller: Caller, request_: dict[str, Any], status: int) -> None:
+def test_odd_requests_have_their_status(caller: Caller, status: int, request_: dict[str, Any]) -> None:
     assert caller.ask(**request_).status == status
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param(b"\0" * 300, id="zeros"),
-        pytest.param(b"GET", id="half a request line"),
-        pytest.param(b"POST / HTTP/9.9\r\nHost: x", id="another version"),
-        pytest.param(b"POST  /  HTTP/1.1", id="blanks"),
-        pytest.param(b"PRI * HTTP/2.0", id="HTTP/2"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS within TLS"),
-        pytest.param(b"POST / HTTP/1.1\r\n: x", id="a header without a name"),
-        pytest.param(b"POST / HTTP/1.1\r\nA\r\n b: x", id="a folded header"),
-        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: -1", id="a length below zero"),
-        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 1e3", id="a length that is no number"),
-        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2", id="two lengths"),
-        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 100, id="a very long length"),
-        pytest.param(b"POST / HTTP/1.1\r\n" + b"X: y\r\n" * 5_000, id="thousands of headers"),
-        pytest.param(b"POST /" + b"a" * 70_000, id="a request line without end"),
-        pytest.param(b"POST / HTTP/1.1\r\nX: " + b"a" * 70_000, id="a header without end"),
-        pytest.param(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", id="chunks"),
-        pytest.param(b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked", id="compressed chunks"),
-        pytest.param(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1", id="an expectation"),
-        pytest.param(b"POST / HTTP/1.1\r\nExpect: 200-maybe", id="another expectation"),
-    ],
-)
+POST = b"POST / HTTP/1.1\r\n"
+HEADS = {
+    "zeros": b"\0" * 300,
+    "half a request line": b"GET",
+    "another version": b"POST / HTTP/9.9\r\nHost: x",
+    "blanks": b"POST  /  HTTP/1.1",
+    "HTTP/2": b"PRI * HTTP/2.0",
+    "TLS within TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a header without a name": POST + b": x",
+    "a folded header": POST + b"A\r\n b: x",
+    "a length below zero": POST + b"Content-Length: -1",
+    "a length that is no number": POST + b"Content-Length: 1e3",
+    "two lengths": POST + b"Content-Length: 1\r\nContent-Length: 2",
+    "a very long length": POST + b"Content-Length: " + b"9" * 100,
+    "thousands of headers": POST + b"X: y\r\n" * 5_000,
+    "a request line without end": b"POST /" + b"a" * 70_000,
+    "a header without end": POST + b"X: " + b"a" * 70_000,
+    "chunks": POST + b"Transfer-Encoding: chunked",
+    "compressed chunks": POST + b"Transfer-Encoding: gzip, chunked",
+    "an expectation": POST + b"Expect: 100-continue\r\nContent-Length: 1",
+    "another expectation": POST + b"Expect: 200-maybe",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_what_is_no_request_is_refused_and_its_connection_closed(server: Server, head: bytes) -> None:
     sock = server.tls()
     sock.sendall(head + b"\r\n\r\nbody")
@@ -305,7 +271,7 @@ def received(sock: socket.socket) -> bytes:
     return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
-def test_whatever_follows_a_review_in_one_go_does_not_spoil_its_answer(server: Server) -> None:
+def test_bytes_after_a_review_do_not_change_its_answer(server: Server) -> None:
     for rest in (b"\r\n\r\n", b"\0" * 100 + b"\r\n\r\n", post(b"{", PATH), b"GET / HTTP/1.1\r\n\r\n"):
         sock = server.tls()
         sock.sendall(post(VALID, PATH) + rest)
@@ -316,62 +282,34 @@ def test_whatever_follows_a_review_in_one_go_does_not_spoil_its_answer(server: S
 # Clients in numbers
 
 
-def silent(server: Server) -> socket.socket:
-    return server.raw()
-
-
-def without_tls(server: Server) -> socket.socket:
-    return sending(server.raw(), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-
-
-def stalled_in_the_handshake(server: Server) -> socket.socket:
-    return sending(server.raw(), b"\x16\x03\x01")
-
-
-def silent_after_the_handshake(server: Server) -> socket.socket:
-    return server.tls()
-
-
-def stalled_in_the_head(server: Server) -> socket.socket:
-    return sending(server.tls(), post(VALID, PATH)[:30])
-
-
-def stalled_in_the_body(server: Server) -> socket.socket:
-    return sending(server.tls(), post(VALID, PATH)[:-5])
-
-
-def announcing_too_much(server: Server) -> socket.socket:
-    return sending(server.tls(), post(b"", PATH).replace(b"Length: 0", b"Length: 999999999999"))
-
-
-def gone_in_the_body(server: Server) -> socket.socket:
-    sock = stalled_in_the_body(server)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
-    return sock
-
-
 def sending(sock: socket.socket, data: bytes) -> socket.socket:
     sock.sendall(data)
     return sock
 
 
+def gone_in_the_body(server: Server) -> socket.socket:
+    sock = sending(server.tls(), post(VALID, PATH)[:-5])
+    reset(sock)
+    return sock
+
+
 NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
-    silent,
-    without_tls,
-    stalled_in_the_handshake,
-    stalled_in_the_head,
-    stalled_in_the_body,
-    announcing_too_much,
+    Server.raw,
+    lambda server: sending(server.raw(), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    lambda server: sending(server.raw(), b"\x16\x03\x01"),
+    lambda server: sending(server.tls(), post(VALID, PATH)[:30]),
+    lambda server: sending(server.tls(), post(VALID, PATH)[:-5]),
+    lambda server: sending(server.tls(), post(b"", PATH).replace(b"Length: 0", b"Length: 999999999999")),
     gone_in_the_body,
 )
+"""Clients that are silent, speak without TLS, or stop in the handshake, the head or the body, or announce too much."""
 
 
-def test_hundreds_of_bad_clients_at_once_are_dropped_and_delay_nobody(
+def test_hundreds_of_bad_clients_at_once_are_dropped_and_delay_no_other_client(
     server: Server, bystander: Bystander
 ) -> None:
     # These may stay: they look like the connections that an API server opens ahead of its need.
-    idle = [silent_after_the_handshake(server) for _ in range(MANY)]
+    idle = [server.tls() for _ in range(MANY)]
     bad = [nuisance(server) for _ in range(MANY) for nuisance in NUISANCES]
     assert bystander.is_served()
     assert not is_closed(idle[0], within=0.1)

@@ -1,4 +1,4 @@
-"""A Dockerfile is read and carried out without an engine as an engine would do it."""
+"""A Dockerfile is read and built without an engine as an engine would build it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lab import chart
 from lab.errors import LabError
 from lab.image import base, context, network
 from lab.image.build import build, destination
 from lab.image.dockerfile import Instruction, parse
-from lab.image.stage import Stage
 
 
 def test_lines_are_joined_and_comments_between_them_left_out() -> None:
@@ -21,9 +21,6 @@ def test_lines_are_joined_and_comments_between_them_left_out() -> None:
         Instruction(4, "RUN", "one && two"),
         Instruction(7, "COPY", "x y", {"from": "a", "chmod": "755"}),
     ]
-
-
-def test_variables_are_filled_in_and_lists_taken_as_they_are() -> None:
     assert Instruction(1, "FROM", "${BASE} AS $NAME", {}).words({"BASE": "b"}) == ["b", "AS", ""]
     assert Instruction(1, "CMD", '["$BASE", "two words"]', {}).words({"BASE": "b"}) == ["$BASE", "two words"]
 
@@ -43,44 +40,41 @@ def test_copies_end_where_docker_puts_them(source: str, path: str, target: str, 
     assert destination(source, Path(path), target) == found
 
 
+def test_bases_are_debian_12_from_any_registry() -> None:
+    assert (
+        base.suite_of("debian:12.11-slim")
+        == base.suite_of("mirror.example/library/debian:12-slim")
+        == "bookworm"
+    )
+    for image in ("python:3.12-slim-bookworm", "debian:latest", "debian:9-slim"):
+        with pytest.raises(LabError, match=f"FROM {image}: only Debian 12 can be made here"):
+            base.suite_of(image)
+
+
 @pytest.mark.parametrize(
-    ("image", "suite"),
-    [("debian:12.11-slim", "bookworm"), ("mirror.example/library/debian:12-slim", "bookworm")],
+    ("dockerfile", "error"),
+    [
+        (
+            "FROM scratch\n\nONBUILD RUN true\n",
+            "line 3: ONBUILD cannot be carried out here, only ARG, CMD, COPY",
+        ),
+        (
+            "FROM scratch\nCOPY missing here\n",
+            "line 2: COPY missing: there is no such file in the build context",
+        ),
+    ],
 )
-def test_debians_releases_are_known_by_their_numbers_whatever_the_registry(image: str, suite: str) -> None:
-    assert base.suite_of(image) == suite
-
-
-@pytest.mark.parametrize("image", ["python:3.12-slim-bookworm", "debian:latest", "debian:9-slim"])
-def test_no_other_base_is_made(image: str) -> None:
-    with pytest.raises(LabError, match=f"FROM {image}: only Debian 12 can be made here"):
-        base.suite_of(image)
-
-
-def test_an_instruction_that_is_not_understood_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM scratch\n\nONBUILD RUN true\n")
-
-    with pytest.raises(LabError, match="line 3: ONBUILD cannot be carried out here, only ARG, CMD, COPY"):
-        build(tmp_path)
-
-
-def test_a_copy_of_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY missing here\n")
+def test_an_instruction_that_fails_is_named_with_its_line(
+    tmp_path: Path, dockerfile: str, error: str
+) -> None:
+    (tmp_path / "Dockerfile").write_text(dockerfile)
     (tmp_path / ".dockerignore").write_text("*\n")
 
-    with pytest.raises(LabError, match="line 2: COPY missing: there is no such file in the build context"):
+    with pytest.raises(LabError, match=error):
         build(tmp_path)
 
 
-def test_what_a_stage_holds_has_a_name_of_its_own_for_all_that_it_was_made_of() -> None:
-    stage = Stage("scratch")
-
-    keys = [stage.key_after("RUN", "a"), stage.key_after("RUN", "b"), Stage("other").key_after("RUN", "a")]
-    assert len({*keys}) == 3
-    assert stage.key_after("RUN", "a") == keys[0]
-
-
-def test_of_this_machines_environment_only_the_way_to_registries_is_passed_on(
+def test_only_the_way_to_registries_is_taken_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "7")
@@ -93,18 +87,11 @@ def test_of_this_machines_environment_only_the_way_to_registries_is_passed_on(
     assert {found[name] for name in ("PIP_CERT", "PIP_CONFIG_FILE") if name in found} <= {*network.mounts()}
 
 
-@pytest.mark.parametrize(
-    ("path", "ignored"),
-    [
-        pytest.param("webhook/app.py", False, id="let through by its directory"),
-        pytest.param("webhook/elasticity/webhook.py", False, id="deeper"),
-        pytest.param("webhook/__pycache__/app.pyc", True, id="left out again"),
-        pytest.param("tests/webhook", True, id="the name elsewhere"),
-        pytest.param(".git/config", True, id="hidden"),
-        pytest.param("wsgi.py", False, id="a file"),
-    ],
-)
-def test_the_last_rule_about_a_path_has_its_way(path: str, ignored: bool) -> None:
+def test_the_last_rule_about_a_path_decides() -> None:
     rules = context.patterns("# a word\n*\n\n!webhook\n!wsgi.py\n**/__pycache__\n")
 
-    assert context.ignored(Path(path), rules) is ignored
+    paths = ["webhook/app.py", "webhook/elasticity/webhook.py", "wsgi.py"]
+    paths += ["webhook/__pycache__/app.pyc", "tests/webhook", ".git/config"]
+    assert [context.ignored(Path(path), rules) for path in paths] == [False] * 3 + [True] * 3
+    ours = context.patterns((chart.ROOT / ".dockerignore").read_text())
+    assert context.ignored(Path("webhook/elasticity/__pycache__/gate.cpython-311.pyc"), ours)

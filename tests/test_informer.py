@@ -19,6 +19,7 @@ from kube.client import Resource
 from kube.informer import Informer, informer_of
 from kube.list_watch import Selection, Timing
 from kube.types import Pod, PodSpec
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -33,7 +34,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
     trickles,
-    until,
 )
 
 PODS = Resource("", "v1", "pods")

@@ -14,6 +14,7 @@ import yaml
 
 from healthchecker.naming import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
+from kube.resources import PODS
 from kube.types import Pod
 from lab.install import merged
 from settings import IngressDaemonSetSettings
@@ -28,7 +29,6 @@ from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, Evictions
 from webhook.ingress_daemonset.types import IngressDaemonSet, resource
-from webhook.namespace_cache import PODS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
 from kube.errors import KubeError
+from kube.resources import PODS
 from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset_api import with_nodes
 from tests.ingress_daemonset_leader import KEY, Leader
@@ -21,7 +22,6 @@ from webhook.admission import Request, parse
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
 from webhook.ingress_daemonset.evictions import Evictions
-from webhook.namespace_cache import PODS
 
 GRACE, HELD, LINGER = 10, 90, 60
 ROLLING = {

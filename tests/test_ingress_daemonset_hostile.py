@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from kube.client import Page, Resource
+from kube.selectors import REQUIRED
 from settings import IngressDaemonSetSettings
 from tests.hostile_objects import WRONG, Place, places, replaced, spelt
 from tests.ingress_daemonset import Templates, gates, raw, request
 from tests.ingress_daemonset_world import raw_node
 from webhook.admission import Decision, ReviewError, deny, render
-from webhook.elasticity.affinity import REQUIRED
 from webhook.ingress_daemonset.conflict_lookup import Cluster
 from webhook.ingress_daemonset.webhook import Defaults, Rules
 

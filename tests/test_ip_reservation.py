@@ -15,7 +15,8 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeCluster, FakeLedger
 from webhook.admission import Request, parse
-from webhook.ip_reservation import Gate, kubelet_evicted
+from webhook.ip_reservation import kubelet_evicted
+from webhook.ip_reservation.webhook import IPReservationWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))
 
@@ -36,9 +37,11 @@ def request(
     return parse(msgspec.json.encode(review))
 
 
-def feature(cluster: FakeCluster | None = None, ledger: FakeLedger | None = None, **settings: Any) -> Gate:
+def feature(
+    cluster: FakeCluster | None = None, ledger: FakeLedger | None = None, **settings: Any
+) -> IPReservationWebhook:
     parsed = IPReservationSettings.model_validate(settings)
-    return Gate(cluster or FakeCluster(), ledger or FakeLedger(), lambda: parsed, lambda: NOW)
+    return IPReservationWebhook(cluster or FakeCluster(), ledger or FakeLedger(), lambda: parsed, lambda: NOW)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

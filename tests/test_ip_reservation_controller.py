@@ -19,12 +19,13 @@ from controllers.informers import StaleInformer
 from controllers.ip_reservation import controller
 from kube.leader_election import LeadershipLost
 from kube.list_watch import TIMING
+from lab.waiting import until
 from settings import IPReservationSettings
 from tests.api_server import Api
 from tests.factories import raw_pod, record
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refuses, serving, until
+from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 PODS, NAMESPACES, STATEFUL_SETS = "/api/v1/pods", "/api/v1/namespaces", "/apis/apps/v1/statefulsets"

@@ -28,6 +28,7 @@ from lab.kubelet.process import Mount, Process, Recipe
 from lab.kubelet.recipes import Image, Machine, image_of, recipe
 from lab.kubelet.status import Ended, State
 from lab.kubelet.values import CannotRun, Meta, Place, Pod, references, refusals
+from lab.waiting import until
 from tests.fake_api import NAMESPACES, FakeAPI
 
 PLACE = Place("127.128.0.9", "127.128.0.1")
@@ -46,13 +47,6 @@ def pod(*, labels: dict[str, str] | None = None, deleted: bool = False, **spec: 
         deletion_timestamp=datetime(2027, 1, 1, tzinfo=UTC) if deleted else None,
     )
     return Pod(metadata=metadata, spec={"serviceAccountName": "robot", **spec})
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.02)
 
 
 def after(seconds: float) -> Callable[[], float]:
@@ -459,11 +453,11 @@ def test_a_node_and_its_pods_that_were_taken_for_lost_are_corrected(
     api, corrected = heartbeats
     lost = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
     client = api.client()
-    client.patch(nodes.NODES, "lab-0", {"status": {"conditions": lost}}, subresource="status")
+    client.patch(nodes.NODES.sub("status"), "lab-0", {"status": {"conditions": lost}})
     begun = time.monotonic()
 
-    eventually(lambda: readiness(client.get(nodes.NODES, "lab-0")) == ["True"])
-    eventually(lambda: corrected[-1:] > [begun])
+    until(lambda: readiness(client.get(nodes.NODES, "lab-0")) == ["True"])
+    until(lambda: corrected[-1:] > [begun])
 
 
 def readiness(node: dict[str, Any]) -> list[str]:
@@ -695,12 +689,12 @@ def test_a_killed_container_takes_all_its_processes_along(
         "open('/v/up', 'w')\ntime.sleep(60)"
     )
     process = made(code, Mount(str(tmp_path / "v"), "/v", False))
-    eventually((tmp_path / "v" / "up").exists)
-    eventually(lambda: with_argument(mark))
+    until((tmp_path / "v" / "up").exists)
+    until(lambda: with_argument(mark))
     process.kill()
 
     assert ended(process) == 137
-    eventually(lambda: not with_argument(mark))
+    until(lambda: not with_argument(mark))
 
 
 def with_argument(text: str) -> list[int]:
@@ -721,7 +715,7 @@ def test_the_end_of_the_thread_that_made_it_is_the_end_of_a_container(made: Call
     thread.join()
 
     assert ended(made_there[0]) in (137, -9)
-    eventually(lambda: not Path(f"/proc/{made_there[0].pid}/stat").exists())
+    until(lambda: not Path(f"/proc/{made_there[0].pid}/stat").exists())
 
 
 def test_a_program_that_does_not_exist_is_told_and_not_started(tmp_path: Path) -> None:
@@ -776,44 +770,44 @@ def up(tmp_path: Path) -> Callable[[], bool]:
 def test_pre_stop_comes_before_the_signal(made: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "v").mkdir()
     process = made(SERVER, Mount(str(tmp_path / "v"), "/v", False))
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     hook = {"exec": {"command": ["sh", "-c", "sleep 0.2; touch /v/hooked"]}}
     one = life(process, {"lifecycle": {"preStop": hook}})
     one.stop(after(5))
 
     assert not one.ready
-    eventually(lambda: one.exit_code is not None)
+    until(lambda: one.exit_code is not None)
     assert (one.exit_code, (tmp_path / "v" / "hooked").exists()) == (0, True)
     assert "TERM" in (tmp_path / "log").read_text()
 
 
 def test_who_does_not_end_in_time_is_killed(made: Callable[..., Process], tmp_path: Path) -> None:
     process = made(SERVER.replace("sys.exit(0)", "pass"))
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     one = life(process, {})
     one.stop(after(0.3))
 
-    eventually(lambda: one.exit_code == 137)
+    until(lambda: one.exit_code == 137)
 
 
 def test_a_deadline_that_comes_nearer_is_kept(made: Callable[..., Process], tmp_path: Path) -> None:
     process = made(SERVER.replace("sys.exit(0)", "pass"))
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     one, deadline = life(process, {}), [time.monotonic() + 600]
     one.stop(lambda: deadline[0])
     deadline[0] = time.monotonic()
 
-    eventually(lambda: one.exit_code == 137)
+    until(lambda: one.exit_code == 137)
 
 
 def test_a_container_that_is_not_alive_is_stopped_with_an_event(
     made: Callable[..., Process], tmp_path: Path
 ) -> None:
     process, warned = made(SERVER), []
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     one = life(process, {"livenessProbe": {"exec": {"command": ["false"]}, "failureThreshold": 1}}, warned)
 
-    eventually(lambda: one.exit_code == 0)
+    until(lambda: one.exit_code == 0)
     assert warned == ["Unhealthy"]
     assert one.why.startswith("Liveness probe of container 'main' failed 1 times")
 
@@ -823,7 +817,7 @@ def test_no_other_probe_runs_before_the_startup_probe_has_succeeded(
 ) -> None:
     (tmp_path / "v").mkdir()
     process = made(SERVER, Mount(str(tmp_path / "v"), "/v", False))
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     spec = {
         "startupProbe": {
             "exec": {"command": ["test", "-e", "/v/started"]},
@@ -833,13 +827,13 @@ def test_no_other_probe_runs_before_the_startup_probe_has_succeeded(
         "readinessProbe": {"exec": {"command": ["touch", "/v/asked"]}},
     }
     one = life(process, spec)
-    eventually(lambda: not one.started)
+    until(lambda: not one.started)
 
     assert not (tmp_path / "v" / "asked").exists()
     (tmp_path / "v" / "started").touch()
-    eventually(lambda: one.ready)
+    until(lambda: one.ready)
     one.kill()
-    eventually(lambda: one.exit_code == 137)
+    until(lambda: one.exit_code == 137)
 
 
 def test_a_container_that_ends_is_due_again_later_and_counts_its_restarts(
@@ -849,7 +843,7 @@ def test_a_container_that_ends_is_due_again_later_and_counts_its_restarts(
     assert container.due_in(100.0) == 0
     one = life(made("raise SystemExit(3)"), {})
     container.begin(one)
-    eventually(lambda: one.exit_code is not None)
+    until(lambda: one.exit_code is not None)
     container.collect(100.0)
 
     assert container.due_in(100.0) == pytest.approx(1.0)
@@ -862,11 +856,11 @@ def test_a_container_that_ends_is_due_again_later_and_counts_its_restarts(
 def test_a_stopped_container_is_not_started_again(made: Callable[..., Process], tmp_path: Path) -> None:
     container = Container({"name": "main", "image": "app"}, init=False, policy="Always")
     process = made(SERVER)
-    eventually(up(tmp_path))
+    until(up(tmp_path))
     one = life(process, {})
     container.begin(one)
     container.stop(after(5))
-    eventually(lambda: one.exit_code is not None)
+    until(lambda: one.exit_code is not None)
     container.collect(100.0)
 
     assert (container.done, container.due_in(100.0)) == (True, None)

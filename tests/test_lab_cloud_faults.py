@@ -20,8 +20,8 @@ from lab.cloud import Cloud, Knobs, serving
 from lab.cloud.envelope import Fault
 from lab.cloud.faults import strike
 from lab.cloud.limits import Limits
+from lab.waiting import until
 from tests.sdk import HandClock, Sdk, sdk, without_proxies
-from tests.server import wait_until
 
 PACKAGE = Path(__file__).parent.parent / "lab" / "cloud"
 
@@ -154,7 +154,7 @@ def test_a_slow_answer_comes_after_the_caller_has_given_up_and_the_deed_is_done(
 
     with sdk(cloud.endpoint, timeout=0.5) as call:
         assert call.refused("AllocateAddresses") == "ClientNetworkError"
-    assert wait_until(lambda: len(cloud.world.addresses) == 1, 30)
+    until(lambda: len(cloud.world.addresses) == 1, 30)
 
 
 def test_every_answer_takes_its_latency(call: Sdk, cloud: Cloud) -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_ends_waits_for_no_slow_answer_and_cuts_idle_connections(
         answers: list[str] = []
         thread = threading.Thread(target=lambda: answers.append(_code(waiting, "AllocateAddresses")))
         thread.start()
-        assert wait_until(lambda: bool(cloud.world.addresses), 30)
+        until(lambda: bool(cloud.world.addresses), 30)
         begin = time.monotonic()
     assert time.monotonic() - begin < 30
     thread.join(60)

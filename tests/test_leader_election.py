@@ -15,7 +15,8 @@ from prometheus_client import REGISTRY
 
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking, Times
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
-from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving, until
+from lab.waiting import until
+from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 HELD = LeaseSpec(holder_identity="other", lease_duration_seconds=15, renew_time="t1", lease_transitions=3)

@@ -9,15 +9,15 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers import liveness
-from controllers.executor import Executor
+from controllers.executor import Executor, executing
 from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
 from controllers.workqueue import WorkQueue
 from kube.client import Client, Resource
 from kube.informer import informer_of
 from kube.list_watch import RUNNING as LISTENING
 from kube.types import Node
+from lab.waiting import until
 from tests.fakes import FakeClock
-from tests.misbehaving_server import until
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 
@@ -95,15 +95,15 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
     def failures() -> float:
         return REGISTRY.get_sample_value("drawbridge_executor_failures_total", {"name": "failing"}) or 0.0
 
-    pool, before, done = Executor("failing", 1), failures(), []
+    before, done = failures(), []
 
     def fail(error: BaseException) -> None:
         raise error
 
-    pool.submit(lambda: fail(ValueError("a bug")))
-    pool.submit(lambda: fail(SystemExit(3)))
-    pool.submit(lambda: done.append(1))
-    pool.close()
+    with executing("failing", 1) as submit:
+        submit(lambda: fail(ValueError("a bug")))
+        submit(lambda: fail(SystemExit(3)))
+        submit(lambda: done.append(1))
 
     assert (done, failures() - before) == ([1], 2)
 

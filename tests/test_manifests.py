@@ -7,11 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from lab import binaries, manifests
-from lab.errors import LabError
 from tests.charts import helm_needed, render
 from tests.pages import ROOT, blocks
 
@@ -19,7 +17,7 @@ INSTALL = manifests.DEPLOY / "install.yaml"
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 
 def named(objects: list[dict[str, Any]]) -> set[tuple[str, str]]:
@@ -39,57 +37,20 @@ def test_the_manifests_are_what_the_chart_renders_now() -> None:
 
 
 @helm_needed
-def test_two_renderings_are_the_same() -> None:
-    assert manifests.rendered() == manifests.rendered()
-
-
-@helm_needed
-def test_they_are_all_that_helm_would_install_but_for_its_test() -> None:
-    installed = {key for key in render() if key[0] != "Pod"}
-
-    # The tests' own values bring a certificate, which the manifests need not.
-    assert named(documents(INSTALL.read_text())) == installed | {("Secret", "drawbridge-webhook-tls")}
-
-
-@helm_needed
-def test_a_chart_that_cannot_be_rendered_is_told_in_helms_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "values.yaml").write_text("replicaCount: 0\n")
-    monkeypatch.setattr(manifests, "DEPLOY", tmp_path)
-
-    with pytest.raises(LabError, match=r"(?s)^the chart cannot be rendered: .*/replicaCount"):
-        manifests.rendered()
-
-
-def test_nobody_is_said_to_look_after_them() -> None:
-    objects = documents(INSTALL.read_text())
-    labels = [each["metadata"].get("labels", {}) for each in objects]
-    labels += [
-        each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] == "Deployment"
-    ]
-
-    assert {"app.kubernetes.io/managed-by", "helm.sh/chart"}.isdisjoint(set().union(*labels))
-    assert all(each["app.kubernetes.io/name"] == "drawbridge" for each in labels)
-
-
-def test_all_of_them_are_in_the_namespace_that_comes_with_them() -> None:
+def test_they_are_what_helm_would_install_without_its_test_in_their_own_namespace() -> None:
+    installed = documents(INSTALL.read_text())
     [namespace] = documents((manifests.DEPLOY / "namespace.yaml").read_text())
-    found = {each["metadata"].get("namespace") for each in documents(INSTALL.read_text())}
 
-    assert found == {None, namespace["metadata"]["name"]}
-
-
-@helm_needed
-def test_kustomize_takes_them_whole() -> None:
-    whole = named(documents(INSTALL.read_text())) | {("Namespace", "drawbridge")}
-
-    assert named(kustomized(manifests.DEPLOY)) == whole
+    assert named(installed) == {key for key in render() if key[0] != "Pod"}
+    assert {each["metadata"].get("namespace") for each in installed} == {None, namespace["metadata"]["name"]}
+    labels = set().union(*(each["metadata"].get("labels", {}) for each in installed))
+    assert {"app.kubernetes.io/managed-by", "helm.sh/chart"}.isdisjoint(labels)
+    assert named(kustomized(manifests.DEPLOY)) == named(installed) | {("Namespace", "drawbridge")}
 
 
 def block(beginning: str) -> str:
     """The YAML of the install page that begins so."""
-    texts = [each.text for each in blocks(ROOT / "docs" / "install.md") if each.language == "yaml"]
+    texts = [each.text for each in blocks(ROOT / "docs" / "how-to" / "install.md") if each.language == "yaml"]
     [text] = [each for each in texts if each.startswith(beginning)]
     return text
 
@@ -108,7 +69,7 @@ def test_the_kustomization_of_the_install_page_changes_what_it_says(tmp_path: Pa
 
 
 @helm_needed
-def test_the_network_policy_of_the_install_page_is_taken() -> None:
+def test_the_network_policy_of_the_install_page_is_accepted() -> None:
     objects = render(yaml.safe_load(block("networkPolicy:")))
 
     policies = [each["spec"] for (kind, _), each in objects.items() if kind == "NetworkPolicy"]

@@ -11,9 +11,9 @@ import pytest
 from calico.errors import NotServed
 from calico.reservations import AUTO, Reservations
 from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
-from kube.client import MERGE_PATCH
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost
+from kube.transport import MERGE_PATCH
 from tests.api_server import Api, merged
 from tests.factories import record
 from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving

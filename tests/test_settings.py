@@ -527,5 +527,5 @@ def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path
         thread.join(5)
     assert not thread.is_alive()
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
-        "following the configuration failed"
+        "configuration reload failed"
     ]

@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from certs.issue import new_ca
-from settings import AnycastIPSettings, ElasticitySettings, IngressDaemonSetSettings, IPReservationSettings
+from settings import parse as parse_settings
 from tests.features import Naps
 from tests.server import BEGIN, CA, END, Server, serving
-from webhook import anycast_ip, ip_reservation, smoke_check
-from webhook.admission import Feature, parse
-from webhook.elasticity import webhook as elasticity
-from webhook.elasticity.daemon_sets import DaemonSets
-from webhook.ingress_daemonset import webhook as ingress_daemonset
-from webhook.ingress_daemonset.evictions import Evictions
+from webhook import smoke_check
+from webhook.admission import Webhook, parse
+from webhook.features import Server as Shared
+from webhook.features import webhooks
 
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
 
@@ -89,20 +87,26 @@ def test_a_ca_that_cannot_be_used_is_told(trust: list[str], capsys: pytest.Captu
     assert capsys.readouterr().err.startswith("the CA cannot be used: ")
 
 
-GATES: list[Feature] = [
-    ip_reservation.Gate(None, None, IPReservationSettings),  # type: ignore[arg-type]  # neither may be asked
-    anycast_ip.Gate(lambda: AnycastIPSettings(enabled=True, clusterID="cls-1")),
-    elasticity.Gate(lambda: ElasticitySettings(enabled=True)),
-    DaemonSets(lambda: ElasticitySettings(enabled=True)),
-    ingress_daemonset.Defaults(lambda: IngressDaemonSetSettings(enabled=True)),
-    ingress_daemonset.Rules(lambda: IngressDaemonSetSettings(enabled=True), None, None),  # type: ignore[arg-type]  # as above
-    Evictions(lambda: IngressDaemonSetSettings(enabled=True), None),  # type: ignore[arg-type]  # as above
-]
+class Unasked:
+    """A client that no review may use."""
 
 
-@pytest.mark.parametrize("feature", GATES, ids=lambda feature: feature.name)
-def test_no_feature_finds_anything_to_do_in_its_review(feature: Feature) -> None:
-    decision = feature.review(parse(smoke_check.review("u-1")), 0.0)
+ALL_ENABLED = parse_settings(
+    """
+    apiVersion: drawbridge.io/v1
+    kind: DrawbridgeConfig
+    leaderElection: {leaderElect: false}
+    anycastIP: {enabled: true, clusterID: cls-1}
+    elasticity: {enabled: true}
+    ingressDaemonSet: {enabled: true}
+    """
+)
+WEBHOOKS = webhooks(Shared(Unasked(), lambda: ALL_ENABLED, "a"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda each: each.name)
+def test_no_webhook_finds_anything_to_do_in_its_review(webhook: Webhook) -> None:
+    decision = webhook.review(parse(smoke_check.review("u-1")), 0.0)
 
     assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
 

@@ -23,7 +23,7 @@ from bench.alone import Cluster, Store
 from calico.ledger import Ledger
 from settings import IPReservationSettings, SettingsFile
 from webhook.app import create_app
-from webhook.ip_reservation import Gate
+from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.worker import stopping
 
 class Slow(Store):
@@ -32,7 +32,7 @@ class Slow(Store):
         return super()._keep(*written)
 
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
-gate = Gate(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
+gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
 

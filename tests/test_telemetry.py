@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import socket
 import threading
 import urllib.error
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -18,9 +20,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily
 
+from lab.waiting import until
 from telemetry import logs
 from telemetry.http import Server, listen_address, serve_health, serve_metrics
-from tests.server import wait_until
 from tests.sockets import reset
 
 
@@ -104,8 +106,8 @@ def get(server: Server, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def threads_of(server: Server) -> int:
-    return sum("process_request_thread" in each.name for each in threading.enumerate() if each.is_alive())
+def answering() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if "process_request_thread" in each.name}
 
 
 def broken() -> str | None:
@@ -178,7 +180,7 @@ def slow_server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Slow]]
 def test_a_probe_that_is_reset_leaves_no_traceback(
     slow_server: tuple[Server, Slow], sent: bytes, lines: Callable
 ) -> None:
-    server, slow = slow_server
+    before, (server, slow) = answering(), slow_server
     whole = sent.endswith(b"\r\n\r\n")
     sock = socket.create_connection(("127.0.0.1", server.server_address[1]))
     sock.sendall(sent)
@@ -190,7 +192,7 @@ def test_a_probe_that_is_reset_leaves_no_traceback(
         after.settimeout(20)
         after.sendall(REQUEST % b"readyz")
         assert b" 200 " in after.recv(100)
-    wait_until(lambda: threads_of(server) == 0, 20)
+    until(lambda: answering() <= before)
 
     assert [line for line in lines() if line["level"] != "debug" or "exception" in line] == []
 
@@ -214,10 +216,11 @@ def test_metrics_are_served() -> None:
 
 
 def test_closing_frees_the_port() -> None:
-    server = serve_metrics("127.0.0.1:0")
+    mine = IPv4Address("127.64.0.0") + os.getpid()  # where no other process takes the port in between
+    server = serve_metrics(f"{mine}:0")
     port = server.server_address[1]
     server.close()
-    with closing(serve_metrics(f"127.0.0.1:{port}")) as again:
+    with closing(serve_metrics(f"{mine}:{port}")) as again:
         assert again.server_address[1] == port
 
 

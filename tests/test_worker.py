@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.waiting import until
 from tests.server import (
     Answer,
     Server,
@@ -24,7 +25,6 @@ from tests.server import (
     replace,
     review,
     serving,
-    wait_until,
 )
 from tests.sockets import reset
 
@@ -115,7 +115,7 @@ def test_a_request_that_trickles_in_is_dropped_though_never_silent(server: Serve
             return True
         return is_closed(sock, within=0.05)
 
-    assert wait_until(is_refused, timeout=3)
+    until(is_refused, 3)
 
 
 @pytest.mark.parametrize("used", [True, False])
@@ -211,7 +211,7 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need(directory: Path
         server.call()
         first.sendall(review()[-5:])
         assert b'"allowed":true' in read_response(first).body
-        assert wait_until(lambda: send_large(server).status == 200)
+        until(lambda: send_large(server).status == 200)
 
 
 def send_large(server: Server) -> Answer:
@@ -241,7 +241,7 @@ def test_beyond_its_limit_the_server_sheds_at_once_and_closes(server: Server) ->
     busy = [server.tls() for _ in range(3)]
     for sock in busy:
         sock.sendall(post(review(nap=2.5)))
-    assert wait_until(lambda: is_shed(server))
+    until(lambda: is_shed(server))
     assert [read_response(sock).status for sock in busy] == [200] * 3
 
 
@@ -263,7 +263,7 @@ def test_the_wait_for_a_thread_is_part_of_the_callers_timeout(directory: Path, k
         busy = [server.tls() for _ in range(THREADS)]
         for sock in busy:
             sock.sendall(post(review(nap=1.5)))
-        assert wait_until(lambda: not is_answered(server, within=0.2))
+        until(lambda: not is_answered(server, within=0.2))
         begin = time.monotonic()
         waiting = waiting or server.tls()
         waiting.sendall(post(review(), "/naps?timeout=10s"))
@@ -342,7 +342,7 @@ def test_a_probe_that_breaks_off_is_no_news(
 def test_an_old_connection_is_closed_after_its_next_response(directory: Path) -> None:
     with serving(directory, LIMITS='{"life": 0.3}') as server:
         connection = server.call()
-        assert wait_until(lambda: ask(connection).connection == "close", timeout=3)
+        until(lambda: ask(connection).connection == "close", 3)
         assert connection.sock is None
 
 
@@ -376,7 +376,7 @@ def test_a_drain_loses_no_request_and_asks_every_client_to_go(directory: Path) -
             caller.start()
         server.process.send_signal(signal.SIGTERM)
         server.wait_for_line("Handling signal: term")
-        assert wait_until(lambda: ask(server.call()).connection == "close", timeout=2.5)
+        until(lambda: ask(server.call()).connection == "close", 2.5)
         assert ask(kept).connection == "close"
         stop.set()
         response = read_response(slow)

@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 from controllers.workqueue import Terminal, WorkQueue, run_workers
 from kube.backoff import Backoff
 from kube.leader_election import LeadershipLost
+from lab.waiting import until
 from tests.fakes import FakeClock
-from tests.misbehaving_server import until
 
 
 def queue_at(clock: FakeClock) -> WorkQueue:

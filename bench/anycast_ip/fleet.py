@@ -14,6 +14,7 @@ import msgspec
 
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
+from kube.resources import Selection
 from kube.types import Node
 from lab import nodes
 from lab.errors import LabError
@@ -88,9 +89,7 @@ def opened(told: Told, names: Collection[str], deadline: float) -> tuple[float, 
 
 
 def _is_claimed(lab: Lab) -> bool:
-    pages = lab.client.list_pages(
-        CONFIG_MAPS, NAMESPACE, type=msgspec.Raw, label_selector=SELECTED, page_size=1
-    )
+    pages = lab.client.list_pages(CONFIG_MAPS, Selection(NAMESPACE, SELECTED), type=msgspec.Raw, page_size=1)
     return bool(next(pages).items)
 
 

@@ -14,6 +14,7 @@ from bench.ingress_daemonset.manifests import NEW, containers, plain
 from bench.ingress_daemonset.sight import Creation, Made, Rollout, Told, follow, watching
 from bench.ip_reservation.deployments import DEPLOYMENTS, PODS
 from kube.client import Client
+from kube.resources import Selection
 from lab.session import Lab
 
 CONCURRENCY = 16
@@ -68,4 +69,4 @@ def _wave(client: Client, told: Told, namespace: str, names: Sequence[str]) -> N
 
 def _has_pods(client: Client, namespace: str) -> bool:
     time.sleep(0.5)  # between two looks: reading thousands of pods is work, too
-    return bool(next(client.list_pages(PODS, namespace, type=msgspec.Raw, page_size=1)).items)
+    return bool(next(client.list_pages(PODS, Selection(namespace), type=msgspec.Raw, page_size=1)).items)

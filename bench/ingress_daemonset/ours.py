@@ -14,6 +14,7 @@ from bench.ingress_daemonset.floor import PATIENCE, at_once
 from bench.ingress_daemonset.manifests import NAME, NEW, containers
 from bench.ingress_daemonset.sight import Creation, Made, Rollout, follow, watching
 from healthchecker.naming import deployment_name
+from kube.client import Typed
 from lab.nodes import NODES
 from lab.session import Lab
 from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
@@ -84,4 +85,4 @@ def roll_out(lab: Lab, namespace: str, nodes: Sequence[str]) -> Rolled:
 def _beat(lab: Lab, node: str) -> None:
     ready = {"type": "Ready", "lastHeartbeatTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
     status = {"status": {"conditions": [ready]}}
-    lab.client.patch(NODES, node, status, subresource="status", content_type=STRATEGIC, type=msgspec.Raw)
+    lab.client.patch(NODES.sub("status"), node, Typed(STRATEGIC, status), type=msgspec.Raw)

@@ -103,8 +103,8 @@ class ClaimStore:
         self._check()
         try:
             with suppress(NotFound):
-                version = self._version(uid) or None
-                self._client.delete(CONFIG_MAPS, name_of(uid), self._namespace, resource_version=version)
+                preconditions = {"resourceVersion": self._version(uid) or None}
+                self._client.delete(CONFIG_MAPS, name_of(uid), self._namespace, preconditions=preconditions)
         except Conflict:
             self._refresh_version(uid)
             raise

@@ -90,7 +90,7 @@ def _connected(
         try:
             return connect(settings(), may_write=check, sleep=sleep)
         except NotConfigured as error:
-            log.error("cloud not configured, no address can be bound", error=str(error))
+            log.error("cloud not configured", error=str(error))
             stop.wait(RECONFIGURED)
     return None
 

@@ -6,6 +6,7 @@ from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
 from controllers.anycast_ip.release_plan import plan_order, plan_release
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Snapshot, Step
+from kube.super_nodes import is_super
 from kube.types import Node
 from settings import AnycastIPSettings
 from webhook.anycast_ip import (
@@ -15,7 +16,6 @@ from webhook.anycast_ip import (
     TAINT,
     is_proven_bound,
     is_tainted,
-    is_virtual,
     proof,
     wanted,
 )
@@ -71,7 +71,7 @@ def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
         return Step(Do.FREE)
     if snapshot.claim is None and snapshot.related.found is not None:
         return Step(Do.ADOPT, address=snapshot.related.found)
-    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_virtual(node) else NOTHING
+    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
 
 
 def _not_selected(settings: AnycastIPSettings) -> Note:

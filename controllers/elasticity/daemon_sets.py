@@ -22,6 +22,7 @@ from kube.backoff import Backoff
 from kube.client import Client, Resource
 from kube.errors import Conflict, KubeError, NotFound
 from kube.event_recorder import EventRecorder, Regarding
+from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod
@@ -36,7 +37,6 @@ LONGEST_ROLLOUT = 600.0
 """Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
 PAUSES = Backoff(base=60.0, cap=3600.0, jitter=0.0)
 """Between two looks at a DaemonSet that has pods there and was not corrected."""
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 log = structlog.stdlib.get_logger(__name__)
 

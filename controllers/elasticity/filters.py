@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import Scheduling
-from kube.node_matching import REPELLING, NodeSelector, describe, is_tolerated, selects
 from kube.quantities import amount
+from kube.selectors import REPELLING, NodeSelector, describe, is_tolerated, selects
 from kube.types import Taint
 
 CONDITIONS = tuple(

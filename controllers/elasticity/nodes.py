@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kube.super_nodes import is_super
 from kube.types import Condition, Node, Value, complete
-from webhook.elasticity import is_super
 
 
 class NodeStatus(Value, frozen=True):

@@ -29,7 +29,6 @@ WEBHOOK = "elasticity.drawbridge.io"
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
-JSON_PATCH = "application/json-patch+json"
 LOOK = 1.0
 NAMED = 10
 """As many pods are named of those that are left."""
@@ -104,7 +103,7 @@ def remove_webhook(client: Client, configuration: str) -> bool:
         return False
     path = f"/webhooks/{names.index(WEBHOOK)}"
     operations = [{"op": "test", "path": f"{path}/name", "value": WEBHOOK}, {"op": "remove", "path": path}]
-    client.patch(CONFIGURATIONS, configuration, operations, content_type=JSON_PATCH)
+    client.patch(CONFIGURATIONS, configuration, operations)
     log.info("webhook removed", configuration=configuration, webhook=WEBHOOK)
     return True
 
@@ -118,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     print(
         f"gates were not all opened within {timedelta(seconds=patience.all)}: {left}\n"
-        "docs/break-glass.md has the command that opens them by hand; --no-hooks lets Helm go on without this.",
+        "docs/how-to/break-glass.md has the command that opens them by hand; --no-hooks lets Helm go on without this.",
         file=sys.stderr,
     )
     return 1

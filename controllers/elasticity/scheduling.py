@@ -9,11 +9,9 @@ from typing import Any
 
 import msgspec
 
-from kube.label_selectors import LabelSelector
-from kube.node_matching import NodeSelector
 from kube.quantities import amount
+from kube.selectors import REQUIRED, LabelSelector, NodeSelector
 from kube.types import Toleration, Value, complete
-from webhook.elasticity.affinity import REQUIRED
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""

@@ -86,7 +86,8 @@ class Registrar:
             guarded = {"uid": seen.uid, "resourceVersion": seen.resource_version}
             patch = {**step.body, "metadata": {**step.body.get("metadata", {}), **guarded}}
             return self._client.patch(NODES, step.name, patch, type=Node)
-        self._client.delete(NODES, step.name, uid=seen.uid, resource_version=seen.resource_version)
+        preconditions = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        self._client.delete(NODES, step.name, preconditions=preconditions)
         return step.node
 
     def _tell(self, step: Step, node: Node | None) -> None:

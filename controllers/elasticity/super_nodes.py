@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.types import Node
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT
+from webhook.elasticity import TAINT
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"

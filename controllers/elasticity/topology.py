@@ -12,8 +12,7 @@ from controllers.elasticity.filters import Request, is_asked_for, taints
 from controllers.elasticity.nodes import FollowedNode
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import PodAffinityTerm, SpreadConstraint, conflict
-from kube.label_selectors import LabelSelector, selects
-from kube.node_matching import Expression
+from kube.selectors import Expression, LabelSelector, selects_labels
 
 Lookup = Callable[[str], Sequence[Pod]]
 """Pods by facet, as `Book.having`."""
@@ -185,7 +184,7 @@ def _spread_match(constraint: SpreadConstraint, pod: Pod) -> Match:
 
 def _meets(pod: Pod, match: Match) -> bool:
     namespaces, selector = match
-    return (namespaces is None or pod.metadata.namespace in namespaces) and selects(
+    return (namespaces is None or pod.metadata.namespace in namespaces) and selects_labels(
         selector, pod.metadata.labels
     )
 

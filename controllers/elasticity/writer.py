@@ -130,10 +130,8 @@ class Writer:
         """As it is afterwards."""
         at = intent.pod.metadata
         if intent.do is Do.GIVE_UP:
-            version = at.resource_version
-            self._client.delete(
-                PODS, at.name, at.namespace, uid=at.uid, resource_version=version, timeout=CALL_TIMEOUT
-            )
+            seen = {"uid": at.uid, "resourceVersion": at.resource_version}
+            self._client.delete(PODS, at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
             return None
         raw = self._client.patch(
             PODS, at.name, intent.patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT

@@ -182,11 +182,10 @@ class Reconciler:
         self.check()
         at = resource.metadata
         written = self.client.patch(
-            RESOURCES["IngressDaemonSet"],
+            RESOURCES["IngressDaemonSet"].sub("status"),
             at.name,
             {"metadata": {"uid": at.uid}, "status": status},
             at.namespace,
-            subresource="status",
             type=msgspec.Raw,
             timeout=CALL_TIMEOUT,
         )

@@ -171,17 +171,10 @@ class Writer:
             case Create(body=body):
                 return self.client.create(resource, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
             case Change(body=body, subresource=part):
-                return self.client.patch(
-                    resource,
-                    name,
-                    body,
-                    place,
-                    subresource=part or None,
-                    type=msgspec.Raw,
-                    timeout=CALL_TIMEOUT,
-                )
+                part_of = resource.sub(part)
+                return self.client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
             case Delete(uid=uid):
-                self.client.delete(resource, name, place, uid=uid, timeout=CALL_TIMEOUT)
+                self.client.delete(resource, name, place, preconditions={"uid": uid}, timeout=CALL_TIMEOUT)
                 return None
 
     def _lost(self, write: Write, error: ApiError) -> None:

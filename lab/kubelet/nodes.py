@@ -77,7 +77,7 @@ def register(client: Client, name: str, address: str) -> None:
         client.create(NODES, wanted)
     except AlreadyExists:
         client.patch(NODES, name, {"metadata": wanted["metadata"]})
-    client.patch(NODES, name, {"status": wanted["status"]}, subresource="status")
+    client.patch(NODES.sub("status"), name, {"status": wanted["status"]})
     beat(client, name)
 
 
@@ -107,7 +107,7 @@ def correct(client: Client, name: str) -> None:
     conditions = client.get(NODES, name)["status"].get("conditions", ())
     if ("Ready", "True") not in {(each["type"], each["status"]) for each in conditions}:
         change = {"status": {"conditions": [_ready(time.time())]}}
-        client.patch(NODES, name, change, subresource="status")
+        client.patch(NODES.sub("status"), name, change)
 
 
 def keep_beating(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kube.client import Client, Resource
+from kube.client import Client, Resource, Typed
 from kube.errors import Conflict, NotFound
 from lab.kubelet import status
 from lab.kubelet.container import Container
@@ -146,7 +146,9 @@ class PodRunner:
     def _delete(self, pod: Pod) -> float | None:
         metadata = pod.metadata
         try:
-            self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid, grace_seconds=0)
+            self._client.delete(
+                PODS, metadata.name, metadata.namespace, preconditions={"uid": metadata.uid}, grace_seconds=0
+            )
         except (NotFound, Conflict):
             return None
         return NEVER
@@ -219,5 +221,5 @@ class PodRunner:
             return
         body = {"metadata": {"uid": pod.metadata.uid}, "status": current}
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        self._client.patch(PODS, name, body, namespace, subresource="status", content_type=STRATEGIC)
+        self._client.patch(PODS.sub("status"), name, Typed(STRATEGIC, body), namespace)
         self._written = current

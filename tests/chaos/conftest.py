@@ -13,26 +13,22 @@ from lab.session import Lab
 from tests.chaos import anycast
 from tests.chaos.judge import Judge, judging
 from tests.chaos.rules import VALUES
-from tests.cluster import anycast_judge, least_privilege, workloads
+from tests.cluster import anycast_judge, workloads
+from tests.cluster.least_privilege import audit_logs as audit_logs
+from tests.cluster.shared_labs import grouped_by_lab
 from tests.cluster.workloads import GROUPS
 from tests.sockets import PEER_GONE
 
 HERE = Path(__file__).parent
+LABS = ("lab", "cloud_lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.chaos)
+            item.add_marker(grouped_by_lab(item, LABS))
             item.add_marker(PEER_GONE)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Whatever breaks, the programs ask for nothing that they may not do."""
-    logs = tmp_path_factory.mktemp("audit")
-    yield from least_privilege.kept(logs)
-    assert least_privilege.refused(logs) == []
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,9 @@ def remove_an_entry(lab: Lab, segment: Segment) -> set[str]:
 
 def delete_it(lab: Lab, segment: Segment) -> set[str]:
     meta = segment["metadata"]
-    lab.client.delete(IPRESERVATIONS, meta["name"], resource_version=meta["resourceVersion"])
+    lab.client.delete(
+        IPRESERVATIONS, meta["name"], preconditions={"resourceVersion": meta["resourceVersion"]}
+    )
     return set(segment["spec"]["reservedCIDRs"])
 
 

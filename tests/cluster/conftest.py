@@ -24,10 +24,11 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
-    least_privilege,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
+from tests.cluster.least_privilege import audit_logs as audit_logs
+from tests.cluster.shared_labs import grouped_by_lab
 from tests.cluster.workloads import VALUES, reserved_namespace
 from tests.sockets import PEER_GONE
 
@@ -35,21 +36,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+LABS = ("lab_v3", "lab_v1", "bare_lab", "cloud_lab", "elastic_lab", "edge_lab", "image")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(grouped_by_lab(item, LABS))
             item.add_marker(PEER_GONE)
-    least_privilege.remember(config, items)
-    yield
-    least_privilege.put_last(items)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Who asked the labs' API servers for what."""
-    yield from least_privilege.kept(tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +88,7 @@ def fleet(cloud_lab: Lab) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="session")
 def elastic_lab() -> Iterator[Lab]:
-    """A lab with nodes at home and one super node, whose pods kwok plays."""
+    """A lab with local nodes and one super node, whose pods kwok plays."""
     with running(values=elasticity.VALUES, calico=None, nodes=2, policy=True) as up:
         yield up
 
@@ -116,8 +111,8 @@ def edge_lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def record(edge_lab: Lab) -> Iterator[Record]:
     """All that happens to the nodes and the pods of that lab."""
-    with ingress_daemonset_history.recording(edge_lab.client) as told:
-        yield told
+    with ingress_daemonset_history.recording(edge_lab.client) as events:
+        yield events
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +125,7 @@ def image() -> Stage:
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """An address of this machine's own, at which nobody listens."""
+    """A loopback address at which no server listens."""
     slot, holder = slots.claim()
     with holder:
         yield str(ip_network(slot.pod_range)[1])
@@ -150,7 +145,7 @@ def lab(group: str, request: pytest.FixtureRequest) -> Lab:
 
 @pytest.fixture
 def redis(lab: Lab) -> Iterator[str]:
-    """A namespace of its own in which addresses are reserved."""
+    """A separate namespace in which addresses are reserved."""
     name = f"t-{secrets.token_hex(4)}"
     yield reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

@@ -72,7 +72,7 @@ class Shop:
     def scale(self, name: str, replicas: int, resource: Resource = DEPLOYMENTS) -> None:
         """As an autoscaler does."""
         change = {"spec": {"replicas": replicas}}
-        self.client.patch(resource, name, change, self.namespace, subresource="scale")
+        self.client.patch(resource.sub("scale"), name, change, self.namespace)
 
     def update(self, name: str, resource: Resource = DEPLOYMENTS) -> None:
         """Give its pods another template."""

@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from kube.errors import NotFound
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab import install
 from lab.kwokctl import NOWHERE
 from lab.nodes import NODES
 from lab.session import Lab
 from tests.cluster.elasticity import SUBNET, Raw, Shop, template
 from tests.cluster.workloads import PODS
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity import TAINT_KEY
 
 EMPTY, OCCUPIED, FOREIGN = ({"id": f"subnet-lab0000{number}", "zone": NOWHERE} for number in (2, 3, 4))
 """Nobody plays them: no pod of another test comes there."""

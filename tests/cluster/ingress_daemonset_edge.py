@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
+from kube.super_nodes import INSTANCE_TYPE
 from lab.errors import LabError
 from lab.history import Observation
 from lab.kwokctl import KWOK
@@ -38,7 +39,6 @@ from tests.cluster.ingress_daemonset import (
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
 from tests.cluster.ingress_daemonset_judge import DETACHED_BY, complaints, judged
 from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Promise
-from webhook.elasticity import INSTANCE_TYPE
 
 T = TypeVar("T")
 
@@ -318,4 +318,4 @@ def _say_ready(edge: Edge, name: str, status: str) -> None:
     """As its kubelet would."""
     conditions = [{"type": "Ready", "status": status, "reason": "Said", "lastHeartbeatTime": now()}]
     change = {"status": {"conditions": conditions}}
-    edge.client.patch(NODES, edge.node_name(name), change, subresource="status")
+    edge.client.patch(NODES.sub("status"), edge.node_name(name), change)

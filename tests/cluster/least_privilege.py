@@ -1,7 +1,8 @@
-"""What the labs of a whole session tell in the end, and whether it was a whole session."""
+"""What the labs of a session asked of their API servers, and whether they were allowed to."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,43 +11,21 @@ import pytest
 from lab.audit import VARIABLE
 from tests import audit
 
-HERE = Path(__file__).parent
-LAST = "test_least_privilege.py"
-COLLECTED = pytest.StashKey[set[str]]()
-"""All tests that need a lab, whether they were chosen or not."""
+RUN = "DRAWBRIDGE_TEST_AUDIT"
+"""Names a directory in which a whole run, of many processes, leaves the logs of all its labs."""
 
 
-def kept(directory: Path) -> Iterator[Path]:
-    """The logs of all labs meanwhile, those that are gone included, are in *directory*."""
+@pytest.fixture(scope="session", autouse=True)
+def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No program of Drawbridge asks for anything that no role of it allows."""
+    logs = Path(os.environ.get(RUN) or tmp_path_factory.mktemp("audit")) / f"worker-{os.getpid()}"
+    logs.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(directory))
-        yield directory
+        patch.setenv(VARIABLE, str(logs))
+        yield logs
+    refused = [str(request) for log in access_logs(logs) for request in log.refused]
+    assert refused == []
 
 
-def stories(logs: Path) -> list[audit.Story]:
-    return [audit.told(log) for log in sorted(logs.iterdir())]
-
-
-def refused(logs: Path) -> list[str]:
-    """What Drawbridge asked for, and had never been given."""
-    return [str(request) for story in stories(logs) for request in story.refused]
-
-
-def remember(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[COLLECTED] = {item.nodeid for item in items if item.path.parent == HERE}
-
-
-def put_last(items: list[pytest.Item]) -> None:
-    """Its tests judge what all others have done."""
-    items.sort(key=lambda item: item.path == HERE / LAST)
-
-
-def missing(session: pytest.Session) -> str:
-    """Why not every right can have been used, or nothing."""
-    chosen = {item.nodeid for item in session.items}
-    there = {each.partition("::")[0].rpartition("/")[2] for each in session.config.stash[COLLECTED]}
-    if others := {path.name for path in HERE.glob("test_*.py")} - there:
-        return f"not all files were run: {len(others)} are missing, such as {min(others)}"
-    if others := session.config.stash[COLLECTED] - chosen:
-        return f"not all tests were chosen: {len(others)} are missing, such as {min(others)}"
-    return f"{session.testsfailed} tests failed" if session.testsfailed else ""
+def access_logs(logs: Path) -> list[audit.AccessLog]:
+    return [audit.read(log) for log in sorted(logs.rglob("*.log"))]

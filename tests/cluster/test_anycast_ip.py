@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
@@ -16,13 +17,14 @@ from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
 from tests.cluster.anycast_judge import judging
 from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, INSTANCE_TYPE, TAINT, VIRTUAL, is_tainted
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, TAINT, is_tainted
 
 CROWD = 200
-EKLET = {INSTANCE_TYPE: VIRTUAL}
+EKLET = {INSTANCE_TYPE: SUPER_NODE}
 OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
+@pytest.mark.promise
 def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_crowd_joins(
     cloud_lab: Lab, fleet: Fleet
 ) -> None:
@@ -195,6 +197,7 @@ def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
         yield end_of
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)

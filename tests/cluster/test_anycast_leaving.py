@@ -90,6 +90,7 @@ def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
         yield end_of
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)
@@ -153,5 +154,6 @@ def test_a_node_that_comes_again_on_its_instance_keeps_its_address(fleet: Fleet)
     assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address
 
 
+@pytest.mark.promise
 def test_in_the_end_nothing_is_left_of_all_these_nodes(cloud_lab: Lab) -> None:
     anycast.assert_empty_soon(cloud_lab, lambda: anycast.left_behind(cloud_lab))

@@ -13,15 +13,16 @@ import pytest
 import yaml
 
 from certs import issue
-from kube.client import MERGE_PATCH, Resource
+from kube.client import Resource
 from kube.errors import ServerError
-from kube.transport import JSON
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.types import Node
 from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings
 from tests.cluster.workloads import SECONDS
-from webhook.anycast_ip import ADDRESS_ID, BOUND, INSTANCE_TYPE, TAINT, VIRTUAL, open_because
+from webhook.anycast_ip import ADDRESS_ID, BOUND, TAINT
+from webhook.anycast_ip.webhook import skip_reason
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 REGISTRATIONS = Resource(
@@ -42,7 +43,7 @@ STATES: dict[str, dict[str, Any]] = {
     "with-another-value": {"labels": WANTED | {NEED: "false"}},
     "with-the-labels": {"labels": WANTED},
     "of-a-machine-type": {"labels": WANTED | {INSTANCE_TYPE: "S5.LARGE8"}},
-    "super": {"labels": WANTED | {INSTANCE_TYPE: VIRTUAL}},
+    "super": {"labels": WANTED | {INSTANCE_TYPE: SUPER_NODE}},
     "tainted": {"labels": WANTED, "taints": [OURS]},
     "tainted-without-the-labels": {"taints": [OURS]},
     "tainted-otherwise": {
@@ -89,7 +90,6 @@ def nodes(bare_lab: Lab) -> Iterator[dict[str, Node]]:
                 "PATCH",
                 NODES.path(name=each.metadata.name),
                 body=node(each.metadata.name, STATES[each.metadata.name], each.metadata.uid),
-                content_type=MERGE_PATCH,
                 type=Node,
             )
             for each in made
@@ -116,9 +116,8 @@ def creation_is_asked_about(lab: Lab, body: dict[str, Any]) -> bool:
 
 
 def is_asked_about(lab: Lab, method: str, path: str, body: dict[str, Any]) -> bool:
-    content_type = JSON if method == "POST" else MERGE_PATCH
     try:
-        lab.client.request(method, path, body=body, query={"dryRun": "All"}, content_type=content_type)
+        lab.client.request(method, path, body=body, query={"dryRun": "All"})
     except ServerError as error:
         # A condition that cannot be evaluated would be another error.
         if 'service "drawbridge-webhook" not found' not in error.message:
@@ -147,7 +146,7 @@ def test_a_new_node_is_asked_about_when_it_would_be_tainted(asking: Lab, state: 
 
     asked = creation_is_asked_about(asking, body)
 
-    assert asked is (open_because(None, decoded(body, ""), SETTINGS) == "")
+    assert asked is (skip_reason(None, decoded(body, ""), SETTINGS) == "")
 
 
 @pytest.mark.parametrize("before", STATES)
@@ -160,7 +159,7 @@ def test_a_change_of_a_node_is_asked_about_when_it_would_be_tainted(
 
         asked = is_asked_about(asking, "PATCH", NODES.path(name=before), as_patch(nodes[before], body))
 
-        assert asked is (open_because(nodes[before], decoded(body, uid), SETTINGS) == ""), after
+        assert asked is (skip_reason(nodes[before], decoded(body, uid), SETTINGS) == ""), after
 
 
 def test_what_a_kubelet_reports_is_never_asked_about(asking: Lab, nodes: dict[str, Node]) -> None:

@@ -168,6 +168,7 @@ def played(elastic_lab: Lab, subnets: Callable[[], None]) -> Iterator[Callable[[
         yield end_of
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)

@@ -22,6 +22,7 @@ from controllers.elasticity.scheduling import scheduling_of
 from controllers.elasticity.volumes import gather, needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
@@ -36,7 +37,7 @@ from tests.cluster.elasticity import (
     template,
 )
 from tests.cluster.workloads import PODS, STATEFULSETS
-from webhook.elasticity import IGNORE_RULES, INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 from webhook.elasticity.affinity import bound_to_super_nodes
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}

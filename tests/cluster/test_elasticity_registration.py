@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DAEMONSETS,
@@ -18,7 +19,7 @@ from tests.cluster.elasticity import (
 )
 from tests.cluster.test_elasticity_trouble import without
 from tests.cluster.workloads import STATEFULSETS
-from webhook.elasticity import IGNORE_RULES, INSTANCE_TYPE, SUPER_NODE, TAINT_KEY
+from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 
 AT_HOME = 3
 HOME = {"key": "type", "operator": "In", "values": ["kwok"]}

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import pytest
+
 from kube.errors import NotFound
 from lab import admission
 from lab.session import Lab
@@ -42,7 +44,7 @@ def without(lab: Lab, component: str) -> Iterator[None]:
 
 def scale(lab: Lab, component: str, replicas: int) -> None:
     name = f"{DRAWBRIDGE}-{component}"
-    lab.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, DRAWBRIDGE, subresource="scale")
+    lab.client.patch(DEPLOYMENTS.sub("scale"), name, {"spec": {"replicas": replicas}}, DRAWBRIDGE)
     lab.wait(
         lambda: ready(lab, component) == [True] * replicas,
         SECONDS,
@@ -77,6 +79,7 @@ def test_without_webhook_servers_pods_run_at_home_and_later_ones_count_them(elas
     assert shop.gated() == set()
 
 
+@pytest.mark.promise
 def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "controllers"):

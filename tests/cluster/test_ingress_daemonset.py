@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
@@ -34,7 +35,6 @@ from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.ingress_daemonset_playing import Scene, playing, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenes import SCENES
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
 
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE = 15, 2
@@ -73,6 +73,7 @@ def thirty(edge_lab: Lab, record: Record, played: Callable[[Scene], None]) -> Ed
     return edge
 
 
+@pytest.mark.promise
 def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) -> None:
     owner, pods = owner_of(thirty), thirty.pods()
     for node, held in each_without_policy(thirty):
@@ -130,6 +131,7 @@ def spec_of(edge: Edge, node: str, labels: dict[str, str]) -> Raw:
     }
 
 
+@pytest.mark.promise
 def test_its_status_says_so(thirty: Edge) -> None:
     counts = {
         "desiredNodes": 30,
@@ -267,6 +269,7 @@ def test_a_cordoned_node_is_served_and_a_super_node_is_not(thirty: Edge) -> None
     thirty.settle(*NODES)
 
 
+@pytest.mark.promise
 def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> None:
     promise = thirty.promise(LIMIT, deployment=Annotated(grace=GRACE))
     hashes = {node: hash_of(each) for node, each in thirty.deployments().items()}

@@ -17,6 +17,7 @@ NODES = ("a", "b")
 PORT, GRACE = 10086, 5
 
 
+@pytest.mark.promise
 def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back(
     edge_lab: Lab, record: Record
 ) -> None:
@@ -59,7 +60,7 @@ def evict_in_a_dry_run(edge: Edge) -> None:
 
 def date_request(edge: Edge, at: str) -> None:
     change = {"status": {DRAIN_REQUESTS: {edge.node_name("a"): at}}}
-    edge.client.patch(INGRESS_DAEMONSETS, "web", change, edge.namespace, subresource="status")
+    edge.client.patch(INGRESS_DAEMONSETS.sub("status"), "web", change, edge.namespace)
 
 
 def drain(edge: Edge) -> None:

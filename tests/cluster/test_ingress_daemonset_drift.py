@@ -199,7 +199,6 @@ def mutating(edge: Edge, node: str, change: Raw) -> Iterator[None]:
                     path,
                     body=change,
                     query={"fieldManager": "background-policy"},
-                    content_type="application/merge-patch+json",
                 )
 
     thread = threading.Thread(target=run)

@@ -53,6 +53,7 @@ def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
         yield Balanced(edge, checkers)
 
 
+@pytest.mark.promise
 def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced: Balanced) -> None:
     edge = balanced.edge
     with asking(edge.lab, balanced.all):
@@ -120,5 +121,5 @@ def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for
         await_all(edge.lab, [checkers["a"]], 200)
         edge.client.delete(ACCOUNTS, "default", edge.namespace)
 
-        await_all(edge.lab, [checkers["a"]], 503, "lost sight of Deployment")
+        await_all(edge.lab, [checkers["a"]], 503, "was last seen")
         await_all(edge.lab, [checkers["a"]], 503, "Unauthorized")

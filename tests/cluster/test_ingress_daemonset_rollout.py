@@ -201,6 +201,7 @@ def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
         yield end_of
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)

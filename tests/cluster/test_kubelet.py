@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kube.client import Client, Resource
+from kube.client import Client, Resource, Typed
 from kube.errors import NotFound
 from lab.kubelet.nodes import NODES
 from lab.kubelet.pod import STRATEGIC
@@ -228,15 +228,10 @@ def test_a_node_and_its_pods_that_were_marked_as_lost_are_ready_again(space: Spa
     for name in ("ours", "played"):
         marked = [{"type": "Ready", "status": "False"}]
         space.client.patch(
-            PODS,
-            name,
-            {"status": {"conditions": marked}},
-            space.name,
-            subresource="status",
-            content_type=STRATEGIC,
+            PODS.sub("status"), name, Typed(STRATEGIC, {"status": {"conditions": marked}}), space.name
         )
     lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Lost"}]}}
-    space.client.patch(NODES, "lab-0", lost, subresource="status")
+    space.client.patch(NODES.sub("status"), "lab-0", lost)
 
     space.wait(lambda: ready(space.client.get(NODES, "lab-0")), "the node to be ready again")
     for name in ("ours", "played"):

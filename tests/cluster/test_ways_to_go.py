@@ -1,6 +1,6 @@
-"""Whatever way a pod goes, through the real API server and controllers, its addresses are reserved before.
+"""Addresses are reserved before their pod is gone, by each way in which the real API server and controllers end it.
 
-Each scene has pods with an IPv4 address, with an IPv6 address, and with one of each.
+Each test has pods with an IPv4 address, with an IPv6 address, and with one of each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import TooManyRequests
+from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
@@ -21,18 +22,17 @@ from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
 from tests.cluster.workloads import GROUPS, PODS, SECONDS
-from webhook.elasticity import INSTANCE_TYPE
 
 REPLICAS = 6
 CPU = "5"
-"""What each pod of a scene requests of the 32 of its node."""
+"""What each pod requests of the 32 of its node."""
 DELETED, UNREADY = 100, 101
 """Numbers of the nodes that are lost."""
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 JOBS = Resource("batch", "v1", "jobs")
 
 
-def scene(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
+def pods_of_each_family(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
     container = {"name": "redis", "image": "redis", "resources": {"requests": {"cpu": CPU}}}
     pods = workloads.running_statefulset(lab, namespace, replicas, name=namespace, containers=[container])
     return in_each_family(lab, pods)
@@ -115,10 +115,14 @@ WAYS: tuple[Callable[[Lab, str], None], ...] = (
 IN_BOTH_GROUPS = (workloads.delete_collection, delete_namespace, drain_all_nodes)
 
 
+def _marks(go: Callable[[Lab, str], None], group: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.promise] if group == "v3" and go in IN_BOTH_GROUPS else []
+
+
 @pytest.mark.parametrize(
     ("go", "group"),
     [
-        pytest.param(go, group, id=f"{go.__name__.replace('_', ' ')}-{group}")
+        pytest.param(go, group, id=f"{go.__name__.replace('_', ' ')}-{group}", marks=_marks(go, group))
         for go in WAYS
         for group in (GROUPS if go in IN_BOTH_GROUPS else ["v3"])
     ],
@@ -126,7 +130,7 @@ IN_BOTH_GROUPS = (workloads.delete_collection, delete_namespace, drain_all_nodes
 def test_each_address_is_reserved_before_its_pod_is_gone(
     lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
 ) -> None:
-    pods = scene(lab, redis)
+    pods = pods_of_each_family(lab, redis)
     with witness(lab, GROUPS[group]) as seen:
         go(lab, redis)
         await_gone_and_reserved_in_time(lab, seen, pods)
@@ -138,7 +142,7 @@ def test_each_address_is_reserved_before_its_pod_is_gone(
 def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
     lab: Lab, group: str, redis: str
 ) -> None:
-    pods = scene(lab, redis, replicas=len(FAMILIES))
+    pods = pods_of_each_family(lab, redis, replicas=len(FAMILIES))
     budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": redis}}}
     body = {"apiVersion": BUDGETS.api_version, "kind": "PodDisruptionBudget", "spec": budget}
     lab.client.create(BUDGETS, body | {"metadata": {"name": "all"}}, redis)
@@ -150,7 +154,7 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
             lab.wait(
                 lambda: all(given_back(seen, pod) for pod in pods), SECONDS, "each address to be given back"
             )
-            lab.wait(lambda: told_given_back(lab, redis) == uids(pods), SECONDS, "an event for each pod")
+            lab.wait(lambda: given_back_events(lab, redis) == uids(pods), SECONDS, "an event for each pod")
 
         assert seen.gone(pods) == 0
         lab.client.delete(BUDGETS, "all", redis)
@@ -162,12 +166,12 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
 
 def given_back(seen: Witness, pod: Pod) -> bool:
     """Whether each of its addresses was reserved, and no longer is."""
-    holds = seen.heard().holds_of(pod)
+    holds = seen.history_so_far().holds_of(pod)
     over = {hold.record.cidr for hold in holds if hold.until is not None}
     return over == addresses(pod) and all(hold.until is not None for hold in holds)
 
 
-def told_given_back(lab: Lab, namespace: str) -> set[str]:
+def given_back_events(lab: Lab, namespace: str) -> set[str]:
     return {event["involvedObject"]["uid"] for event in workloads.events(lab, namespace, "IPGivenBack")}
 
 
@@ -189,11 +193,12 @@ def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str
     assert not uids([by_hand, with_its_job]) & set(workloads.records(lab, group))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("group", ["v3"])
 def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_object_is_gone(
     lab: Lab, group: str, redis: str
 ) -> None:
-    pods = scene(lab, redis)
+    pods = pods_of_each_family(lab, redis)
     with witness(lab, GROUPS[group]) as seen:
         for pod in pods:
             workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
@@ -201,6 +206,8 @@ def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_objec
         await_gone_and_reserved_in_time(lab, seen, pods)
 
     assert_held(lab, group, pods, late=True)
+    assert {workloads.records(lab, group)[uid].reason for uid in uids(pods)} == {"evicted by the kubelet"}
+    lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), SECONDS, "the Event")
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,7 @@ def lost(lab_v3: Lab) -> Iterator[Lost]:
     with witness(lab, GROUPS["v3"]) as seen:
         deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
         lab.client.delete(NODES, node_name(DELETED))
-        lab.client.patch(NODES, node_name(UNREADY), {"status": readiness("False")}, subresource="status")
+        lab.client.patch(NODES.sub("status"), node_name(UNREADY), {"status": readiness("False")})
         yield Lost(seen, deleted, unready)
     lab.kubectl("delete", "namespace", namespace, "--wait=false")
     lab.kubectl("delete", "node", node_name(UNREADY))
@@ -272,7 +279,7 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
 
     lab.wait(terminating, 2 * SECONDS, "the pods of the node to be deleted")
     assert_held(lab, "v3", pods)
-    # They stay like this until somebody says that the node is off.
+    # They stay like this until the node is marked as shut down.
     lab.kubectl(
         "taint", "node", node_name(UNREADY), "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )
@@ -280,6 +287,7 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
     assert_held(lab, "v3", pods)
 
 
+@pytest.mark.promise
 def test_pods_of_a_deleted_node_are_reserved_before_they_are_collected(lab_v3: Lab, lost: Lost) -> None:
     await_gone_and_reserved_in_time(lab_v3, lost.seen, lost.deleted)
 

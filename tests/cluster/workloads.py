@@ -168,9 +168,7 @@ def sample(scrape: str, name: str) -> float:
 
 def patch_status(lab: Lab, pod: Pod, **status: Any) -> Pod:
     meta = pod.metadata
-    return lab.client.patch(
-        PODS, meta.name, {"status": status}, meta.namespace, subresource="status", type=Pod
-    )
+    return lab.client.patch(PODS.sub("status"), meta.name, {"status": status}, meta.namespace, type=Pod)
 
 
 def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:

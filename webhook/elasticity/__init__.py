@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kube.node_matching import is_tolerated
-from kube.types import Node, ObjectMeta, Taint, Toleration
+from kube.selectors import is_tolerated
+from kube.types import ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
 NAME = "elasticity"
@@ -34,9 +34,6 @@ IGNORE_RULES = "drawbridge.io/ignore-rules"
 LOCAL_REPLICAS, SWITCH = "LOCAL_REPLICAS", "AUTO_SCALE_EKS"
 """As the original, TKE Resilience, calls these annotations of a pod; SWITCH is a key of its ConfigMap, too."""
 
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-SUPER_NODE = "eklet"
-"""The instance type of super nodes: the name of the virtual kubelet behind them."""
 TAINT_KEY = "eks.tke.cloud.tencent.com/eklet"
 TAINT = Taint(key=TAINT_KEY, effect="NoSchedule")
 TKE_SCHEDULER = "tke-scheduler"
@@ -45,10 +42,6 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 OUR_COST = "drawbridge.io/deletion-cost"
 """The value of COST that we wrote: one that differs from it, or stands alone, is the user's."""
 SUPER_COST = "-100"
-
-
-def is_super(node: Node) -> bool:
-    return node.metadata.labels.get(INSTANCE_TYPE) == SUPER_NODE
 
 
 def is_daemon_pod(metadata: ObjectMeta) -> bool:

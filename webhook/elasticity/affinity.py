@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from webhook.elasticity import INSTANCE_TYPE, SUPER_NODE
+from kube.selectors import REQUIRED
+from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 
 Raw = Mapping[str, Any]
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def bound_to_super_nodes(spec: Raw) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import msgspec
 
 from kube.client import Client
 from kube.errors import KubeError
+from kube.resources import PODS, Selection
 from kube.types import Pod
 from webhook.ingress_daemonset import DRAIN_REQUESTS
 from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.template import readable
 from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.namespace_cache import PODS
 
 LEAST = 0.1
 """Seconds for a call at least."""
@@ -33,7 +33,7 @@ class EvictionLookup:
     def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
         """Without those that cannot be read: the controllers pass them over."""
         pages = self._client.list_pages(
-            INGRESS_DAEMONSETS, namespace, type=Raw, timeout=lambda: self._left(deadline)
+            INGRESS_DAEMONSETS, Selection(namespace), type=Raw, timeout=lambda: self._left(deadline)
         )
         for page in pages:
             for raw in page.items or ():
@@ -46,11 +46,10 @@ class EvictionLookup:
         """KubeError, too, when it is not stored: without it no eviction would ever have waited for long enough."""
         at_it = resource.metadata
         written: Raw = self._client.patch(
-            INGRESS_DAEMONSETS,
+            INGRESS_DAEMONSETS.sub("status"),
             at_it.name,
             {"metadata": {"uid": at_it.uid}, "status": {DRAIN_REQUESTS: {node: at}}},
             at_it.namespace,
-            subresource="status",
             timeout=self._left(deadline),
         )
         if (written.get("status", {}).get(DRAIN_REQUESTS) or {}).get(node) != at:

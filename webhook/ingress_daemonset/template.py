@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kube.node_matching import NodeSelector
+from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
-from webhook.elasticity.affinity import REQUIRED
 from webhook.ingress_daemonset import NODE_LABEL
 from webhook.ingress_daemonset.field_errors import Problem, label_problems
 from webhook.ingress_daemonset.int_or_percent import is_some

@@ -167,4 +167,4 @@ def _resource(raw: Raw) -> IngressDaemonSet:
         msgspec.convert(raw, IngressDaemonSet)
         return resource(raw)
     except msgspec.ValidationError as error:
-        raise ReviewError(f"request.object is not as it should be: {error}") from None
+        raise ReviewError(f"request.object is malformed: {error}") from None

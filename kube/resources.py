@@ -1,0 +1,62 @@
+"""Kinds of objects as the API server addresses them, and selections of their objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Resource:
+    """*group* is "" for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+    subresource: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The path of its group and version."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    def sub(self, name: str) -> Resource:
+        """A subresource: ``PODS.sub("status")``."""
+        return replace(self, subresource=name)
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        place = ("namespaces", namespace) if self.namespaced and namespace else ()
+        parts = (self.root, *place, self.plural, name, subresource or self.subresource)
+        return "/".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which objects of a kind; all of them by default."""
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+    @property
+    def query(self) -> dict[str, object]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
+
+
+ALL = Selection()
+
+PODS = Resource("", "v1", "pods")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+EVENTS = Resource("", "v1", "events")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")

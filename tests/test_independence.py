@@ -1,0 +1,166 @@
+"""Each feature can be deleted: both programs start with the other features, and their tests pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = (
+    "calico",
+    "certs",
+    "cloud",
+    "controllers",
+    "healthchecker",
+    "kube",
+    "settings",
+    "telemetry",
+    "webhook",
+)
+COPIED = (*PRODUCT, "charts", "deploy", "lab", "tests", "wsgi.py", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """*own* is deleted with ``webhook/<feature>`` and ``controllers/<feature>``; *fast* are some of its *tests*."""
+
+    own: tuple[str, ...]
+    tests: tuple[str, ...]
+    fast: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+FEATURES = {
+    "ip_reservation": Feature(
+        own=(),
+        tests=("ip_reservation*", "late_reservations", "release*", "restore", "cluster_reads"),
+        fast=("ip_reservation", "release"),
+        paths=("/validate/pods/ip-reservation",),
+    ),
+    "anycast_ip": Feature(
+        own=("cloud", "lab/cloud"),
+        tests=("anycast_*", "cloud_*", "lab_cloud_*"),
+        fast=("anycast_plan", "anycast_gate", "anycast_orphans", "cloud_codes", "cloud_retry"),
+        paths=("/mutate/nodes/anycast-ip",),
+    ),
+    "elasticity": Feature(
+        own=(),
+        tests=("elasticity_*",),
+        fast=("elasticity_gate", "elasticity_placement", "elasticity_rules", "elasticity_switches"),
+        paths=("/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"),
+    ),
+    "ingress_daemonset": Feature(
+        own=("healthchecker",),
+        tests=("ingress_daemonset_*", "healthchecker*"),
+        fast=(
+            "ingress_daemonset_nodes",
+            "ingress_daemonset_defaults",
+            "ingress_daemonset_budgets",
+            "healthchecker",
+        ),
+        paths=(
+            "/mutate/ingressdaemonsets",
+            "/validate/ingressdaemonsets",
+            "/validate/evictions/ingress-daemonset",
+        ),
+    ),
+}
+
+START = """
+import importlib, json, pathlib, sys
+
+failed = {}
+for path in sorted(each for package in sys.argv[1:] for each in pathlib.Path(package).rglob("*.py")):
+    try:
+        importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+    except ImportError as error:
+        failed[str(path)] = str(error)
+
+import wsgi
+from controllers.__main__ import enabled
+
+paths = [rule.rule for rule in wsgi.app.url_map.iter_rules()]
+print(json.dumps({"failed": failed, "paths": sorted(paths), "controllers": sorted(enabled(wsgi.settings))}))
+"""
+CONFIG = """
+apiVersion: drawbridge.io/v1
+kind: DrawbridgeConfig
+certs: {mode: self-managed}
+anycastIP: {enabled: true, clusterID: cls-1}
+elasticity: {enabled: true}
+ingressDaemonSet: {enabled: true}
+"""
+KUBECONFIG = {
+    "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "a", "user": {}}],
+    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+    "current-context": "a",
+}
+
+
+class Copy:
+    """The repository without one feature, configured with all features enabled."""
+
+    def __init__(self, directory: Path, missing: str) -> None:
+        self.directory, self.missing = directory, missing
+        self.others = {name: feature for name, feature in FEATURES.items() if name != missing}
+        for name in COPIED:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, directory)
+        deleted = FEATURES[missing]
+        for name in (f"webhook/{missing}", f"controllers/{missing}", *deleted.own):
+            shutil.rmtree(directory / name)
+        for pattern in deleted.tests:
+            for path in directory.glob(f"tests/test_{pattern}.py"):
+                path.unlink()
+        (directory / "config.yaml").write_text(CONFIG)
+        (directory / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environ = {
+            "DRAWBRIDGE_CONFIG": "config.yaml",
+            "KUBECONFIG": "kubeconfig",
+            "KUBERNETES_SERVICE_HOST": "",
+            "PYTHONPATH": ".",
+        }
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.directory,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module", params=FEATURES)
+def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def test_both_programs_start_with_the_other_features(copy: Copy) -> None:
+    started = copy.run("-c", START, *(name for name in PRODUCT if (copy.directory / name).exists()))
+    assert started.returncode == 0, started.stderr
+    found: dict[str, Any] = json.loads(started.stdout)
+
+    assert found["failed"] == {}
+    assert found["paths"] == sorted(path for feature in copy.others.values() for path in feature.paths)
+    assert found["controllers"] == sorted(["certificates", *copy.others])
+
+
+def test_the_tests_of_the_layers_and_of_the_other_features_pass(copy: Copy) -> None:
+    names = ("layers", *(name for feature in copy.others.values() for name in feature.fast))
+    files = [f"tests/test_{name}.py" for name in names]
+    ran = copy.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files)
+
+    assert ran.returncode == 0, ran.stdout[-4000:]

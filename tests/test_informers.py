@@ -1,0 +1,191 @@
+"""Informers of one kind share one LIST and WATCH, and each gets every object once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers import informers as module
+from controllers.informers import Informers, StaleInformer
+from kube.client import Resource
+from kube.informer import Informer
+from kube.list_watch import RUNNING, Selection
+from kube.types import ObjectMeta, Pod, Value
+from lab.waiting import until
+from tests.misbehaving_server import (
+    Answer,
+    Server,
+    answers,
+    hangs,
+    in_turn,
+    lists_and_watches,
+    refuses,
+    serving,
+    streams,
+)
+
+PODS = Resource("", "v1", "pods")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+
+
+class Name(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def raw(name: str, version: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    }
+
+
+def listed(**versions: int) -> Answer:
+    items = [raw(name, version) for name, version in versions.items()]
+    return answers({"metadata": {"resourceVersion": "11"}, "items": items})
+
+
+def added(name: str, version: int) -> dict[str, Any]:
+    return {"type": "ADDED", "object": raw(name, version)}
+
+
+@contextmanager
+def sharing(
+    lists: Answer | tuple[Answer, ...], *watches: Answer, gather: float = 0.0
+) -> Iterator[tuple[Server, Informers]]:
+    lists = lists if isinstance(lists, tuple) else (lists,)
+    with serving(lists_and_watches(in_turn(*lists), in_turn(*watches))) as server:
+        informers = Informers(server.client(), gather)
+        try:
+            yield server, informers
+        finally:
+            informers.stop()
+
+
+def follow(informer: Informer[Any]) -> list[str]:
+    """The names for which a handler was called."""
+    seen: list[str] = []
+    informer.on_change(lambda old, new: seen.append((new or old).metadata.name))
+    return seen
+
+
+def test_informers_that_are_made_together_share_one_list_and_decode_for_themselves() -> None:
+    with sharing(listed(a=1), streams([added("b", 11)]), gather=0.1) as (server, informers):
+        pods, names = informers.of(PODS, Pod), informers.of(PODS, Name)
+        seen = follow(pods), follow(names)
+        until(lambda: seen == (["a", "b"], ["a", "b"]))
+        assert isinstance(pods.get("shop/a"), Pod)
+        assert isinstance(names.get("shop/a"), Name)
+    assert (len(server.lists), len(server.watches)) == (1, 1)
+
+
+def test_a_late_informer_gets_a_list_and_no_handler_of_the_others_is_called_again() -> None:
+    lists = listed(a=1), listed(a=1, b=11)
+    with sharing(lists, streams([added("b", 11)]), streams([added("c", 12)])) as (server, informers):
+        first = follow(informers.of(PODS, Pod))
+        until(lambda: first == ["a", "b"])
+        second = follow(informers.of(PODS, Name))
+        until(lambda: second == ["a", "b", "c"] and first == ["a", "b", "c"])
+    assert (len(server.lists), len(server.watches)) == (2, 2)
+
+
+def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
+    answer, asked = threading.Event(), threading.Event()
+
+    def slow(handler: Any) -> None:
+        asked.set()
+        answer.wait(5)
+        listed(a=1)(handler)
+
+    with sharing(slow, streams([])) as (server, informers):
+        informers.of(PODS, Pod)
+        asked.wait(5)
+        late = informers.of(PODS, Name)
+        answer.set()
+        assert late.wait_synced(5)
+        assert late.get("shop/a")
+        assert len(server.lists) == 2
+
+
+def test_another_selection_has_a_list_and_watch_apart() -> None:
+    with sharing(listed(a=1), streams([])) as (server, informers):
+        informers.of(PODS, Pod)
+        informers.of(PODS, Pod, Selection(label_selector="a=b"))
+        until(lambda: len(server.watches) == 2)
+
+
+def test_the_last_informer_that_is_released_stops_the_watch_and_a_later_one_starts_another() -> None:
+    with sharing(listed(a=1), streams([])) as (_, informers):
+        one, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
+        assert informers.wait_synced(threading.Event(), one, other)
+        informers.release(one)
+        assert other.source in RUNNING.list()
+        informers.release(other)
+        assert other.source.stopped
+        assert other.source not in RUNNING.list()
+        again = informers.of(PODS, Pod)
+        assert again.wait_synced(5)
+        informers.release(one)  # a second time: no harm
+        assert not again.source.stopped
+
+
+def test_no_handler_of_a_released_informer_is_called() -> None:
+    more = threading.Event()
+
+    def watch(handler: Any) -> None:
+        more.wait(5)
+        streams([added("b", 12)])(handler)
+
+    with sharing(listed(a=1), watch, gather=0.1) as (_, informers):
+        released, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
+        seen, still = follow(released), follow(other)
+        until(lambda: seen == ["a"] == still)
+        informers.release(released)
+        more.set()
+        until(lambda: still == ["a", "b"])
+        assert seen == ["a"]
+
+
+def test_a_decoder_that_fails_leaves_the_others_alone() -> None:
+    def broken(_item: msgspec.Raw) -> Pod:
+        raise ValueError("a bug")
+
+    with sharing(listed(a=1), streams([added("b", 11)])) as (_, informers):
+        failing, other = informers.of(PODS, Pod, decode=broken), informers.of(PODS, Pod)
+        seen = follow(other)
+        until(lambda: seen == ["a", "b"])
+        assert (failing.has_synced, failing.list()) == (True, [])
+
+
+def test_an_informer_that_is_silent_too_long_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_SILENCE", 0.3)
+    with sharing(refuses(404, "NotFound"), streams([])) as (_, informers):
+        pods = informers.of(PODS, Pod)
+        informers.check()
+        with pytest.raises(StaleInformer, match="no LIST or watch of pods has succeeded for"):
+            informers.wait_synced(threading.Event(), pods)
+
+
+def test_a_wait_for_informers_ends_when_it_is_time_to_stop() -> None:
+    stop = threading.Event()
+    with sharing(refuses(500, "InternalError"), streams([])) as (_, informers):
+        pods = informers.of(PODS, Pod)
+        threading.Timer(0.2, stop.set).start()
+        assert not informers.wait_synced(stop, pods)
+    with sharing(listed(a=1), streams([])) as (_, informers):
+        assert informers.wait_synced(threading.Event(), informers.of(PODS, Pod), informers.of(NODES, Name))
+
+
+def test_all_stop_together_when_none_gets_an_answer() -> None:
+    with sharing(hangs, hangs) as (server, informers):
+        for name in ("a", "b", "c", "d"):
+            informers.of(PODS, Pod, Selection(namespace=name))
+        until(lambda: len(server.lists) == 4)
+        began = time.monotonic()
+        informers.stop()
+        assert time.monotonic() - began < 3.0
+        assert not RUNNING.list()

@@ -1,0 +1,229 @@
+"""The manager starts and stops all controllers together, and gives them what they share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controllers.informers import Informers
+from controllers.manager import Context, Controller, Manager, elector_of, run_all
+from controllers.workqueue import WorkQueue
+from kube.backoff import Backoff
+from kube.errors import Unreachable
+from kube.leader_election import LeadershipLost, StillWorking
+from lab.waiting import until
+from settings import LeaderElection, Settings
+from tests.test_controllers_main import ELECTION, LEASE, cluster, spec_of
+
+
+class Works:
+    """A feature that works until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = threading.Event(), threading.Event()
+        self.check: Callable[[], None] = lambda: None
+
+    def __call__(self, context: Context) -> None:
+        self.check = context.check
+        self.began.set()
+        context.stop.wait(5)
+        self.ended.set()
+
+
+def breaks(context: Context) -> None:
+    raise ValueError("a bug")
+
+
+def returns(context: Context) -> None:
+    pass
+
+
+def context(check: Callable[[], None] = lambda: None) -> Context:
+    nothing: Any = None
+    return Context(nothing, Informers(nothing), nothing, check, threading.Event())
+
+
+def test_all_features_work_until_the_stop_by_the_same_check() -> None:
+    features = [Works(), Works()]
+
+    def check() -> None:
+        pass
+
+    of_all = context(check)
+    leader = threading.Thread(
+        target=run_all, args=(dict(zip("ab", features, strict=True)), of_all), daemon=True
+    )
+    leader.start()
+    assert [each.began.wait(5) for each in features] == [True, True]
+    assert [each.check for each in features] == [check, check]
+    assert not any(each.ended.is_set() for each in features)
+    of_all.stop.set()
+    leader.join(5)
+    assert [each.ended.is_set() for each in features] == [True, True]
+
+
+def outcome(run: Callable[[], None]) -> BaseException | None:
+    """What *run* raises; it must end soon."""
+    raised: list[BaseException] = []
+
+    def catch() -> None:
+        try:
+            run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=catch, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
+def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
+    other, of_all = Works(), context()
+    features: list[Controller] = [breaks, other][::order]
+    error = outcome(lambda: run_all(dict(zip("ab", features, strict=True)), of_all))
+    assert (repr(error), other.ended.is_set(), of_all.stop.is_set()) == ("ValueError('a bug')", True, True)
+
+
+class Hangs:
+    """A feature that does not end."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def __call__(self, context: Context) -> None:
+        self.release.wait(30)
+
+
+@pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
+def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Controller]) -> None:
+    hangs, of_all = Hangs(), context()
+    threading.Timer(0.1, of_all.stop.set).start()
+    error = outcome(lambda: run_all({"hangs": hangs, "other": other()}, of_all, within=0.3))
+    hangs.release.set()
+
+    assert isinstance(error, StillWorking)
+    assert str(error) == "not ended within 0.3 s: controller-hangs"
+
+
+def test_a_feature_that_ends_by_itself_ends_all() -> None:
+    other = Works()
+    assert outcome(lambda: run_all({"other": other, "returns": returns}, context())) is None
+    assert other.ended.is_set()
+
+
+def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
+    feature = Works()
+    recorder: Any = None
+
+    def lose() -> None:
+        assert feature.began.wait(5)
+        feature.check()
+        taken = api.objects[LEASE]
+        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
+
+    with cluster() as (api, server):
+        threading.Thread(target=lose, daemon=True).start()
+        manager = Manager(server.client(), recorder, LeaderElection.model_validate(ELECTION))
+        error = outcome(lambda: manager.run({"works": feature}, threading.Event()))
+    assert isinstance(error, LeadershipLost)
+    with pytest.raises(LeadershipLost):
+        feature.check()
+
+
+@pytest.mark.parametrize(
+    ("elects", "asked"),
+    [
+        pytest.param(True, {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases"}, id="by lease"),
+        pytest.param(False, set(), id="without election"),
+    ],
+)
+def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
+    elects: bool, asked: set[str]
+) -> None:
+    election = LeaderElection.model_validate(ELECTION | {"leaderElect": elects})
+    recorder: Any = None
+    stop = threading.Event()
+    with cluster() as (api, server):
+        manager = Manager(server.client(), recorder, election)
+        runner = threading.Thread(target=manager.run, args=({}, stop), daemon=True)
+        runner.start()
+        until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
+        assert runner.is_alive()
+        stop.set()
+        runner.join(3)
+        assert not runner.is_alive()
+        assert {each.path.removesuffix("/drawbridge") for each in server.asked} == asked
+
+
+def test_a_container_that_was_restarted_in_its_pod_is_another_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POD_NAME", "controllers-0")
+    holders = []
+    with cluster() as (api, server):
+        for _ in range(2):
+            lease = elector_of(server.client(), Settings().leader_election)
+            lease.run(threading.Event(), lambda _: holders.append(spec_of(api)["holderIdentity"]))
+    assert [holder.split("_")[0] for holder in holders] == ["controllers-0"] * 2
+    assert len(set(holders)) == 2
+
+
+SOON = Backoff(base=0.01, cap=0.01)
+
+
+def test_a_wait_ends_with_the_first_answer_and_passes_over_errors_that_pass() -> None:
+    outcomes = [Unreachable("away"), ValueError("not yet"), "there"]
+
+    def attempt() -> str:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert context().wait_for(attempt, SOON, "something", ValueError) == "there"
+    outcomes[:] = [ValueError("a bug")]
+    with pytest.raises(ValueError, match="a bug"):
+        context().wait_for(attempt, SOON, "something")
+
+
+def test_a_wait_ends_without_an_answer_when_it_is_time_to_stop() -> None:
+    waiting = context()
+
+    def attempt() -> str:
+        waiting.stop.set()
+        raise Unreachable("away")
+
+    assert waiting.wait_for(attempt, Backoff(base=30, cap=30), "something") is None
+
+
+def test_working_reconciles_keys_and_finishes_those_that_run_when_it_ends() -> None:
+    queue, begun, done = WorkQueue("working"), threading.Event(), []
+
+    def reconcile(key: str) -> None:
+        begun.set()
+        time.sleep(0.1)  # still at it when the block ends
+        done.append(key)
+
+    with context().working(queue, reconcile):
+        queue.add("a")
+        assert begun.wait(5)
+        queue.add("b")
+    assert done == ["a"]
+
+
+def test_a_worker_asks_before_each_key_whether_this_process_still_leads() -> None:
+    def lost() -> None:
+        raise LeadershipLost("another leads")
+
+    queue, done = WorkQueue("working"), []
+    with context(lost).working(queue, done.append):
+        queue.add("a")
+        until(lambda: not any(each.name == "working-0" for each in threading.enumerate()))
+    assert done == []

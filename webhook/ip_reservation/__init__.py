@@ -1,0 +1,113 @@
+"""Admission of ip_reservation: the addresses of a selected pod are reserved in Calico before it is deleted or evicted.
+
+Here are the names and rules that admission and the controller share; ``webhook.py`` decides and asks the ledger to
+write. Invariant: an admitted deletion of a selected pod means that its reservations are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from calico.segment import Record, canonical
+from kube.types import ObjectMeta, Pod
+from settings import IPReservationSettings
+
+NAME = "ip_reservation"
+PATH = "/validate/pods/ip-reservation"
+
+NAMESPACE_LABEL = "ip-reserve"
+NAMESPACE_LABEL_VALUES = ("enabled", "enable")
+RESERVE = "drawbridge.io/reserve-ip"
+
+DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
+KUBELET_EVICTED = "evicted by the kubelet"
+KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
+"""status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def disrupted(pod: Pod) -> bool:
+    """Whether a finished pod ended because it is being removed.
+
+    Kubernetes marks a pod of a lost node Failed, with this condition, just before it deletes it.
+    """
+    return any(each.type == DISRUPTION and each.status == "True" for each in pod.status.conditions)
+
+
+def kubelet_evicted(pod: Pod) -> bool:
+    """Whether its own kubelet ended it, which no admission sees.
+
+    A pod whose containers are always restarted fails by no other means. But every deleted pod is marked finished at
+    its end, and a pod of a lost node just before its deletion.
+    """
+    if pod.status.phase != "Failed":
+        return False
+    by_kubelet = any(each.type == DISRUPTION and each.reason == BY_KUBELET for each in pod.status.conditions)
+    if by_kubelet or pod.status.reason in KUBELET_REASONS:
+        return True
+    return pod.spec.restart_policy == "Always" and not pod.terminating and not disrupted(pod)
+
+
+def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
+    """Why the addresses of *pod* are not reserved when it goes; "" when they are."""
+    if not settings.enabled:
+        return "ip reservation is disabled"
+    if pod.spec.host_network:
+        return "host network"
+    if MIRROR in pod.metadata.annotations:
+        return "mirror of a static pod, which keeps its IP"
+    if not _cidrs(pod):
+        return "no IP"
+    return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
+
+
+def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tuple[Record, ...]:
+    """One record per address of *pod*; what is not an IP address cannot be reserved."""
+    owner = pod.metadata.controller
+    return tuple(
+        Record(
+            cidr=cidr,
+            at=at,
+            namespace=pod.metadata.namespace,
+            pod=pod.metadata.name,
+            uid=pod.metadata.uid,
+            node=pod.spec.node_name,
+            owner=f"{owner.kind}/{owner.name}" if owner else "",
+            reason=reason,
+            late=late,
+        )
+        for cidr in _cidrs(pod)
+    )
+
+
+def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
+    """The reserve time counts from the eviction, so it ends at the same time however often it is written."""
+    ended = _evicted_at(pod, now)
+    if now - ended >= timedelta(seconds=settings.ip_reserve_time):
+        return "evicted so long ago that the hold is over"
+    records = records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
+    return tuple(replace(record, ended=ended) for record in records)
+
+
+def _evicted_at(pod: Pod, seen: datetime) -> datetime:
+    """When its kubelet ended it, at most *seen*: by that condition, else by the last one that changed."""
+    changes = {each.type: each.last_transition_time for each in pod.status.conditions}
+    at = changes.get(DISRUPTION) or max(filter(None, changes.values()), default=seen)
+    return min(at, seen)
+
+
+def _wanted(
+    pod: ObjectMeta, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> bool:
+    """The pod's annotation first, then its namespace's, then the configured labels."""
+    for source in (pod.annotations, namespace_annotations):
+        if (value := source.get(RESERVE, "").lower()) in ("true", "false"):
+            return value == "true"
+    return settings.label_selector.matches_any(pod.labels)
+
+
+def _cidrs(pod: Pod) -> tuple[str, ...]:
+    return tuple(cidr for address in pod.status.addresses if (cidr := canonical(address)))

@@ -1,0 +1,189 @@
+"""Reserve the addresses of a pod before its deletion or eviction is admitted: gather, decide, apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from calico.errors import NotReserved
+from calico.segment import Record, canonical
+from kube.errors import KubeError, NotFound
+from kube.types import Namespace, Pod, Value, complete
+from settings import IPReservationSettings
+from webhook.admission import Decision, Request, allow, decoded, deny
+from webhook.ip_reservation import (
+    NAME,
+    PATH,
+    RESERVE,
+    disrupted,
+    kubelet_evicted,
+    records_of,
+    records_of_evicted,
+    unselected,
+)
+
+OWNERS = (
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+)
+"""Workloads whose deletion excuses their pods, as (apiVersion, kind): those that the leader can look up, too."""
+GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+RETRY_SECONDS = 1
+"""Sent with a denial: client-go, so kubectl and every controller, repeats such a request by itself."""
+
+
+class Cluster(Protocol):
+    """Reads for one review; the methods raise KubeError."""
+
+    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod: ...
+    def namespace(self, name: str, *, deadline: float) -> Namespace: ...
+
+
+class Ledger(Protocol):
+    def reserve(self, records: Sequence[Record], deadline: float) -> object:
+        """Return when *records* are durable, else raise NotReserved."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The pod, or None when there is none, and the annotations of its namespace."""
+
+    pod: Pod | None
+    namespace_annotations: Mapping[str, str]
+
+
+class IPReservationWebhook:
+    name, path = NAME, PATH
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger: Ledger,
+        settings: Callable[[], IPReservationSettings],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._ledger = cluster, ledger
+        self._settings, self._now = settings, now
+
+    def fails_open(self) -> bool:
+        return self._settings().failure_policy == "Ignore"
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        if skipped := _skip_reason(request):
+            return allow(audit={"skipped": skipped})
+        try:
+            snapshot = self._gather(request, deadline)
+            records = decide(request, snapshot, self._settings(), self._now())
+            if isinstance(records, str):
+                return allow(audit={"skipped": records})
+            self._ledger.reserve(records, deadline)
+        except (KubeError, NotReserved) as error:
+            return self._not_reserved(request, error)
+        reserved = ",".join(record.cidr for record in records)
+        return allow(warnings=_warnings(snapshot.pod), audit={"reserved": reserved})
+
+    def _gather(self, request: Request, deadline: float) -> Snapshot:
+        pod = self._pod(request, deadline)
+        if pod is None or RESERVE in pod.metadata.annotations:
+            return Snapshot(pod, {})
+        namespace = self._cluster.namespace(request.namespace, deadline=deadline)
+        return Snapshot(pod, namespace.metadata.annotations)
+
+    def _pod(self, request: Request, deadline: float) -> Pod | None:
+        # A delete-collection names no pod: a deletion is judged by the object that it carries.
+        if request.old_object is not None:
+            return decoded(request.old_object, Pod, "oldObject")
+        try:
+            return self._cluster.pod(request.namespace, request.name, deadline=deadline)
+        except NotFound:
+            return None
+
+    def _not_reserved(self, request: Request, error: Exception) -> Decision:
+        pod = f"pod {request.namespace}/{_name(request)}"
+        if self.fails_open():
+            warning = f"the IP of {pod} is not reserved yet: {error}"
+            return allow(warnings=(warning,), audit={"failed-open": warning})
+        # kubectl drain waits on 429 only, and gives up on any other code.
+        code, reason = (429, "TooManyRequests") if _is_eviction(request) else (503, "ServiceUnavailable")
+        return deny(
+            f"{pod} keeps running because its IP could not be reserved: {error}. Retry; if this lasts, check the API"
+            f" server and Calico's IPReservations, or annotate the pod {RESERVE}=false to delete it without reserving"
+            " its IP",
+            code=code,
+            reason=reason,
+            retry_after=RETRY_SECONDS,
+        )
+
+
+def decide(
+    request: Request, snapshot: Snapshot, settings: IPReservationSettings, now: datetime
+) -> Sequence[Record] | str:
+    """What must be reserved before *request* is admitted, or why nothing needs to be."""
+    pod = snapshot.pod
+    if pod is None:
+        return "no such pod"
+    if pod.terminating:
+        return "already terminating"
+    if not (evicted := kubelet_evicted(pod)):
+        if pod.finished and not disrupted(pod):
+            return f"phase {pod.status.phase}"
+        if settings.skip_when_owner_is_deleted and _is_deleted_with_owner(request, pod):
+            return "its owner is being deleted"
+    if skipped := unselected(pod, snapshot.namespace_annotations, settings):
+        return skipped
+    if evicted:  # the leader reserves it when it fails; this covers the time without a leader
+        return records_of_evicted(pod, settings, now)
+    return records_of(pod, reason="evicted" if _is_eviction(request) else "deleted", at=now)
+
+
+def _skip_reason(request: Request) -> str:
+    """Why *request* needs no look at a pod, or nothing."""
+    if request.dry_run or _is_dry_run_eviction(request):
+        return "dry run"
+    return "" if request.operation in ("DELETE", "CREATE") else f"operation {request.operation}"
+
+
+def _is_deleted_with_owner(request: Request, pod: Pod) -> bool:
+    """The garbage collector deletes a pod only when its owners are gone or terminating."""
+    owner = pod.metadata.controller
+    known = owner is not None and (owner.api_version, owner.kind) in OWNERS
+    return known and request.user_info.username == GARBAGE_COLLECTOR
+
+
+def _warnings(pod: Pod | None) -> tuple[str, ...]:
+    """For each address of *pod* that no reservation can hold."""
+    addresses = pod.status.addresses if pod else ()
+    return tuple(
+        f"{each!r} is no IP address and is not reserved" for each in addresses if not canonical(each)
+    )
+
+
+def _name(request: Request) -> str:
+    if request.name or request.old_object is None:
+        return request.name
+    return decoded(request.old_object, Pod, "oldObject").metadata.name
+
+
+def _is_eviction(request: Request) -> bool:
+    return request.sub_resource == "eviction"
+
+
+def _is_dry_run_eviction(request: Request) -> bool:
+    if not _is_eviction(request) or request.object is None:
+        return False
+    return bool(decoded(request.object, _Eviction, "object").delete_options.dry_run)
+
+
+class _DeleteOptions(Value, frozen=True):
+    dry_run: tuple[str, ...] = ()
+
+
+class _Eviction(Value, frozen=True):
+    delete_options: _DeleteOptions = _DeleteOptions()
+
+
+complete(_Eviction)
