@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Everything else is set up by itself.
+# `make demo` and `make test` need Python 3.11, make and unshare, and install everything else.
 
 PYTHON ?= python3
 NAME ?= default

@@ -120,6 +120,17 @@ class Informer(Generic[T]):
             self._answered_since.add(key)
             return new
 
+    def forget(self, key: str, uid: str) -> None:
+        """Drop the object of this *uid*, which the API server says is gone; no handler is called.
+
+        One that is known to be terminating stays until the watch delivers its end.
+        """
+        with self._notifying:
+            known = self._indexer.get(key)
+            if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
+                self._answers.pop(key, None)
+                self._indexer.remove(key)
+
     def begin(self) -> None:
         with self._notifying:
             self._listed, self._answered_since = {}, set()

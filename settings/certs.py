@@ -1,12 +1,10 @@
 """The settings of the serving certificate."""
 
-from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from settings.base import Model
-from settings.values import Name, Period
+from settings.values import Model, Name, Period
 
 
 class SelfManaged(Model):
@@ -20,12 +18,7 @@ class SelfManaged(Model):
     @model_validator(mode="after")
     def _each_period_fits_into_the_next(self) -> Self:
         """Else a new certificate would be renewed at once, again and again."""
-        given = self.model_dump(by_alias=True)
-        for name, limit in pairwise(("overlap", "renewBefore", "leafValidity", "caValidity")):
-            if given[name] >= given[limit]:
-                raise ValueError(
-                    f"{name} ({given[name]:g}s) must be shorter than {limit} ({given[limit]:g}s)"
-                )
+        self.check_shorter("overlap", "renewBefore", "leafValidity", "caValidity")
         return self
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.base import Model
+from settings.values import Model
 
 
 class Requirement(Model):

@@ -15,6 +15,8 @@ from kube.types import Namespace, ObjectMeta, Pod
 from tests.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+AT_LEISURE = 60.0
+"""Seconds for a call that has no socket: a busy machine is no failure of it."""
 
 
 class FakeClock:
@@ -52,21 +54,21 @@ class FakeReservations(Reservations):
 
     def get(self, name: str, *, timeout: float = 1.0) -> IPReservation:
         self.before("get", name)
-        return super().get(name, timeout=timeout)
+        return super().get(name, timeout=AT_LEISURE)
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
         self.before("create", name)
-        return super().create(name, records, timeout=max(timeout, 1.0))
+        return super().create(name, records, timeout=AT_LEISURE)
 
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
     ) -> IPReservation:
         self.before("write", segment.metadata.name)
-        return super().write(segment, records, timeout=max(timeout, 1.0))
+        return super().write(segment, records, timeout=AT_LEISURE)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         self.before("delete", segment.metadata.name)
-        super().delete(segment, timeout=timeout)
+        super().delete(segment, timeout=AT_LEISURE)
 
     def put(self, segment: IPReservation) -> None:
         """Place *segment* as another client would."""

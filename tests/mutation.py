@@ -44,7 +44,7 @@ FIRST = (
     "urllib3",
 )
 """Imported once, before the forks."""
-LIMIT = 60
+LIMIT = 120
 """Seconds for the tests of one mutant: one that never ends is detected, too."""
 
 COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

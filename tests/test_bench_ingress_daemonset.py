@@ -18,13 +18,13 @@ from bench.ingress_daemonset import figures, manifests
 from bench.ingress_daemonset.checker import Started
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
-from bench.ingress_daemonset.sight import Creation, Deployment, Made, Rollout, Told, follow
+from bench.ingress_daemonset.progress import Creation, Deployment, Made, Rollout, Told, follow
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from controllers.ingress_daemonset import desired
 from kube.types import Node, ObjectMeta
 from lab.errors import LabError
-from tests.ingress_daemonset import gates, outcome, request
+from tests.ingress_daemonset import outcome, request, webhooks
 from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
 from webhook.ingress_daemonset.types import resource
 
@@ -43,7 +43,7 @@ def missed(found: Mapping[str, Figure]) -> set[str]:
 
 
 def test_the_ingress_daemonset_is_one_that_is_taken_without_a_warning() -> None:
-    defaults, rules = gates()
+    defaults, rules = webhooks()
     wanted = manifests.ingress_daemonset("ours", 50)
 
     stored, warned = outcome(wanted, request(wanted), defaults.review(request(wanted), deadline=0))
@@ -232,7 +232,7 @@ def test_of_fewer_nodes_only_their_writes_are_judged() -> None:
         *(
             pytest.param(
                 cost(**{f"{each}_PATCH": 1}),
-                {"writes that the API server saw, whoever made them"},
+                {"writes of any client to objects of the feature"},
                 id=f"a write to {each}",
             )
             for each in ("deployments", "daemonsets", "roles", "rolebindings", "ingressdaemonsets")
@@ -253,7 +253,7 @@ def test_a_status_that_is_written_at_rest_counts() -> None:
 
     found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
 
-    assert found["writes that the API server saw, whoever made them"].value == 2
+    assert found["writes of any client to objects of the feature"].value == 2
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_lost_secret_comes_back_as_a_part_of_the_release(world: World) -> None
     assert (metadata["labels"], metadata["annotations"]) == (labels, helm)
 
 
-def test_without_a_registration_there_is_a_certificate_too(world: World) -> None:
+def test_without_a_webhook_configuration_there_is_a_certificate_too(world: World) -> None:
     world.cluster.unregister()
 
     world.rest()
@@ -217,7 +217,7 @@ def assert_the_overlap_begins_now(world: World) -> None:
     assert world.held.leaf != signed_by_old
 
 
-def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
+def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_again(world: World) -> None:
     begin_an_overlap(world)
     world.cluster.register(webhooks=2)  # as when Helm replaces it
     assert_the_overlap_begins_now(world)
@@ -229,22 +229,7 @@ def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) ->
     assert_the_overlap_begins_now(world)
 
 
-def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> None:
-    world.rest()
-    world.moment.seconds = 85
-    _, another = reconciler(world.cluster, world.moment)
-    while another.reconcile("") == 0:
-        pass
-    signed_by_old = world.held.leaf
-
-    world.rest()
-    assert world.held.leaf == signed_by_old
-    world.moment.seconds += 6
-    world.rest()
-    assert world.held.leaf != signed_by_old
-
-
-def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
+def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
     world.rest()
     secret = world.secret()
     spoilt = dict.fromkeys(secret["data"], b64encode(b"x").decode())
@@ -273,7 +258,7 @@ def test_who_has_not_seen_the_last_write_does_not_write(world: World, resource: 
         world.store.write_bundles(seen, b"")
 
 
-def test_who_has_lost_the_lead_does_not_write(world: World) -> None:
+def test_a_former_leader_does_not_write(world: World) -> None:
     world.rest()
     seen = world.store.read()
 

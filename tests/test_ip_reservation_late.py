@@ -13,7 +13,6 @@ import pytest
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.late_planner import Departure, decide, is_departure
 from controllers.ip_reservation.late_reconciler import CATCH_UP, LateReconciler
-from controllers.ip_reservation.release_planner import Pods, plan
 from kube.client import Resource
 from kube.event_recorder import Regarding
 from kube.types import Pod
@@ -265,34 +264,6 @@ def test_a_pod_that_its_kubelet_rejects_is_reserved_by_the_address_it_had() -> N
     world.settle(world.reconciler)
 
     assert world.reservations.held == ["10.0.0.1/32"]
-
-
-def test_what_was_released_by_count_does_not_push_out_others_under_a_new_leader() -> None:
-    world = World()
-    world.reservations.create(
-        "webhook", [record("10.0.0.2/32", uid="b", at=ago(minutes=5), ended=ago(minutes=5))]
-    )
-    world.observe(None, evicted(39))
-    world.settle(world.reconciler)
-
-    changes = plan(
-        world.reservations.list(),
-        Pods({}, {}),
-        IPReservationSettings.model_validate({"ipReserveMaxCount": 1}),
-        NOW,
-    )
-
-    assert [each.cidr for change in changes for each, _ in change.released] == ["10.0.0.1/32"]
-
-
-def test_a_pod_whose_address_has_changed_since_it_was_recorded_is_reserved_anew() -> None:
-    world = World()
-    world.reservations.create("webhook", [record()])
-
-    world.observe(pod(ip="10.0.0.7"), pod(ip="10.0.0.7", **TERMINATING))
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.7/32"]
 
 
 def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:

@@ -110,16 +110,6 @@ def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_
     assert young.released == old.released == ((held, Cause.AGE),)
 
 
-def test_a_young_empty_segment_is_not_written_again() -> None:
-    assert plan([created(seconds_ago=SEALED)], NONE, settings(segmentMaxAge="10m"), NOW) == []
-
-
-def test_a_sealed_segment_that_holds_something_is_not_deleted() -> None:
-    held = record(ended=ago(minutes=1))
-
-    assert plan([created(held, seconds_ago=9 * SEALED)], NONE, settings(), NOW) == []
-
-
 @pytest.mark.parametrize(
     ("held", "life", "ended"),
     [
@@ -213,12 +203,6 @@ def test_records_of_no_pod_are_not_one_anothers_duplicates() -> None:
     assert plan([segment(bare, name="a"), segment(bare, name="b")], NONE, settings(), NOW) == []
 
 
-def test_an_empty_segment_is_deleted() -> None:
-    (change,) = plan([segment()], NONE, settings(), NOW)
-
-    assert change.delete
-
-
 records = st.builds(
     record,
     cidr=st.integers(1, 20).map(lambda n: f"10.0.0.{n}/32"),
@@ -286,15 +270,6 @@ def test_the_life_of_a_pod() -> None:
     assert life_of(pod()) is RUNNING
     assert life_of(pod(metadata={"deletionTimestamp": "2026-01-02T03:04:05Z"})) is TERMINATING
     assert life_of(pod(status={"phase": "Failed"})) is GONE
-
-
-def test_a_change_keeps_what_it_does_not_release() -> None:
-    old, young = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
-
-    (change,) = plan([segment(old, young)], NONE, settings(), NOW)
-
-    assert change.kept == (young,)
-    assert change.released == ((replace(old), Cause.AGE),)
 
 
 def test_an_entry_that_a_hand_broke_is_written_away() -> None:

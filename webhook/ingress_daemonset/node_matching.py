@@ -65,7 +65,7 @@ class FollowedNode(Node, frozen=True):
 
     @property
     def address(self) -> str:
-        """Of its own network, on which pods of the host's network listen; empty when it has none yet."""
+        """The InternalIP, on which pods of the host network listen; empty when it has none yet."""
         found = (each.address for each in self.status.addresses if each.type == "InternalIP")
         return next(found, "")
 

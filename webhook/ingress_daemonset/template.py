@@ -123,7 +123,7 @@ def _containers(pod: PodSpec) -> Iterator[Problem]:
         if not container.name:
             yield f"{path}.name", "it is missing"
         if container.name in taken:
-            yield f"{path}.name", f"{container.name!r} is used twice; give each container a name of its own"
+            yield f"{path}.name", f"{container.name!r} is used twice; give each container another name"
         if not container.image:
             yield f"{path}.image", "it is missing"
         taken |= {container.name} - {""}

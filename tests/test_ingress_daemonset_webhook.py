@@ -12,9 +12,9 @@ import yaml
 
 from kube.errors import Unreachable
 from lab.install import merged
-from tests.ingress_daemonset import DATA, Raw, example, gates, outcome, raw, request
+from tests.ingress_daemonset import DATA, Raw, example, outcome, raw, request, webhooks
 from webhook.admission import ReviewError
-from webhook.ingress_daemonset.port_conflicts import Neighbour
+from webhook.ingress_daemonset.validate import PortUser
 
 SELECTOR = {"matchLabels": {"app": "web"}}
 CASES = sorted((DATA / "ingress_daemonset").glob("*.yaml"))
@@ -23,7 +23,7 @@ CASES = sorted((DATA / "ingress_daemonset").glob("*.yaml"))
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
     case = yaml.safe_load(path.read_text())
-    defaults, rules = gates(*neighbours(case), **case.get("settings", {}))
+    defaults, rules = webhooks(*port_users(case), **case.get("settings", {}))
     new, old = raw(case.get("spec"), **case.get("metadata", {})), raw(case["old"]) if "old" in case else None
     question = request(new, old)
 
@@ -41,8 +41,8 @@ def test_golden(path: Path) -> None:
     assert skipped or defaults.review(request(stored), deadline=0).patch == ()
 
 
-def neighbours(case: dict[str, Any]) -> list[Neighbour]:
-    return msgspec.convert(case.get("neighbours", []), list[Neighbour])
+def port_users(case: dict[str, Any]) -> list[PortUser]:
+    return msgspec.convert(case.get("port_users", []), list[PortUser])
 
 
 def faults(message: str) -> list[str]:
@@ -55,7 +55,7 @@ def rolling(stored: Raw) -> dict[str, Any]:
 
 
 def test_the_example_of_the_original_is_taken_as_it_is() -> None:
-    defaults, rules = gates()
+    defaults, rules = webhooks()
     question = request(example())
 
     stored, warned = outcome(example(), question, defaults.review(question, deadline=0))
@@ -70,7 +70,7 @@ def test_the_example_of_the_original_is_taken_as_it_is() -> None:
 
 
 def test_the_example_may_be_applied_again_and_again() -> None:
-    defaults, _ = gates()
+    defaults, _ = webhooks()
     stored, _ = outcome(example(), request(example()), defaults.review(request(example()), deadline=0))
     applied = merged(stored, example())
 
@@ -82,7 +82,7 @@ def test_the_example_may_be_applied_again_and_again() -> None:
 
 
 def test_a_refusal_is_one_of_an_invalid_object() -> None:
-    _, rules = gates()
+    _, rules = webhooks()
 
     decision = rules.review(request(raw({"podsPerNode": 0})), deadline=0)
 
@@ -93,16 +93,14 @@ def test_a_refusal_is_one_of_an_invalid_object() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"updateStrategy": "none"}, id="a strategy that is a word"),
-        pytest.param({"podsPerNode": "two"}, id="a word for a number"),
-        pytest.param({"template": {"metadata": "web"}}, id="a word for metadata"),
-        pytest.param(
-            {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": [1]}}}, id="a list of budgets"
-        ),
+        {"updateStrategy": "none"},
+        {"podsPerNode": "two"},
+        {"template": {"metadata": "web"}},
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": [1]}}},
     ],
 )
 def test_what_cannot_be_read_is_left_to_the_schema(spec: Raw) -> None:
-    defaults, _ = gates()
+    defaults, _ = webhooks()
 
     decision = defaults.review(request(raw(spec)), deadline=0)
 
@@ -112,14 +110,14 @@ def test_what_cannot_be_read_is_left_to_the_schema(spec: Raw) -> None:
 
 
 def test_what_the_schema_let_pass_though_it_cannot_be_read_is_named() -> None:
-    _, rules = gates()
+    _, rules = webhooks()
 
     with pytest.raises(ReviewError, match=r"request\.object .*podsPerNode"):
         rules.review(request(raw({"podsPerNode": "two"})), deadline=0)
 
 
 def test_what_was_stored_and_cannot_be_read_may_be_put_right() -> None:
-    defaults, rules = gates()
+    defaults, rules = webhooks()
     question = request(raw(), raw({"podsPerNode": "two"}))
 
     stored, _ = outcome(raw(), question, defaults.review(question, deadline=0))
@@ -129,7 +127,7 @@ def test_what_was_stored_and_cannot_be_read_may_be_put_right() -> None:
 
 
 def test_ports_that_could_not_be_compared_are_warned_of() -> None:
-    _, rules = gates(Unreachable("no answer"))
+    _, rules = webhooks(Unreachable("no answer"))
 
     decision = rules.review(request(raw({"healthCheckNodePorts": [10080], "selector": SELECTOR})), deadline=0)
 
@@ -137,25 +135,25 @@ def test_ports_that_could_not_be_compared_are_warned_of() -> None:
     assert decision.warnings == ("healthCheckNodePorts were not compared with others': no answer",)
 
 
-def test_without_health_ports_nobody_is_asked_for_others() -> None:
-    _, rules = gates(Unreachable("no answer"))
+def test_without_health_ports_no_others_are_read() -> None:
+    _, rules = webhooks(Unreachable("no answer"))
 
     assert rules.review(request(raw({"selector": SELECTOR})), deadline=0).warnings == ()
 
 
 def test_a_status_is_not_judged() -> None:
-    _, rules = gates()
+    _, rules = webhooks()
     question = msgspec.structs.replace(request(raw({"podsPerNode": 0})), sub_resource="status")
 
     assert rules.review(question, deadline=0).audit == {"skipped": "no spec"}
 
 
 def test_both_halves_fail_closed() -> None:
-    assert [gate.fails_open() for gate in gates()] == [False, False]
+    assert [webhook.fails_open() for webhook in webhooks()] == [False, False]
 
 
 def test_the_halves_have_names_and_paths_of_their_own() -> None:
-    assert {(gate.name, gate.path) for gate in gates()} == {
+    assert {(webhook.name, webhook.path) for webhook in webhooks()} == {
         ("ingress_daemonset_defaults", "/mutate/ingressdaemonsets"),
         ("ingress_daemonset", "/validate/ingressdaemonsets"),
     }

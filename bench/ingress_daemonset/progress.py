@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from bench.ip_reservation.deployments import DEPLOYMENTS
-from controllers.ingress_daemonset.objects import WorkloadStatus
+from controllers.ingress_daemonset.types import WorkloadStatus
 from kube.client import Client
 from kube.informer import informer_of
 from kube.list_watch import Selection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -28,8 +28,8 @@ class Place(StrEnum):
     LOCAL = "local"
     """It is one of the first N."""
     SUPER = "super"
-    HOME = "home"
-    """It is none of them, but must not or cannot leave."""
+    STAY = "stay"
+    """It is none of them, but must not or cannot go to super nodes."""
     ANY = "any"
     """It tolerates super nodes by itself, and the scheduler decides."""
     WAIT = "wait"
@@ -44,6 +44,11 @@ class Siblings:
 
     local: int = 0
     super: int = 0
+
+    def with_one(self, place: Place) -> Siblings:
+        return Siblings(
+            self.local + (place in (Place.LOCAL, Place.STAY)), self.super + (place is Place.SUPER)
+        )
 
 
 @dataclass(frozen=True)
@@ -103,25 +108,10 @@ class Destination(Protocol):
         """Nothing when there was room under the cap, and it is *pod*'s now; else which limit is reached."""
 
 
-@dataclass
-class _Tally:
-    """Siblings, as the decisions of one turn change them."""
-
-    siblings: dict[str, Siblings] = field(default_factory=dict)
-
-    def of(self, pod: Pod) -> Siblings:
-        return self.siblings.get(pod.key, Siblings())
-
-    def count(self, verdict: Verdict) -> None:
-        before, place = self.of(verdict.pod), verdict.place
-        local = before.local + (place in (Place.LOCAL, Place.HOME))
-        self.siblings[verdict.pod.key] = Siblings(local, before.super + (place is Place.SUPER))
-
-
 def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
-    """A pod that nobody has placed counts as local before it is bound, too: nothing else was said of it.
+    """A pod without a placement counts as local before it is bound, too.
 
-    One that was sent can be nowhere else, also when its node is not known yet, or is gone.
+    One that was placed on super nodes can be nowhere else, also when its node is not known yet, or is gone.
     """
     if not pod.active:
         return Standing.OVER
@@ -132,14 +122,13 @@ def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
     return Standing.SUPER if pod.placed == SUPER else Standing.LOCAL
 
 
-def plan(cases: Iterable[Case], siblings: Mapping[str, Siblings], destination: Destination) -> list[Verdict]:
-    """*cases* are the oldest first. What goes to super nodes takes its place there."""
-    tally = _Tally(dict(siblings))
+def plan(cases: Iterable[Case], siblings: Siblings, destination: Destination) -> list[Verdict]:
+    """*cases* are those of one key, the oldest first. What goes to super nodes takes its place there."""
     verdicts = []
     for case in cases:
-        verdict = _verdict(case, tally.of(case.pod), destination)
+        verdict = _verdict(case, siblings, destination)
         verdicts.append(verdict)
-        tally.count(verdict)
+        siblings = siblings.with_one(verdict.place)
     return verdicts
 
 
@@ -147,11 +136,11 @@ def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdic
     if case.unknown:
         return Verdict(case, Place.LOOK, f"{case.inputs}: {case.unknown}")
     if case.asks:
-        return _of_its_own_wish(case, destination)
+        return _on_request(case, destination)
     if case.replicas is None:
         if case.tolerates:
-            return _by_its_own_toleration(case, destination)
-        return Verdict(case, Place.HOME, f"{case.inputs} {LOCAL_REPLICAS}=unset: stays home")
+            return _by_toleration(case, destination)
+        return Verdict(case, Place.STAY, f"{case.inputs} {LOCAL_REPLICAS}=unset: stays local")
     return _by_number(case, case.replicas, siblings, destination)
 
 
@@ -162,42 +151,42 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
     if before < number:
         if siblings.super and not ordered:
             why = (
-                f"{said}, {siblings.super} on super nodes: stays home, to make up for the missing local ones"
+                f"{said}, {siblings.super} on super nodes: stays local, to make up for the missing local ones"
             )
             return Verdict(case, Place.LOCAL, why, "LocalReplicasRestored")
-        return Verdict(case, Place.LOCAL, f"{said}: stays home")
+        return Verdict(case, Place.LOCAL, f"{said}: stays local")
     if not case.allowed:
-        return Verdict(case, Place.HOME, f"{said}: must stay home")
+        return Verdict(case, Place.STAY, f"{said}: must stay local")
     if case.barred:
-        return Verdict(case, Place.HOME, f"{said}, {case.barred}: stays home", "AllowedHomeAgain")
+        return Verdict(case, Place.STAY, f"{said}, {case.barred}: stays local", "AllowedHomeAgain")
     found = destination.objections(case.pod, bound=True)
     if found is not None and not found.rules and found.misfit:
         if found.outage is not None and min(found.outage, case.age) < PATIENCE:
             return Verdict(case, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
-        return Verdict(case, Place.HOME, f"{said}: stays home, {found.misfit}", "NoMatchingSuperNode")
+        return Verdict(case, Place.STAY, f"{said}: stays local, {found.misfit}", "NoMatchingSuperNode")
     return _sent(case, said, found, destination)
 
 
-def _of_its_own_wish(case: Case, destination: Destination) -> Verdict:
+def _on_request(case: Case, destination: Destination) -> Verdict:
     """A pod for which no other node would do is none of the first N: it could run nowhere."""
     number = "unset" if case.replicas is None else case.replicas
     said = f"{case.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
     if not (case.allowed or case.tolerates):
-        return Verdict(case, Place.HOME, f"{said}: must stay home")
+        return Verdict(case, Place.STAY, f"{said}: must stay local")
     found = destination.objections(case.pod, bound=True)
     if found is None or found.rules or not found.misfit:
         return _sent(case, said, found, destination)
-    place = Place.ANY if case.tolerates else Place.HOME
+    place = Place.ANY if case.tolerates else Place.STAY
     return Verdict(case, place, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
 
 
-def _by_its_own_toleration(case: Case, destination: Destination) -> Verdict:
+def _by_toleration(case: Case, destination: Destination) -> Verdict:
     said = "it tolerates super nodes itself"
     found = destination.objections(case.pod, bound=False)
     if found is None or found.rules:
         return _sent(case, said, found, destination)
     if full := destination.take(case.pod, bound=False):
-        return Verdict(case, Place.HOME, f"{said}: stays home, {full}", "SuperNodeCapReached")
+        return Verdict(case, Place.STAY, f"{said}: stays local, {full}", "SuperNodeCapReached")
     return Verdict(case, Place.ANY, f"{said}: left to the scheduler")
 
 
@@ -205,8 +194,8 @@ def _sent(case: Case, said: str, found: Objections | None, destination: Destinat
     if found is None:
         return Verdict(case, Place.LOOK, f"{said}: its volumes are looked at")
     if found.rules:
-        why = f"{said}: stays home, it cannot run on super nodes: {'; '.join(found.rules)}"
-        return Verdict(case, Place.HOME, why, "NotEligibleForSuperNode")
+        why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
+        return Verdict(case, Place.STAY, why, "NotEligibleForSuperNode")
     if full := destination.take(case.pod, bound=True):
         return Verdict(case, Place.WAIT, f"{said}: waits, {full}", "SuperNodeCapReached")
     return Verdict(case, Place.SUPER, f"{said}: to super node")

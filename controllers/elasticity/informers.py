@@ -1,4 +1,4 @@
-"""Copies of all that the leader decides on, complete before it begins."""
+"""The informers of all that decisions rest on, complete before the first one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
-from controllers.elasticity.ordinals import StatefulSet, slim
+from controllers.elasticity.annotations import parse
+from controllers.elasticity.nodes import WatchedNode
+from controllers.elasticity.pod_cache import PODS
 from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.switches import parse
-from controllers.elasticity.writer import PODS
+from controllers.elasticity.snapshot import StatefulSet, slim
 from controllers.manager import Context
 from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
@@ -31,14 +31,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Copies:
+class ElasticityInformers:
     pods: Informer[Pod]
-    nodes: Informer[FollowedNode]
+    nodes: Informer[WatchedNode]
     switches: Informer[ConfigMap]
     stateful_sets: Informer[StatefulSet]
-
-    def super_nodes(self) -> SuperNodes:
-        return super_nodes(self.nodes.list())
 
     def first_ordinal(self, pod: Pod) -> int | None:
         """The least ordinal of its StatefulSet; None while that is not known."""
@@ -46,47 +43,45 @@ class Copies:
         found = owner and self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
         return found.spec.ordinals.start if owner and found and found.metadata.uid == owner.uid else None
 
-    def switch(self) -> tuple[bool | None, str]:
-        """What the global switch says, and what is wrong with it."""
-        said = next((each.data.get(SWITCH) for each in self.switches.list()), None)
-        return parse(said)
-
 
 @contextmanager
-def followed(context: Context, settings: ElasticitySettings) -> Iterator[Copies]:
-    """Complete copies, unless it is time to stop; read from the API server now, not before."""
+def informed(context: Context, settings: ElasticitySettings) -> Iterator[ElasticityInformers]:
+    """Complete informers, unless it is time to stop; they list now, not before."""
     switch, informers = settings.switch, context.informers
     where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
-    copies = Copies(
+    found = ElasticityInformers(
         informers.of(PODS, Pod, decode=decode),
-        informers.of(NODES, FollowedNode),
+        informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
         informers.of(STATEFUL_SETS, StatefulSet, decode=slim),
     )
-    every: tuple[Informer[Any], ...] = (copies.pods, copies.nodes, copies.switches, copies.stateful_sets)
+    every: tuple[Informer[Any], ...] = (found.pods, found.nodes, found.switches, found.stateful_sets)
     try:
         context.wait_synced(*every)
-        yield copies
+        yield found
     finally:
         for each in every:
             informers.release(each)
 
 
 class GlobalSwitch:
-    """What the ConfigMap says; what is wrong with it is told there, once."""
+    """The global switch of the ConfigMap; a value that cannot be read is reported on it, once."""
 
     def __init__(
-        self, copies: Copies, recorder: EventRecorder, settings: Callable[[], ElasticitySettings]
+        self,
+        config_maps: Informer[ConfigMap],
+        recorder: EventRecorder,
+        settings: Callable[[], ElasticitySettings],
     ) -> None:
-        self._copies, self._recorder, self._settings = copies, recorder, settings
-        self._told = ""
+        self._config_maps, self._recorder, self._settings = config_maps, recorder, settings
+        self._reported = ""
 
     def read(self) -> bool | None:
-        says, problem = self._copies.switch()
-        if problem and problem != self._told:
+        value, problem = parse(next((each.data.get(SWITCH) for each in self._config_maps.list()), None))
+        if problem and problem != self._reported:
             at = self._settings().switch
             regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
-            log.warning("the global switch cannot be read", error=problem)
+            log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
             self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
-        self._told = problem
-        return says
+        self._reported = problem
+        return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,10 +14,10 @@ from tests.api_server import Api
 from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node
-from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, serving
-from webhook.ingress_daemonset.conflict_lookup import Cluster
-from webhook.ingress_daemonset.port_conflicts import Neighbour
+from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.types import IngressDaemonSet, resource
+from webhook.ingress_daemonset.validate import PortUser
 
 RESOURCES, NODES = "/apis/ingressdaemonsets.mumoshu.github.io/v1alpha1/ingressdaemonsets", "/api/v1/nodes"
 SECONDS = 30.0
@@ -30,15 +29,15 @@ class World:
 
     def __init__(self, api: Api, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()
-        self.cluster = Cluster(server.client(timeout=10 * SECONDS), self.clock)
+        self.cluster = ClusterLookup(server.client(timeout=10 * SECONDS), self.clock)
         for name in ("n1", "n2"):
             api.put(NODES, raw_node(name, labels={"edge": name}))
 
     def put(self, name: str, *ports: int, node: str = "n1", **metadata: Any) -> None:
         self.api.put(RESOURCES, written(name, *ports, node=node, **metadata))
 
-    def neighbours(self, new: IngressDaemonSet, left: float = SECONDS) -> list[Neighbour]:
-        return self.cluster.neighbours(new, deadline=self.clock() + left)
+    def port_users(self, new: IngressDaemonSet, left: float = SECONDS) -> list[PortUser]:
+        return self.cluster.port_users(new, deadline=self.clock() + left)
 
     @property
     def asked(self) -> list[str]:
@@ -73,17 +72,21 @@ def in_pages(*items: dict[str, Any]) -> Callable[[Asked], Answer]:
     return answer
 
 
-def test_who_shares_a_port_is_found_with_the_node_that_both_run_on() -> None:
+def test_users_of_a_port_are_found_with_the_node_that_both_run_on() -> None:
     with reading() as world:
         world.put("here", 10080, 10081)
         world.put("there", 10080, node="n2")
         world.put("apart", 10099)
         world.put("elsewhere", 10080, namespace="other")
+        world.put("web", 10080)  # itself
+        world.put("going", 10080, deletionTimestamp="2026-01-01T00:00:00Z")
+        odd = {"spec": {"template": {"spec": {"tolerations": "all"}}}}
+        world.api.put(RESOURCES, merged(written("unreadable", 10080), odd))
 
-        assert world.neighbours(new(10080)) == [
-            Neighbour("edge/here", (10080, 10081), "n1"),
-            Neighbour("edge/there", (10080,), ""),
-            Neighbour("other/elsewhere", (10080,), "n1"),
+        assert world.port_users(new(10080)) == [
+            PortUser("edge/here", (10080, 10081), "n1"),
+            PortUser("edge/there", (10080,), ""),
+            PortUser("other/elsewhere", (10080,), "n1"),
         ]
 
 
@@ -92,40 +95,8 @@ def test_nodes_are_read_only_when_a_port_is_shared() -> None:
         world.put("apart", 10099)
         world.put("silent")
 
-        assert world.neighbours(new(10080)) == []
+        assert world.port_users(new(10080)) == []
         assert world.asked == [RESOURCES]
-
-
-def test_it_is_no_neighbour_of_itself() -> None:
-    with reading() as world:
-        world.put("web", 10080)
-        world.put("web", 10080, namespace="other")
-
-        assert [each.key for each in world.neighbours(new(10080))] == ["other/web"]
-
-
-def test_what_is_being_deleted_gives_its_ports_back() -> None:
-    with reading() as world:
-        world.put("going", 10080, deletionTimestamp="2026-01-01T00:00:00Z")
-
-        assert world.neighbours(new(10080)) == []
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({"podsPerNode": "two"}, id="a word for a number"),
-        pytest.param({"updateStrategy": "none"}, id="a strategy that is a word"),
-        pytest.param({"template": {"spec": {"tolerations": "all"}}}, id="tolerations that are a word"),
-        pytest.param({"template": None}, id="no template"),
-    ],
-)
-def test_what_cannot_be_read_is_nobodys_neighbour(spec: dict[str, Any]) -> None:
-    with reading() as world:
-        world.api.put(RESOURCES, merged(written("odd", 10080), {"spec": spec}))
-        world.put("sound", 10080)
-
-        assert [each.key for each in world.neighbours(new(10080))] == ["edge/sound"]
 
 
 def test_nodes_that_repel_newcomers_are_not_shared() -> None:
@@ -135,7 +106,7 @@ def test_nodes_that_repel_newcomers_are_not_shared() -> None:
             NODES, raw_node("n1", labels={"edge": "n1"}, taints=[{"key": "a", "effect": "NoSchedule"}])
         )
 
-        assert world.neighbours(new(10080)) == [Neighbour("edge/here", (10080,), "")]
+        assert world.port_users(new(10080)) == [PortUser("edge/here", (10080,), "")]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +118,7 @@ def test_a_node_that_is_not_ready_yet_is_shared(key: str) -> None:
         world.put("here", 10080)
         world.api.put(NODES, raw_node("n1", labels={"edge": "n1"}, taints=taints))
 
-        assert world.neighbours(new(10080)) == [Neighbour("edge/here", (10080,), "n1")]
+        assert world.port_users(new(10080)) == [PortUser("edge/here", (10080,), "n1")]
 
 
 def test_all_pages_are_read_until_each_neighbour_has_a_node() -> None:
@@ -157,20 +128,10 @@ def test_all_pages_are_read_until_each_neighbour_has_a_node() -> None:
         listed, of_nodes = in_pages(here, there), in_pages(*nodes)
         world.api.fault = lambda asked: (of_nodes if asked.path == NODES else listed)(asked)
 
-        found = world.neighbours(new(10080))
+        found = world.port_users(new(10080))
 
     assert [(each.key, each.node) for each in found] == [("edge/here", "n1"), ("edge/there", "")]
     assert world.asked == [RESOURCES] * 2 + [NODES] * 3
-
-
-def test_no_page_is_read_after_the_last_neighbour_has_a_node() -> None:
-    with reading() as world:
-        world.put("here", 10080)
-        nodes = in_pages(*(raw_node(name, labels={"edge": "n1"}) for name in ("n0", "n1", "n2")))
-        world.api.fault = lambda asked: nodes(asked) if asked.path == NODES else None
-
-        assert world.neighbours(new(10080)) == [Neighbour("edge/here", (10080,), "n0")]
-        assert world.asked == [RESOURCES, NODES]
 
 
 def test_what_may_not_be_read_is_told() -> None:
@@ -179,18 +140,7 @@ def test_what_may_not_be_read_is_told() -> None:
         world.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == NODES else None
 
         with pytest.raises(Forbidden):
-            world.neighbours(new(10080))
-
-
-def test_an_api_server_that_hangs_is_waited_for_until_the_deadline() -> None:
-    with reading() as world:
-        world.api.fault = lambda asked: hangs
-        began = time.monotonic()
-
-        with pytest.raises(Unreachable):
-            world.neighbours(new(10080), left=0.2)
-
-        assert time.monotonic() - began < SECONDS
+            world.port_users(new(10080))
 
 
 def test_each_page_has_only_the_time_that_those_before_it_left() -> None:
@@ -203,6 +153,6 @@ def test_each_page_has_only_the_time_that_those_before_it_left() -> None:
         world.api.fault = slow
 
         with pytest.raises(Unreachable, match="the API server was not fast enough"):
-            world.neighbours(new(10080), left=5)
+            world.port_users(new(10080), left=5)
 
         assert world.asked == [RESOURCES] * 3

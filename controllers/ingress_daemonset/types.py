@@ -1,4 +1,4 @@
-"""What is read of the objects that an IngressDaemonSet has made."""
+"""The children of an IngressDaemonSet, as far as they are read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from kube.types import Condition, Value, complete
 from webhook.ingress_daemonset.types import Metadata
 
 
-def is_of(metadata: Metadata, uid: str) -> bool:
-    return metadata.controller is not None and metadata.controller.uid == uid
+class Child(Value, frozen=True, dict=True):
+    metadata: Metadata = Metadata()
 
+    def is_of(self, uid: str) -> bool:
+        owner = self.metadata.controller
+        return owner is not None and owner.uid == uid
 
-def has_selector(held: Workload, body: Mapping[str, Any]) -> bool:
-    """Whether it could become *body*."""
-    wanted: dict[str, Any] = body["spec"]["selector"]
-    return bool(held.spec.get("selector", wanted) == wanted)
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
 
 
 class WorkloadStatus(Value, frozen=True):
@@ -29,10 +31,9 @@ class WorkloadStatus(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Workload(Value, frozen=True, dict=True):
-    """A Deployment or a DaemonSet; its *spec* is raw, to be compared with what it should be."""
+class Workload(Child, frozen=True, dict=True):
+    """A Deployment or a DaemonSet; *spec* is raw, to be compared with the desired one."""
 
-    metadata: Metadata = Metadata()
     spec: dict[str, Any] = {}
     status: WorkloadStatus = WorkloadStatus()
 
@@ -46,14 +47,14 @@ class Workload(Value, frozen=True, dict=True):
 
     @property
     def rolled_out(self) -> bool:
-        """All pods are of the template as it is now, none other is left, and all are available."""
-        seen, status = self.status.observed_generation >= self.metadata.generation, self.status
+        """All pods have the current template and are available, and no other pod is left."""
+        observed, status = self.status.observed_generation >= self.metadata.generation, self.status
         complete = status.replicas == status.updated_replicas == self.replicas
-        return seen and complete and self.available
+        return observed and complete and self.available
 
     @property
     def was_complete(self) -> bool:
-        """Whether its last rollout came to its end once; pods may have been lost since."""
+        """Whether its last rollout has ended; pods may have been lost since."""
         return self._progress.reason == "NewReplicaSetAvailable"
 
     @property
@@ -68,26 +69,24 @@ class Workload(Value, frozen=True, dict=True):
 
     @cached_property
     def template_digest(self) -> str:
-        """The same on all nodes that got the same template."""
+        """The same on all nodes that have the same template."""
         return shared_digest(self.spec.get("template") or {})
 
     @cached_property
     def spec_digest(self) -> str:
         return digest({**self.spec, "template": without_timestamp(self.spec.get("template") or {})})
 
-    def is_of(self, uid: str) -> bool:
-        return is_of(self.metadata, uid)
+    def could_become(self, body: Mapping[str, Any]) -> bool:
+        """Whether it has the selector of *body*, which can never be changed."""
+        wanted: dict[str, Any] = body["spec"]["selector"]
+        return bool(self.spec.get("selector", wanted) == wanted)
 
 
-class Grant(Value, frozen=True):
+class Grant(Child, frozen=True, dict=True):
     """A Role or a RoleBinding; the API server writes an empty list as null."""
 
-    metadata: Metadata = Metadata()
     rules: list[dict[str, Any]] | None = None
     subjects: list[dict[str, Any]] | None = None
 
-    def is_of(self, uid: str) -> bool:
-        return is_of(self.metadata, uid)
 
-
-complete(WorkloadStatus, Workload, Grant)
+complete(Child, WorkloadStatus, Workload, Grant)
