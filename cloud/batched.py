@@ -18,8 +18,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 TYPES: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
 """Those that can be allocated and bound."""
-AT_A_TIME = 16
-"""Callers of an API without batches that act at a time: enough of them that no turn at its rate is missed."""
+AT_A_TIME, SENDERS = 24, 12
+"""Callers of an API without batches that decide and act at a time, and calls: enough that no turn at its rate is
+missed, and few, so that no decision is older than its place in that line."""
 
 Refused = Mapping[Tag, CloudError]
 
@@ -41,7 +42,7 @@ class BatchedCloud:
         self._tagging = threading.Lock()
         self.batchers: list[Batcher[Any, Any]] = []
         self.allocating, self.binding, self.unbinding = (Turns(AT_A_TIME) for _ in range(3))
-        alone = Shape(senders=AT_A_TIME)
+        alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
         self._addresses = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.5))
         self._instance_addresses = self._batcher(

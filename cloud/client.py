@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from cloud import apis, request_types, response_types
 from cloud.apis import Api
-from cloud.caller import Calls
+from cloud.caller import Caller
 from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotConfigured, TagExists
 from cloud.paging import everything, gathered, in_halves
 from cloud.request_types import Params
@@ -36,7 +36,7 @@ TAGS = 10
 class Cloud:
     """Safe to share between threads."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Caller) -> None:
         self._call = calls.call
 
     def addresses(self, ids: Collection[str]) -> list[Address]:

@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from cloud.apis import Api
-from cloud.caller import Calls
+from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
-from cloud.rate_limiter import Limits
+from cloud.rate_limiter import RateLimiter
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
@@ -201,14 +201,12 @@ class Lab:
         kube: Any = self.kube
         self.claims = ClaimStore(kube, "drawbridge", check)
         self.claims.load(self.cluster)
-        calls = Calls(
+        calls = Caller(
             self.sender,
-            Limits(1, clock=self.clock, sleep=self.sleep),
-            timeout=30,
-            attempt_timeout=10,
-            may_write=check,
-            clock=self.clock,
-            sleep=self.sleep,
+            RateLimiter(1, clock=self.clock, sleep=self.sleep),
+            Timeouts(30, 10),
+            Before(check),
+            Timing(self.clock, self.sleep),
         )
         recorder: Any = self.recorder
         self.watch = NodeWatch()
