@@ -44,7 +44,7 @@ class BatchedCloud:
         self.allocating, self.binding, self.unbinding = (Turns(AT_A_TIME) for _ in range(3))
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
-        self._addresses = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.5))
+        self._addresses = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.7))
         self._instance_addresses = self._batcher(
             "addresses-on", self._read_instance_addresses, Shape(FILTER_VALUES, distance=0.3)
         )
