@@ -91,15 +91,6 @@ def test_a_service_leads_to_its_ready_pods(
     assert table([service(**spec)], pods, API) == expected
 
 
-def test_the_service_kubernetes_leads_to_the_api_server() -> None:
-    kubernetes = Service(
-        ObjectMeta(name="kubernetes", namespace="default"),
-        ServiceSpec(cluster_ip="127.64.0.1", ports=(ServicePort(port=443, target_port=6443),)),
-    )
-
-    assert table([kubernetes], [pod()], API) == {("127.64.0.1", 443): (API,)}
-
-
 class Running:
     """A relay in a separate thread."""
 
@@ -185,20 +176,6 @@ def test_connections_go_to_the_targets_in_turn(running: Running, door: Address) 
     assert sorted(received) == [b"a", b"a", b"b", b"b"]
 
 
-def test_a_connection_stays_with_its_target_when_that_is_no_longer_in_the_table(
-    running: Running, door: Address
-) -> None:
-    with backend(named(b"a")) as first, backend(named(b"b")) as second:
-        running.follow({door: (first,)})
-        with call(door) as old:
-            assert old.recv(1) == b"a"
-            running.follow({door: (second,)})
-            old.sendall(b"still")
-            assert old.recv(5) == b"still"
-            with call(door) as new:
-                assert new.recv(1) == b"b"
-
-
 def test_a_caller_is_refused_at_once_when_no_pod_is_ready(running: Running, door: Address) -> None:
     with backend(named(b"a")) as first:
         running.follow({door: (first,)})
@@ -251,31 +228,3 @@ def test_a_reset_by_the_target_reaches_the_caller(running: Running, door: Addres
             connection.sendall(b"x")
             with pytest.raises(ConnectionResetError):
                 connection.recv(1)
-
-
-def test_megabytes_arrive_whole(running: Running, door: Address) -> None:
-    sent = bytes(range(256)) * 40_000
-    with backend(named(b"")) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            threading.Thread(target=connection.sendall, args=(sent,)).start()
-            received = bytearray()
-            while len(received) < len(sent):
-                received += connection.recv(1 << 20)
-
-    assert bytes(received) == sent
-
-
-def test_a_target_that_does_not_read_holds_the_caller_back(running: Running, door: Address) -> None:
-    done = threading.Event()
-
-    def deaf(connection: socket.socket) -> None:
-        done.wait(SECONDS)
-
-    with backend(deaf) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            connection.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                connection.sendall(bytes(64 << 20))
-        done.set()
