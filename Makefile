@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Everything else is set up by itself.
+# `make demo` and `make test` need Python 3.11, make and unshare, and install everything else.
 
 PYTHON ?= python3
 NAME ?= default
@@ -15,7 +15,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify unit cluster chaos e2e check format manifests bench up down clean
+.PHONY: help programs demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values i
 
 bench: $(STAMP) programs ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
+
+mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
+	@$(RUN) -m tests.mutation
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
 	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))

@@ -1,4 +1,4 @@
-"""The webhook server as it is run: one process, TLS, our worker, and a drain before its end."""
+"""The webhook server in production: one process, TLS, our worker, and a drain before its end."""
 
 import os
 import sys
@@ -10,14 +10,14 @@ from telemetry import logs
 from telemetry.http import listen_address
 from webhook.worker import WebhookWorker
 
-# Handshakes and refusals go through the pool, too, when all requests that may be in work are.
+# For handshakes and refusals while all requests in flight occupy a thread.
 SPARE_THREADS = 4
-# The longest that an API server may wait for one answer, and a little for the last bytes.
+# The longest timeout of an API server, and time for the last bytes.
 LONGEST_REQUEST, LEEWAY = 30, 5
 
 
 class RootLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's own messages go where all others go."""
+    """gunicorn's messages go to the root logger."""
 
     def setup(self, cfg: object) -> None:
         super().setup(cfg)
@@ -45,7 +45,7 @@ workers = 1
 threads = _settings.webhook.threads + SPARE_THREADS
 worker_connections = threads + 256
 backlog = 512
-# The API server keeps idle connections for 90 s: it, not we, must be the one to close them.
+# The API server keeps idle connections for 90 s, and must be the side that closes them.
 keepalive = 95
 timeout = 30
 graceful_timeout = int(_settings.webhook.drain_period) + LONGEST_REQUEST + LEEWAY
@@ -55,14 +55,14 @@ worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 
 
 def post_worker_init(worker: WebhookWorker) -> None:
-    # Imported here, in the worker: the configuration itself is read in the process that forks.
+    # Imported in the worker: this file is read by the process that forks.
     import wsgi
-    from webhook.health import Beside
+    from webhook.health import SideServers
 
     worker.drain_period = _settings.webhook.drain_period
-    worker.beside = Beside(worker, wsgi.settings)
+    worker.side_servers = SideServers(worker, wsgi.settings)
 
 
 def worker_exit(_server: object, worker: WebhookWorker) -> None:
-    if beside := getattr(worker, "beside", None):
-        beside.close()
+    if side_servers := getattr(worker, "side_servers", None):
+        side_servers.close()

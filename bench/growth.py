@@ -28,10 +28,11 @@ from bench.report import Figure, figure
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Record
+from controllers.clock import Clock
 from controllers.informers import Informers
-from controllers.ip_reservation.controller import Tools
-from controllers.ip_reservation.following import Copies, copies_of
-from controllers.ip_reservation.restore import OwnReleases
+from controllers.ip_reservation.controller import release_reconciler
+from controllers.ip_reservation.observers import Removals
+from controllers.ip_reservation.snapshot import Caches, caches_of
 from controllers.manager import Context
 from kube.event_recorder import EventRecorder
 from lab import binaries, install
@@ -161,31 +162,32 @@ def _rounds(lab: Lab, size: int) -> Iterator[Figure]:
     keeping = IPReservationSettings().model_copy(update={"ip_reserve_max_count": 20_000})
     releasing = keeping.model_copy(update={"ip_reserve_time": 0.001})
     reservations, begin = Reservations(lab.client), time.monotonic()
-    with copied(lab, reservations) as (context, copies):
+    with cached(lab, reservations) as (context, caches):
         yield figure(
             f"{size:,} addresses: a new leader's copies are complete", 1000 * (time.monotonic() - begin), "ms"
         )
         for what, settings, times in (("nothing is due", keeping, 5), ("all are due", releasing, 1)):
-            taken = _round(context, copies, reservations, settings, times)
+            taken = _round(context, caches, reservations, settings, times)
             yield figure(f"{size:,} addresses: a round when {what}", taken, "ms")
 
 
 def _round(
-    context: Context, copies: Copies, reservations: Reservations, settings: IPReservationSettings, times: int
+    context: Context, caches: Caches, reservations: Reservations, settings: IPReservationSettings, times: int
 ) -> float:
     """Milliseconds, the median of so many."""
-    rounds = Tools(context, lambda: settings, reservations, copies).rounds(OwnReleases())
-    return 1000 * median(_timed(lambda: rounds.reconcile("round")) for _ in range(times))
+    removals = Removals(lambda _: None, Clock())
+    release = release_reconciler(context, caches, reservations, removals, lambda: settings)
+    return 1000 * median(_timed(lambda: release.reconcile("segments")) for _ in range(times))
 
 
 @contextmanager
-def copied(lab: Lab, reservations: Reservations) -> Iterator[tuple[Context, Copies]]:
+def cached(lab: Lab, reservations: Reservations) -> Iterator[tuple[Context, Caches]]:
     informers, recorder = Informers(lab.client), EventRecorder(lab.client, "bench")
     context = Context(lab.client, informers, recorder, lambda: None, threading.Event())
-    copies = copies_of(informers, reservations.resource())
+    caches = caches_of(informers, reservations.resource())
     try:
-        context.wait_synced(copies.segments, copies.namespaces, copies.pods)
-        yield context, copies
+        context.wait_synced(caches.segments, caches.namespaces, caches.pods)
+        yield context, caches
     finally:
         informers.stop()
         recorder.close()

@@ -1,1 +1,5 @@
-"""The thin edge to Calico: which addresses are kept out of circulation, for whom and since when."""
+"""The thin edge to Calico: IPReservation segments as values, their API, and the ledger that commits to them in groups.
+
+A segment says in one object which addresses are reserved, for which pods, and since when. Invariant: only canonical
+/32 and /128 CIDRs are written, each once, and every write is guarded by the resourceVersion it was decided on.
+"""

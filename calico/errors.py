@@ -1,4 +1,4 @@
-"""What keeps an address from being reserved."""
+"""Errors of a reservation."""
 
 
 class NotReserved(Exception):

@@ -1,11 +1,9 @@
 """Reservations are durable when :meth:`Ledger.reserve` returns; many callers share one write.
 
-Requests that come while a write is under way wait together for the next one (group commit), and in a storm for a
-moment longer, so that it costs tens of writes. A write takes as many of them as the segment has room for; they are
-answered at once, and the others go first into the next. Only their own deadlines end their wait. Each process appends
-to segments of its own, one after the other, and every write is guarded by the resourceVersion it was decided on: what
-others changed meanwhile is read again, never overwritten. A repeated append changes nothing but a timestamp, so a
-write whose answer was lost is repeated.
+Requests that arrive during a write wait together for the next one (group commit), in a storm a moment longer. A write
+takes as many as the segment has room for; the others are first in the next. Each process appends to separate segments,
+one after the other, and every write is guarded by the resourceVersion it was decided on. A repeated append changes
+only a timestamp, so a write whose answer was lost is repeated.
 """
 
 from __future__ import annotations
@@ -45,10 +43,9 @@ BATCH = Histogram(
 )
 
 GATHER, MANY, LOOK = 0.2, 24, 0.01
-"""In a storm, seconds after a write before the next one begins, and how many that come meanwhile are enough for it.
+"""In a storm: seconds between two writes, how many requests end that pause early, and how often they are counted.
 
-A write costs the API server its whole segment, so a few more requests in it save more than they wait. To look how
-many there are, now and then, spares a switch of threads for each.
+A write costs the API server the whole segment, so a few more requests in it save more than they wait.
 """
 CALL_TIMEOUT = 4.0
 PAUSE = 0.1
@@ -57,14 +54,14 @@ PASSING = (Unreachable, ServerError, TooManyRequests)
 
 @dataclass(eq=False)
 class _Ticket:
-    """One request: *records* are those that are not durable yet; *done* is cancelled when it is withdrawn."""
+    """One request: *records* are not durable yet; *done* is cancelled when it is withdrawn."""
 
     records: Sequence[Record]
     deadline: float
     done: Future[IPReservation]
 
     def written(self, segment: IPReservation) -> None:
-        # It may be withdrawn in this very moment; then its address is reserved for a pod that stays, for a while.
+        # It may be withdrawn at this moment; its address is then reserved for a pod that stays, for a while.
         with suppress(InvalidStateError):
             self.done.set_result(segment)
 
@@ -77,7 +74,7 @@ class _Ticket:
 
 @dataclass
 class _Current:
-    """The segment that is being filled, as last seen; nothing was seen of it before it is created."""
+    """The segment that is being filled, as last *seen*; None before it is created."""
 
     name: str
     since: float
@@ -86,7 +83,7 @@ class _Current:
 
 
 class Ledger:
-    """The segments that this process fills, named after *owner*; one older than *max_age* seconds is left alone."""
+    """Fills segments named after *owner*, each for at most *max_age* seconds."""
 
     def __init__(
         self,
@@ -134,7 +131,7 @@ class Ledger:
             waiting = self._attempt(self._gather(waiting))
 
     def _gather(self, waiting: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """What the last write left over, and all that has come since; blocks until there is something."""
+        """What the last write left over, and all requests since; blocks until there is one."""
         batch = [*waiting] or [self._tickets.get()]
         while self._clock() < self._rested and len(batch) + self._tickets.qsize() < MANY:
             self._pause(LOOK)
@@ -143,7 +140,7 @@ class Ledger:
         return [each for each in batch if not each.done.cancelled()]
 
     def _attempt(self, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """One write for as many of *batch* as it takes; those that still wait."""
+        """One write for as many of *batch* as it takes; returns those that still wait."""
         if not batch:
             return ()
         records = [record for ticket in batch for record in ticket.records]
@@ -160,7 +157,7 @@ class Ledger:
     def _answer(
         self, batch: Sequence[_Ticket], segment: IPReservation | None, written: int
     ) -> Sequence[_Ticket]:
-        """Answer those of which all are among the first *written* records; the others."""
+        """Answer the requests whose records are all among the first *written*; returns the others."""
         waiting = []
         for ticket in batch:
             own = len(ticket.records)
@@ -176,7 +173,7 @@ class Ledger:
         return waiting
 
     def _after(self, error: Exception, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """Get ready for another attempt after what may pass; those that have the time for it."""
+        """Prepare another attempt when *error* may pass; returns the requests that have time for it."""
         soon = self._clock() + PAUSE
         waiting = [each for each in batch if each.deadline > soon]
         _fail([each for each in batch if each.deadline <= soon], error)
@@ -184,7 +181,7 @@ class Ledger:
         return waiting if self._recover(error, latest) else _fail(waiting, error)
 
     def _append(self, records: Sequence[Record], timeout: float) -> tuple[IPReservation | None, int]:
-        """Write as many of *records* as the current segment takes; the segment, and how many those were."""
+        """Write as many of *records* as the current segment takes; returns the segment, and how many."""
         current = self._current = self._usable()
         if current.stale:
             current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
@@ -221,13 +218,13 @@ class Ledger:
 
 
 def _fail(batch: Sequence[_Ticket], error: Exception) -> Sequence[_Ticket]:
-    """Refuse all of *batch*; none of them waits any longer."""
+    """Refuse all of *batch*; returns none."""
     for each in batch:
         each.failed(error)
     return ()
 
 
 def _asked_for(error: Exception, left: float) -> float:
-    """Seconds to leave the server alone: what it asks for, but so that of those *left* half remain to try again."""
+    """Seconds to pause: what the server asks for, but at most half of those *left*."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return max(PAUSE, min(asked or PAUSE, left / 2))

@@ -29,10 +29,9 @@ class Store(Protocol):
 
 
 class Reservations:
-    """Every write is guarded by the resourceVersion it was decided on: Conflict means look again.
+    """Every write is guarded by the resourceVersion it was decided on: after a Conflict, read again.
 
-    *before_write* is called ahead of each write, and may forbid it by raising. A *timeout*, in seconds, covers
-    the search for the group, too.
+    *before_write* is called before each write and may raise. A *timeout*, in seconds, covers discovery, too.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Reservations:
         self._found: Resource | None = None
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
-        """The first group that is served, remembered until it is served no more; else NotServed."""
+        """The first group that is served, remembered until a write finds it gone; NotServed."""
         found = self._found
         if found is None:
             found = self._found = self._search(time.monotonic() + timeout)
@@ -68,7 +67,7 @@ class Reservations:
             raise
 
     def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:
-        """Make *segment* hold exactly *records*; what others wrote into its metadata stays."""
+        """Make *segment* hold exactly *records*; other metadata stays."""
         resource, left = self._located(timeout)
         self._before_write()
         kept, name = tuple(records), segment.metadata.name
@@ -85,7 +84,7 @@ class Reservations:
         self._client.delete(resource, name, preconditions={"resourceVersion": version}, timeout=left)
 
     def _located(self, timeout: float) -> tuple[Resource, float]:
-        """Where the objects are, and what the search for it has left of *timeout*."""
+        """The resource, and what its discovery has left of *timeout*."""
         end = time.monotonic() + timeout
         return self.resource(timeout=timeout), _left(end)
 
@@ -98,13 +97,13 @@ class Reservations:
 
 
 def _spent(segment: IPReservation, records: Iterable[Record]) -> dict[str, None]:
-    """Takes the annotation away when none of *records* is left for it to release."""
+    """Removes the annotation when it names none of *records*."""
     named = segment.to_be_released.values()
     return {RELEASE: None} if named and not any(each.cidr in named for each in records) else {}
 
 
 def _left(end: float) -> float:
-    """Seconds until *end*; when it has passed, a moment for a last try."""
+    """Seconds until *end*; a moment for a last attempt when it has passed."""
     return max(LEAST, end - time.monotonic())
 
 

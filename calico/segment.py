@@ -1,8 +1,8 @@
-"""A segment is one IPReservation that Drawbridge owns: its addresses, and a record of why each is held.
+"""A segment is one IPReservation that Drawbridge owns: its addresses, and a record of why each is reserved.
 
-Calico reads ``spec.reservedCIDRs``; the records stand in an annotation of the same object, so that one
-atomic write says both. Only canonical ``a.b.c.d/32`` and ``/128`` are ever written, none twice: a malformed
-entry in any IPReservation makes most Calico versions refuse an address to every pod of the cluster.
+Calico reads ``spec.reservedCIDRs``; the records are in an annotation of the same object, so that one atomic write
+says both. Only canonical ``a.b.c.d/32`` and ``/128`` are written, none twice: one malformed entry makes most Calico
+versions refuse an address to every pod of the cluster.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Record(Value, frozen=True):
-    """Why one address is held.
+    """Why one address is reserved.
 
-    *at* is when it was reserved, *asked* when its pod's deletion or eviction was last admitted, *ended* when
-    its pod was first seen gone: the hold counts from there. *late* says that the pod never passed admission.
+    *at* is when it was reserved, *asked* when its pod's deletion or eviction was last admitted, *ended* when its pod
+    was first seen gone: the reserve time counts from there. A *late* record is of a pod that never passed admission.
     """
 
     cidr: str
@@ -51,6 +51,11 @@ class Record(Value, frozen=True):
     ended: Moment | None = None
 
     @property
+    def key(self) -> str:
+        """The address and the pod for which it is reserved."""
+        return f"{self.cidr} {self.uid}"
+
+    @property
     def last_asked(self) -> datetime:
         return self.asked or self.at
 
@@ -60,7 +65,7 @@ class ReservationSpec(Value, frozen=True):
 
 
 class IPReservation(Value, frozen=True):
-    """An IPReservation, ours or somebody else's, as the API server serves it."""
+    """An IPReservation, ours or unmanaged, as the API server serves it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ReservationSpec = ReservationSpec()
@@ -71,10 +76,10 @@ class IPReservation(Value, frozen=True):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per reserved address, whatever hands have edited.
+        """One record per reserved address, also after edits by users.
 
-        An address without a record belongs to no pod, and is held anew from when that is noticed; a record
-        without an address holds nothing and is passed over.
+        An address without a record belongs to no pod, and counts as reserved since the segment was created; a record
+        without an address is ignored.
         """
         annotations = revealed(self.metadata).annotations
         known = {record.cidr: record for record in _decode(annotations.get(RECORDS, "[]"))}
@@ -83,8 +88,13 @@ class IPReservation(Value, frozen=True):
         return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
 
     @property
+    def keys(self) -> Sequence[str]:
+        """Of the records, in a segment of ours."""
+        return [record.key for record in self.records] if self.ours else []
+
+    @property
     def to_be_released(self) -> Mapping[str, str | None]:
-        """What the annotation for it names, each with its CIDR when it is an address."""
+        """The entries of RELEASE, each with its CIDR when it is an address."""
         named = revealed(self.metadata).annotations.get(RELEASE, "")
         return {entry: canonical(entry) for each in named.split(",") if (entry := each.strip())}
 
@@ -106,13 +116,13 @@ class Limits:
 
 
 def host_cidr(address: str) -> str:
-    """The canonical CIDR of one address; ValueError for what is no IP address."""
+    """The canonical CIDR of one address; ValueError."""
     if cidr := canonical(address):
         return cidr
     raise ValueError(f"{address!r} is not an IP address")
 
 
-# Each write reads a whole segment anew, and each round of the leader all of them.
+# Each write reads a whole segment, and each resync of the leader all of them.
 @lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:
     """*entry* as we would have written it, or None when it is not one address."""
@@ -128,10 +138,9 @@ def canonical(entry: str) -> str | None:
 def append(
     held: Sequence[Record], new: Sequence[Record], limits: Limits
 ) -> tuple[Sequence[Record], Sequence[Record]]:
-    """*held* with as many of *new* as the limits allow, and those that are left over.
+    """*held* with as many of *new* as the limits allow, and the rest of *new*.
 
-    For the same pod the first reservation stays and only notes that it was asked for again; another pod that
-    held the address since takes its place.
+    For the same pod the first reservation stays, with a new time of asking; a later pod with the address replaces it.
     """
     by_cidr = {record.cidr: record for record in held}
     size = len(_encode(held))
@@ -145,7 +154,7 @@ def append(
 
 
 def body(records: Iterable[Record]) -> dict[str, Any]:
-    """The part of an IPReservation that says *records*: a merge patch, and the core of a new object."""
+    """The part of an IPReservation that holds *records*: a merge patch, and the core of a new object."""
     unique = {record.cidr: record for record in records}
     return {
         "metadata": {"annotations": {RECORDS: _encode(unique.values()).decode()}},
@@ -179,7 +188,7 @@ def _decode(annotation: str) -> list[Record]:
 
 
 def _readable(annotation: str) -> Iterator[Record]:
-    """One record that a hand has spoilt takes none of the others with it."""
+    """All records but the malformed ones."""
     try:
         entries = msgspec.json.decode(annotation, type=list[msgspec.Raw])
     except msgspec.MsgspecError:

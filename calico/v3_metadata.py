@@ -1,9 +1,8 @@
-"""An object of Calico shows the same labels and annotations in either of its API groups.
+"""Labels and annotations of a Calico object, the same in both of its API groups.
 
-Calico's API server (``projectcalico.org/v3``) keeps what its clients write into the metadata as JSON in one
-annotation of the custom resource that ``crd.projectcalico.org/v1`` shows, without the labels and annotations
-themselves. When it reads such an object, what that annotation says outweighs what stands beside it; so it does
-here. A write through v1 must therefore not leave an old copy behind, which would win over it: :func:`laid_open`.
+Calico's API server (``projectcalico.org/v3``) stores the metadata that its clients write as JSON in one annotation of
+the custom resource (``crd.projectcalico.org/v1``), and that annotation wins over the real labels and annotations. So
+it does here, and a write through v1 must not leave an old copy behind: :func:`laid_open`.
 (libcalico-go, ``lib/backend/k8s/resources/resources.go``; older versions kept both where they belong.)
 """
 

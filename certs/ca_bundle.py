@@ -1,4 +1,4 @@
-"""The authorities that API servers trust, read from webhook configurations and put into them: functions of values."""
+"""CA bundles of webhook configurations: functions of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----",
 
 
 def certificates_in(pem: bytes) -> list[x509.Certificate]:
-    """Those that can be read."""
+    """Skips what cannot be parsed."""
     return [found for block in _BLOCK.findall(pem) for found in _certificate(block)]
 
 
@@ -25,7 +25,7 @@ def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def is_authority(certificate: x509.Certificate, common_name: str) -> bool:
-    """Whether it may sign, and has the name that ours are given."""
+    """Whether it may sign, and has our authorities' name."""
     try:
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
@@ -35,12 +35,12 @@ def is_authority(certificate: x509.Certificate, common_name: str) -> bool:
 
 
 def bundles_in(configuration: dict[str, Any]) -> list[bytes]:
-    """What each webhook of a configuration trusts, as PEM; nothing where that cannot be read."""
-    return [_decoded(webhook["clientConfig"].get("caBundle", "")) for webhook in _webhooks(configuration)]
+    """The bundle of each webhook as PEM; empty where it cannot be decoded."""
+    return [decoded(webhook["clientConfig"].get("caBundle")) for webhook in _webhooks(configuration)]
 
 
 def with_bundle(configuration: dict[str, Any], pem: bytes) -> dict[str, Any]:
-    """A configuration all of whose webhooks trust *pem*, and nothing else."""
+    """The configuration with *pem* as the bundle of each webhook."""
     bundle = {"caBundle": b64encode(pem).decode()}
     webhooks = [each | {"clientConfig": each["clientConfig"] | bundle} for each in _webhooks(configuration)]
     return configuration | {"webhooks": webhooks}
@@ -57,8 +57,9 @@ def _certificate(pem: bytes) -> Iterator[x509.Certificate]:
         return
 
 
-def _decoded(text: str) -> bytes:
+def decoded(base64: str | None) -> bytes:
+    """Empty when it cannot be decoded."""
     try:
-        return b64decode(text)
+        return b64decode(base64 or "")
     except ValueError:
         return b""

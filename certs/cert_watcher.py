@@ -1,4 +1,4 @@
-"""Serve the certificate that is on disk now, and the last good one while what is there is torn or wrong."""
+"""Serve the certificate on disk, and the last good one while the files are torn or wrong."""
 
 import os
 import ssl
@@ -45,14 +45,14 @@ class ServingPair:
         self._served: Served | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The context for the next handshake: two stat calls when nothing changed.
+        """The context for the next handshake: two stat calls when nothing has changed.
 
         Raises OSError or ValueError (ssl.SSLError is an OSError) when there has never been a good pair.
         """
         return self._current().context
 
     def problem(self, at: datetime) -> str | None:
-        """Why clients would refuse what is served at that time; None when they would not."""
+        """Why clients would refuse the certificate at that time, if they would."""
         try:
             end = self._current().not_after
         except (OSError, ValueError) as error:
@@ -70,14 +70,14 @@ class ServingPair:
             return self._served
 
     def _read(self) -> Served:
-        """What is on disk if that is good, else the last good one; raises only when there is none."""
+        """The pair on disk if it is good, else the last good one; raises only when there is none."""
         try:
             served = load(*self._files)
         except (OSError, ValueError) as error:
             RELOADS.labels("failure").inc()
             if self._served is None:
                 raise
-            log.error("serving certificate refused, the last good one stays", error=str(error))
+            log.error("serving certificate refused, last good one stays", error=str(error))
             return self._served
         NOT_AFTER.set(served.not_after.timestamp())
         RELOADS.labels("success").inc()
@@ -92,7 +92,7 @@ class ServingPair:
 
 
 def load(certificate: Path, key: Path) -> Served:
-    """Read a pair; raises OSError or ValueError, in words that name the files."""
+    """Raises OSError or ValueError that names the files."""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -108,5 +108,5 @@ def load(certificate: Path, key: Path) -> Served:
 
 
 def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
-    # The change time also tells of a file that has only been made readable.
+    # The change time shows a file that has only been made readable, too.
     return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size

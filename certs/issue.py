@@ -75,7 +75,7 @@ def check(pair: Pair, ca: Pair, dns_name: str, at: datetime) -> str | None:
 
 
 def belongs(key: bytes, certificate: x509.Certificate) -> bool:
-    """Whether this is the certificate's private key; no when it is none at all."""
+    """Whether this is the certificate's private key."""
     try:
         return _private_key(Pair(b"", key)).public_key() == certificate.public_key()
     except (TypeError, ValueError, UnsupportedAlgorithm):

@@ -1,8 +1,8 @@
-"""What to write next so that API servers trust each leaf that is served, at every moment of a rotation.
+"""The next write of a rotation, such that API servers trust each served leaf all the time.
 
-A new authority goes into the Secret first, then into the bundles; when it has been in all of them for the overlap,
-it signs a leaf. An old authority stays in the bundles until it has ended by itself, and its leaves with it: nobody
-has to know when the last server has read the new leaf. Each step is one write that leaves a good state behind.
+A new authority goes into the Secret first, then into the bundles; when it has been in all of them for the overlap, it
+signs a leaf. An old authority stays in the bundles until it and its leaves have expired, so it does not matter when
+the last server reads the new leaf. Each step is one write that leaves a good state behind.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
 from certs.secret import NOTHING, Held
 
 CLOCK_SKEW = timedelta(hours=1)
-"""How far the clock of an API server may be behind the one by which a certificate begins."""
+"""How far the clock of an API server may be behind ours."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """For whom certificates are, and for how long."""
+    """The name in the certificates, and how long they last."""
 
     server_name: str
     ca_validity: timedelta
@@ -38,7 +38,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class NewAuthority:
-    """Issue one, and keep *others* beside it."""
+    """Issue an authority, and keep *others*."""
 
     others: tuple[x509.Certificate, ...]
     why: str
@@ -46,7 +46,7 @@ class NewAuthority:
 
 @dataclass(frozen=True)
 class NewLeaf:
-    """Let *signer* issue one."""
+    """Issue a leaf by *signer*."""
 
     signer: x509.Certificate
     why: str
@@ -54,7 +54,7 @@ class NewLeaf:
 
 @dataclass(frozen=True)
 class Inject:
-    """Let every webhook trust *bundle*."""
+    """Make *bundle* that of every webhook."""
 
     bundle: bytes
 
@@ -81,7 +81,7 @@ def plan(
 def to_trust(
     held: Held, bundles: Sequence[bytes], rules: Rules, now: datetime
 ) -> tuple[x509.Certificate, ...]:
-    """The signer, and what else of ours is there and has not ended, be it in a bundle alone.
+    """The signer, and all other authorities of ours that have not expired, in the Secret or in a bundle.
 
     When the Secret is lost, the servers still have leaves of the authorities in the bundles.
     """
@@ -92,7 +92,7 @@ def to_trust(
 
 
 def has_new_authority(held: Held, step: NewAuthority, rules: Rules, now: datetime) -> Held:
-    """The Secret after that step; the key of the last authority is forgotten."""
+    """The Secret after that step; the key of the last authority is dropped."""
     begin, end = now - CLOCK_SKEW, now + rules.ca_validity
     made = new_ca(rules.authority_name, begin, end)
     leaf = held.leaf if _is_pair(held.leaf) else NOTHING
@@ -117,7 +117,7 @@ def _why_renew(leaf: Pair, signer: x509.Certificate, rules: Rules, now: datetime
 
 
 def _signed_before(held: Held, trusted: Sequence[x509.Certificate]) -> bool:
-    """Whether nobody has to learn of the signer first: it signed the last leaf, or is the only one there is."""
+    """Whether API servers trust the signer already: it signed the last leaf, or is the only authority."""
     signer = held.signer
     return [*trusted] == [signer] or (signer is not None and is_issued_by(held.leaf.certificate, signer))
 

@@ -1,18 +1,18 @@
-"""A key that was added is reconciled until it succeeds, by one worker at a time, and never in a hot loop.
+"""Reconcile a key that was added until it succeeds: one worker at a time, and never in a hot loop.
 
-The protocol that all controllers follow:
+The protocol of all controllers:
 
-- Handlers of changes only add the object's key; they never tell added from modified from deleted.
-- ``reconcile(key)`` gathers what is the case now, decides what should be, and applies the difference. It runs
-  any number of times for one change, and once for many.
-- It returns None when there is nothing left to do, or the seconds after which to look again. Any exception
-  means: again, after 5 ms, doubling per failure in a row up to 1000 s. Terminal means: not before the next change.
-- A reconcile that asks to run again waits for the pace at least, and, when no change came in between, longer each
-  time, up to a second. So a write that changes nothing is not repeated in a hot loop.
-- What a reconcile asked for holds until its key runs the next time: a retry does not outlive what it was for.
-- A key that is added while it is worked on is worked on once more afterwards, by the same rules.
-- ``check`` runs before each reconcile and raises LeadershipLost when somebody else may be at work. A reconcile
-  calls it again before each write to the outside, and lets the error pass: its worker ends.
+- Change handlers only add the object's key; they do not distinguish added, modified and deleted objects.
+- ``reconcile(key)`` reads a snapshot, plans, and runs the actions. One change may lead to several runs, and several
+  changes to one.
+- It returns None when it is done, or the seconds after which to run again. An exception means a retry, after 5 ms,
+  doubling per failure in a row up to 1000 s. Terminal means no retry before the next change.
+- A run that it asks for comes after the pace at least; without a change in between, later each time, up to a second:
+  a write that changes nothing is not repeated in a hot loop.
+- What a reconcile asked for is void once its key runs again: a retry does not outlive its cause.
+- A key that is added while it runs is run once more afterwards, by the same rules.
+- ``check`` runs before each reconcile and raises LeadershipLost when another process may lead. A reconcile calls it
+  again before each write to the outside, and lets the error pass: its worker ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kube.leader_election import LeadershipLost
 
 DEPTH = Gauge("drawbridge_workqueue_depth", "Keys that wait for a worker.", ["name"])
 ADDS = Counter("drawbridge_workqueue_adds", "Keys that were queued.", ["name"])
-RETRIES = Counter("drawbridge_workqueue_retries", "Keys that failed and were put back.", ["name"])
+RETRIES = Counter("drawbridge_workqueue_retries", "Keys that failed and were queued again.", ["name"])
 LONGEST_RUNNING = Gauge(
     "drawbridge_workqueue_longest_running_seconds", "Age of the work that began first.", ["name"]
 )
@@ -50,21 +50,21 @@ log = structlog.get_logger(__name__)
 
 
 class Terminal(Exception):
-    """Trying again would not help until something changes."""
+    """A retry would not help before the next change."""
 
 
 class Stopping(Exception):
-    """The process stops: a wait was cut short. Not to be taken for a loss of leadership, nor a loss for this."""
+    """The process stops, so a wait was cut short. It does not mean that leadership is lost."""
 
 
 class WorkQueue:
-    """Each key waits at most once, and is with at most one worker; delays are in seconds of *clock*."""
+    """Each key waits at most once and is with at most one worker; delays are in seconds of *clock*."""
 
     def __init__(
         self, name: str, *, pauses: Backoff = RETRY_PAUSES, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self._pauses, self._clock = name, pauses, clock
-        self._asked: dict[str, float] = {}  # by its own reconcile: when it is due
+        self._asked: dict[str, float] = {}  # by its own reconcile, when it is due
         self._in_a_row: dict[str, int] = {}  # runs that its own reconcile asked for
         self._waiting: dict[str, None] = {}  # in order
         self._running: dict[str, float] = {}  # since when
@@ -84,7 +84,7 @@ class WorkQueue:
             self._add(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Add it then, or sooner if it was promised sooner."""
+        """Add it after *seconds*, or sooner if it is due sooner."""
         with self._changed:
             self._in_a_row.pop(key, None)
             due = self._clock() + seconds
@@ -93,7 +93,7 @@ class WorkQueue:
                 self._promise(key, due)
 
     def requeue(self, key: str, seconds: float) -> float:
-        """As its own reconcile asks, but not before the pace; the seconds. It is void once the key runs before."""
+        """Add it as its reconcile asks, but not before the pace; return the seconds. Void once the key runs before."""
         with self._changed:
             times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
             pause = max(seconds, REST.delay(max(1, times - IN_A_ROW)))
@@ -101,7 +101,7 @@ class WorkQueue:
         return pause
 
     def retry(self, key: str) -> float:
-        """Add it after a pause that doubles until it is forgotten; the seconds."""
+        """Add it after a pause that doubles until the key is forgotten; return the seconds."""
         RETRIES.labels(self.name).inc()
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -115,7 +115,7 @@ class WorkQueue:
             self._failures.pop(key, None)
 
     def rest(self, key: str) -> None:
-        """There is nothing more to do for it: its next run is one that a change asks for."""
+        """It is done: only a change makes it run again."""
         with self._changed:
             self._in_a_row.pop(key, None)
 
@@ -147,7 +147,7 @@ class WorkQueue:
             return not (self._waiting or self._due or self._asked or self._running)
 
     def shut_down(self) -> None:
-        """Let workers end after what they are at; what waits is left."""
+        """Let workers finish the keys that run; waiting keys are left."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -197,7 +197,7 @@ def run_workers(
     name: str,
     check: Callable[[], None] = lambda: None,
 ) -> Sequence[threading.Thread]:
-    """Started threads that reconcile keys until the queue is shut down or leadership is lost; join them."""
+    """Start threads that reconcile keys until the queue is shut down or leadership is lost; join them."""
     threads = [
         threading.Thread(target=_work, args=(queue, reconcile, check), name=f"{name}-{number}", daemon=True)
         for number in range(workers)
@@ -208,7 +208,7 @@ def run_workers(
 
 
 def run_turns(turn: Callable[[], None], stop: threading.Event, period: float, subject: str) -> None:
-    """Run *turn* every *period* seconds until *stop*, whatever fails but LeadershipLost."""
+    """Run *turn* every *period* seconds until *stop*; every error but LeadershipLost is logged."""
     while not stop.is_set():
         try:
             turn()
@@ -225,7 +225,7 @@ def _work(queue: WorkQueue, reconcile: Reconcile, check: Callable[[], None]) -> 
             check()
             _reconcile(queue, reconcile, key)
         except LeadershipLost:
-            log.warning("a worker ends because leadership is lost", queue=queue.name, key=key)
+            log.warning("worker ended, leadership lost", queue=queue.name, key=key)
             return
         finally:
             queue.done(key)
@@ -237,7 +237,7 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
     except LeadershipLost:
         raise
     except Terminal as error:
-        log.error("given up until it changes", queue=queue.name, key=key, error=str(error))
+        log.error("reconcile failed, not retrying", queue=queue.name, key=key, error=str(error))
         queue.rest(key)
     except Exception:
         log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))

@@ -1,4 +1,4 @@
-"""Follow one node's Deployment, and answer for it on the node's port until SIGTERM."""
+"""Watch one node's Deployment, and answer health checks for it on the node's port until SIGTERM."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import os
 import sys
 import threading
 
-from healthchecker.config import BadTask, task_of
-from healthchecker.connection import client_from_environment
-from healthchecker.metrics import show
-from healthchecker.server import Server, all_interfaces
-from healthchecker.sight import Sight
+from healthchecker.checker import Checker, export_metrics
+from healthchecker.config import Config, ConfigError
+from healthchecker.server import serve
+from healthchecker.service_account import client_from_environment
 from healthchecker.watcher import follow
-from healthchecker.wsgi import create_app
 from kube.errors import KubeError
 from telemetry import logs
+from telemetry.http import default_host
 from telemetry.signals import stop_on_signals
 
 
 def main() -> int:
-    """The exit code: 0 after SIGTERM, 2 when there is nothing to start with."""
+    """The exit code: 0 after SIGTERM, 2 when it cannot start."""
     stop = stop_on_signals()
     try:
-        task = task_of(os.environ)
-        client = client_from_environment(task.bound / 6)
-        sight = Sight(task)
-        server = Server(create_app(sight.answer, state=sight.state), all_interfaces(), task.port)
-    except (BadTask, KubeError, OSError) as error:
+        config = Config.from_environment(os.environ)
+        client = client_from_environment(config.bound / 6)
+        checker = Checker(config)
+        server = serve(checker.answer, checker.state, (default_host(), config.port))
+    except (ConfigError, KubeError, OSError) as error:
         print(f"the health checker cannot start: {error}", file=sys.stderr)
         return 2
     logs.configure("info")
-    show(sight)
-    threading.Thread(target=follow, args=(client, task, sight, stop), name="follow", daemon=True).start()
+    export_metrics(checker)
+    threading.Thread(target=follow, args=(client, config, checker, stop), name="watch", daemon=True).start()
     stop.wait()
     server.close()
     return 0

@@ -1,4 +1,4 @@
-"""One node's Deployment has a name that can be told from the IngressDaemonSet's and the node's."""
+"""The name of the Deployment of a node, from the names of the IngressDaemonSet and the node."""
 
 import hashlib
 

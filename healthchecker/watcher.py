@@ -1,7 +1,7 @@
-"""Each change of the Deployment is seen at once, and a server that does not answer is noticed within the bound.
+"""Watch one Deployment: each change is seen at once, and a silent server within the bound.
 
-A watch ends after a third to half of the bound, and is opened anew on the same connection: a watch that brings
-nothing proves nothing before its proper end. After any failure the Deployment is read again.
+A watch ends after a third to half of the bound, and is opened again on the same connection: a watch without events
+proves nothing before its proper end. After any failure the Deployment is read again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import threading
 import msgspec
 import structlog
 
-from healthchecker.config import Task
+from healthchecker.checker import Checker
+from healthchecker.config import Config
 from healthchecker.readiness import Deployment
-from healthchecker.sight import Sight
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import KubeError, Unreachable, event_error
@@ -29,56 +29,56 @@ log = structlog.get_logger(__name__)
 
 
 def follow(
-    client: Client, task: Task, sight: Sight, stop: threading.Event, *, pauses: Backoff = PAUSES
+    client: Client, config: Config, checker: Checker, stop: threading.Event, *, pauses: Backoff = PAUSES
 ) -> None:
-    """Keep *sight* true until *stop*; nothing is raised."""
+    """Keep *checker* up to date until *stop*; raises nothing."""
     failures = 0
     while not stop.is_set():
         try:
-            version = look(client, task, sight)
+            version = look(client, config, checker)
             while not stop.is_set():
-                version = watch(client, task, sight, version)
+                version = watch(client, config, checker, version)
                 failures = 0
         except Exception as error:
             failures += 1
-            stop.wait(_after(error, sight, pauses, failures))
+            stop.wait(_after(error, checker, pauses, failures))
 
 
-def look(client: Client, task: Task, sight: Sight) -> str:
+def look(client: Client, config: Config, checker: Checker) -> str:
     """See the Deployment as it is; the version to watch from."""
-    began = sight.clock()
+    began = checker.clock()
     listed = client.list(
         DEPLOYMENTS,
-        task.namespace,
+        config.namespace,
         type=Deployment,
-        field_selector=_only(task),
-        timeout=task.bound / 6,
+        field_selector=_only(config),
+        timeout=config.bound / 6,
     )
-    sight.see(next((each for each in listed.items if _is_it(each, task)), None), began)
+    checker.see(next((each for each in listed.items if _is_it(each, config)), None), began)
     return listed.resource_version
 
 
-def watch(client: Client, task: Task, sight: Sight, version: str) -> str:
+def watch(client: Client, config: Config, checker: Checker, version: str) -> str:
     """See what happens after *version*, for a while; the version to watch from next."""
-    began = sight.clock()
-    duration = random.randint(task.bound // 3, task.bound // 2)  # noqa: S311 - spreads load
+    began = checker.clock()
+    duration = random.randint(config.bound // 3, config.bound // 2)  # noqa: S311 - spreads load
     with client.watch(
         DEPLOYMENTS,
-        Selection(task.namespace, field_selector=_only(task)),
+        Selection(config.namespace, field_selector=_only(config)),
         resource_version=version,
         duration=duration,
-        read_timeout=duration + task.bound / 6,
+        read_timeout=duration + config.bound / 6,
     ) as stream:
         for line in stream:
-            version = _see(line, task, sight)
-    ended = sight.clock()
+            version = _see(line, config, checker)
+    ended = checker.clock()
     if ended - began < SHORT:
-        raise Unreachable(f"a watch of Deployment {task.deployment} was over at once")
-    sight.nothing_new(ended)
+        raise Unreachable(f"a watch of Deployment {config.deployment} was over at once")
+    checker.nothing_new(ended)
     return version
 
 
-def _see(line: bytes, task: Task, sight: Sight) -> str:
+def _see(line: bytes, config: Config, checker: Checker) -> str:
     """Take in an event; its version."""
     try:
         event = msgspec.json.decode(line, type=Event)
@@ -86,25 +86,25 @@ def _see(line: bytes, task: Task, sight: Sight) -> str:
             raise event_error(bytes(event.object))
         if event.type != "BOOKMARK":
             deployment = msgspec.json.decode(event.object, type=Deployment)
-            if _is_it(deployment, task):
-                sight.see(None if event.type == "DELETED" else deployment, sight.clock())
+            if _is_it(deployment, config):
+                checker.see(None if event.type == "DELETED" else deployment, checker.clock())
         return msgspec.json.decode(event.object, type=Identified).metadata.resource_version
     except msgspec.MsgspecError as error:
-        raise Unreachable(f"an event of Deployment {task.deployment} cannot be read: {error}") from error
+        raise Unreachable(f"an event of Deployment {config.deployment} cannot be read: {error}") from error
 
 
-def _only(task: Task) -> str:
-    return f"metadata.name={task.deployment}"
+def _only(config: Config) -> str:
+    return f"metadata.name={config.deployment}"
 
 
-def _is_it(deployment: Deployment, task: Task) -> bool:
-    return deployment.metadata.name == task.deployment
+def _is_it(deployment: Deployment, config: Config) -> bool:
+    return deployment.metadata.name == config.deployment
 
 
-def _after(error: Exception, sight: Sight, pauses: Backoff, failures: int) -> float:
-    """Note the failure; seconds to wait."""
-    sight.failed(error)
+def _after(error: Exception, checker: Checker, pauses: Backoff, failures: int) -> float:
+    """Record the failure; seconds to wait."""
+    checker.failed(error)
     pause = pauses.delay(failures)
     bug = not isinstance(error, KubeError)
-    log.warning("following was interrupted", error=str(error), pause=pause, exc_info=bug)
+    log.warning("watch failed", error=str(error), pause=pause, exc_info=bug)
     return pause

@@ -58,7 +58,7 @@ class Client:
 
     @classmethod
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
-        """By the service account in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
+        """By the ServiceAccount in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
         if in_cluster():
             return cls(connect(None), timeout=timeout)
         return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)

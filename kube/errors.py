@@ -1,15 +1,4 @@
-"""Whatever goes wrong between us and the API server is one of these errors.
-
-::
-
-    KubeError
-    ├── NotConfigured           no way to the API server, or no credentials, in this environment
-    ├── Unreachable             no whole, usable answer came: connect, reset, TLS, timeout, not JSON
-    └── ApiError                the server said no
-        ├── Unauthorized 401    ├── Forbidden 403         ├── NotFound 404
-        ├── Conflict 409        ├── AlreadyExists 409     ├── Expired 410
-        ├── Invalid 422         ├── TooManyRequests 429   └── ServerError 5xx
-"""
+"""All errors of calls to the API server: NotConfigured, Unreachable, or an ApiError by its status."""
 
 from __future__ import annotations
 
@@ -19,19 +8,19 @@ from kube.types import complete
 
 
 class KubeError(Exception):
-    """Any failure to get something done at the API server."""
+    """Any failure of a call to the API server."""
 
 
 class NotConfigured(KubeError):
-    """Neither a service account nor a usable kubeconfig was found, or its credentials cannot be read."""
+    """There is neither a ServiceAccount nor a usable kubeconfig, or the credentials cannot be read."""
 
 
 class Unreachable(KubeError):
-    """No usable answer came; the request may or may not have been carried out."""
+    """No whole, usable answer came: connect, reset, TLS, timeout, not JSON. The request may have been carried out."""
 
 
 class ApiError(KubeError):
-    """The server refused; *reason* and *message* are those of its Status, *retry_after* is in seconds."""
+    """The server refused: *reason* and *message* of its Status, *retry_after* in seconds."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{message or 'no message'} ({status} {reason or 'no reason'})")
@@ -51,7 +40,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The object is not at the resourceVersion, or has not the uid, that was asked for."""
+    """The object has another resourceVersion or uid."""
 
 
 class AlreadyExists(ApiError):
@@ -59,7 +48,7 @@ class AlreadyExists(ApiError):
 
 
 class Expired(ApiError):
-    """The resourceVersion or the continue token is older than what the server remembers."""
+    """The resourceVersion or the continue token is older than the history of the server."""
 
 
 class Invalid(ApiError):
@@ -67,7 +56,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """Overload, or an eviction that a disruption budget does not allow now."""
+    """Overload, or an eviction that a PodDisruptionBudget does not allow now."""
 
 
 class ServerError(ApiError):
@@ -110,7 +99,7 @@ def api_error(code: int, body: bytes, retry_after: str | None = None) -> ApiErro
 
 
 def event_error(body: bytes) -> ApiError:
-    """The error that an ERROR event of a watch brings; one that says nothing counts as a server error."""
+    """The error in an ERROR event of a watch; without a code it is a server error."""
     return api_error(_decode(body).code or 500, body)
 
 
@@ -121,7 +110,7 @@ def _class_of(code: int, reason: str) -> type[ApiError]:
 
 
 def _decode(body: bytes) -> Status:
-    # Proxies and aggregated API servers answer in plain text or in JSON of their own.
+    # Proxies and aggregated API servers answer in plain text or in other JSON.
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:

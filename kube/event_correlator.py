@@ -1,4 +1,4 @@
-"""Which Kubernetes Events are written anew, which are counted, and which are left unsaid: values and decisions."""
+"""Which Kubernetes Events are created, which are counted, and which are dropped: values and decisions."""
 
 # ruff: noqa: A002 (``type`` and ``object`` are Kubernetes' own words)
 
@@ -43,7 +43,7 @@ class Regarding:
 
 @dataclass(frozen=True)
 class Note:
-    """The words; equal ones are counted."""
+    """What an Event says; equal ones are counted."""
 
     regarding: Regarding
     reason: str
@@ -53,7 +53,7 @@ class Note:
 
 @dataclass
 class Series:
-    """How often something was said, and the Event that says so."""
+    """How often a note was recorded, and the Event that counts it."""
 
     event_name: str
     first: datetime
@@ -61,15 +61,15 @@ class Series:
     count: int = 1
 
 
-class SeriesBook:
-    """Which notes are written, and as which Event; *now* is on a monotonic clock."""
+class EventCorrelator:
+    """Finds the Event for each note; *now* is on a monotonic clock."""
 
     def __init__(self) -> None:
         self._series: dict[Note, Series] = {}
         self._written: dict[Regarding, deque[float]] = {}
 
     def enter(self, note: Note, at: datetime, now: float) -> Series | None:
-        """The series to write; None when enough was said about its object."""
+        """The series to write; None when its object has had too many Events."""
         self._forget_before(now - WINDOW)
         series = self._series.pop(note, None)
         if series is None:

@@ -1,7 +1,7 @@
-"""What we did is told on the object that the user looks at; telling never raises and never holds anybody up.
+"""Record Events on the objects that users look at; recording never raises and never blocks.
 
-Events are written by a thread of their own. The same words about the same object within ten minutes are one
-Event with a count, and after a burst about one object the rest is left unsaid, so that a loop cannot flood etcd.
+A separate thread writes. Equal notes on one object within ten minutes are one Event with a count, and after a burst
+on one object the rest is dropped, so that a loop cannot flood etcd.
 """
 
 # ruff: noqa: A002 (``type`` is an Event's own word)
@@ -22,7 +22,7 @@ from prometheus_client import Counter
 
 from kube.client import Client, Resource
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.event_correlator import Note, Regarding, Series, SeriesBook, Type
+from kube.event_correlator import EventCorrelator, Note, Regarding, Series, Type
 
 __all__ = ["EventRecorder", "Regarding"]
 
@@ -47,7 +47,7 @@ class EventRecorder:
     ) -> None:
         self._client, self._component, self._clock = client, component, clock
         self._notes: queue.Queue[tuple[Note, datetime, Regarding | None] | None] = queue.Queue(QUEUE_SIZE)
-        self._book = SeriesBook()
+        self._correlator = EventCorrelator()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -60,7 +60,7 @@ class EventRecorder:
         *,
         instead: Regarding | None = None,
     ) -> None:
-        """*instead* is what the Event is about when *regarding* can have none: its namespace is being deleted."""
+        """*instead* is the object of the Event when *regarding* can have none: its namespace is being deleted."""
         self._ensure_thread()
         note = Note(regarding, reason, message[:MESSAGE_SIZE], type)
         try:
@@ -69,7 +69,7 @@ class EventRecorder:
             DROPPED.labels("queue full").inc()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Give what was said *timeout* seconds to be written."""
+        """Write what is queued, for at most *timeout* seconds."""
         deadline = time.monotonic() + timeout
         try:
             self._notes.put(None, timeout=timeout)
@@ -86,25 +86,25 @@ class EventRecorder:
                 self._thread.start()
 
     def _write_all(self) -> None:
-        while (told := self._notes.get()) is not None:
+        while (queued := self._notes.get()) is not None:
             try:
-                self._write_somewhere(*told)
+                self._write_somewhere(*queued)
             except KubeError as error:
                 DROPPED.labels("refused").inc()
-                log.warning("an event was not written", reason=told[0].reason, error=str(error))
+                log.warning("event not written", reason=queued[0].reason, error=str(error))
             except Exception:
-                log.exception("an event was not written", reason=told[0].reason)
+                log.exception("event not written", reason=queued[0].reason)
 
     def _write_somewhere(self, note: Note, at: datetime, instead: Regarding | None) -> None:
         try:
             self._write(note, at)
-        except (Forbidden, NotFound):  # so a namespace is that is being deleted, or is gone
+        except (Forbidden, NotFound):  # its namespace is being deleted, or gone
             if instead is None:
                 raise
             self._write(replace(note, regarding=instead), at)
 
     def _write(self, note: Note, at: datetime) -> None:
-        series = self._book.enter(note, at, self._clock())
+        series = self._correlator.enter(note, at, self._clock())
         if series is None:
             DROPPED.labels("burst").inc()
         elif series.count == 1:
@@ -118,7 +118,7 @@ class EventRecorder:
             self._client.patch(
                 EVENTS, series.event_name, change, _namespace(note.regarding), timeout=CALL_TIMEOUT
             )
-        except NotFound:  # it was refused, or has passed its time to live
+        except NotFound:  # it was refused, or has expired
             self._create(note, series, at)
 
     def _create(self, note: Note, series: Series, at: datetime) -> None:
@@ -152,7 +152,7 @@ class EventRecorder:
 
 
 def _namespace(regarding: Regarding) -> str:
-    """Where the API server wants Events about what stands in no namespace."""
+    """Events of objects without a namespace go to ``default``."""
     return regarding.namespace or "default"
 
 

@@ -49,7 +49,7 @@ class Informer(Generic[T]):
         self._synced, self._closed = threading.Event(), False
         self._listed: dict[str, T] = {}
         self._fed_up_to = 0
-        self._answers: dict[str, T] = {}  # by key, of our own writes, that the watch has not delivered yet
+        self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
         self._answered_since: set[str] = set()  # keys of answers since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
@@ -119,6 +119,17 @@ class Informer(Generic[T]):
             self._answers[key] = new
             self._answered_since.add(key)
             return new
+
+    def forget(self, key: str, uid: str) -> None:
+        """Drop the object of this *uid*, which the API server says is gone; no handler is called.
+
+        One that is known to be terminating stays until the watch delivers its end.
+        """
+        with self._notifying:
+            known = self._indexer.get(key)
+            if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
+                self._answers.pop(key, None)
+                self._indexer.remove(key)
 
     def begin(self) -> None:
         with self._notifying:
@@ -203,6 +214,6 @@ def informer_of(
     decode: Decode[T] | None = None,
     timing: Timing = TIMING,
 ) -> Informer[T]:
-    """An informer with a LIST and WATCH to itself; *decode* replaces decoding as *type*."""
+    """An informer with a separate LIST and WATCH; *decode* replaces decoding as *type*."""
     source = ListWatch(client, resource, selection, timing)
     return Informer(source, decode or msgspec.json.Decoder(type).decode)

@@ -1,15 +1,10 @@
-"""At most one process leads: what it does to the outside lies between the renewals of a Lease.
+"""At most one process leads: it writes to the outside only between the renewals of its Lease.
 
-:meth:`LeaderElector.run` campaigns until the lease is ours, then runs ``lead`` in a thread and renews meanwhile.
-Leadership counts from the *start* of the last successful renewal and ends ``renew_deadline`` later; others wait
-``lease_duration``. The time between the two is for writes that are under way and for ``lead`` to stop. So
-``lead`` calls :meth:`LeaderElector.check` before each write to the outside: it asks no server, only the clock, and
-holds after the process was stopped for a minute, too. When leadership is lost, ``lead``'s event is set, it has
-until the lease runs out, and ``run`` raises LeadershipLost: the process should exit and start anew. When *stop*
-is set, the lease is renewed until ``lead`` has returned, and then released, so that the next leader need not wait.
-
-Whether another's lease has run out is judged by the duration that its record names, and by our own clock since
-we last saw the record change: clocks of two machines are never compared.
+Leadership counts from the *start* of the last successful renewal and ends ``renew_deadline`` later; other processes
+wait ``lease_duration``. The time between the two is for writes in flight and for ``lead`` to stop. So ``lead`` calls
+:meth:`LeaderElector.check` before each write to the outside: it reads only the clock, and holds also after the process
+was suspended. The lease of another process has expired when its record did not change for the duration that it names,
+on our clock: clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -38,17 +33,17 @@ RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did n
 
 CALL_TIMEOUT = 5.0
 POLL = 0.1
-"""Seconds within which a stop or the end of the work is noticed."""
+"""Seconds until a stop or the end of the work is seen."""
 
 log = structlog.get_logger(__name__)
 
 
 class LeadershipLost(Exception):
-    """Somebody else may lead from now on."""
+    """Another process may lead from now on."""
 
 
 class StillWorking(Exception):
-    """``lead`` raises it when some of its work goes on: the lease is not released then, but left to run out."""
+    """Raised by ``lead`` when some of its work goes on: the lease is not released then, but expires."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class Times:
 
 
 class LeaderElector:
-    """*identity* names this process and no other, as ``<pod name>_<uuid>``."""
+    """*identity* is unique: ``<pod name>_<uuid>``."""
 
     def __init__(
         self,
@@ -86,14 +81,16 @@ class LeaderElector:
         return self._clock() < self._valid_until
 
     def check(self) -> None:
-        """Raise LeadershipLost unless a write that begins now ends before anybody else may lead."""
+        """Raise LeadershipLost unless a write that begins now ends before another process may lead."""
         if not self.is_leader:
-            raise LeadershipLost(
-                f"{self._identity} does not hold lease {self._namespace}/{self._name} any more"
-            )
+            raise LeadershipLost(f"{self._identity} no longer holds lease {self._namespace}/{self._name}")
 
     def run(self, stop: threading.Event, lead: Callable[[threading.Event], None]) -> None:
-        """Lead once, until *stop*; what ``lead`` raises is raised here. LeadershipLost when somebody else may lead."""
+        """Campaign, then run ``lead`` in a thread and renew until *stop*; what ``lead`` raises is raised here.
+
+        *stop* sets ``lead``'s event; the lease is released when ``lead`` has returned. When leadership is lost, the
+        event is set, too, ``lead`` has until the lease expires, and LeadershipLost is raised.
+        """
         if not self._campaign(stop):
             return
         ending = threading.Event()
@@ -102,7 +99,7 @@ class LeaderElector:
             self._hold(stop, ending, work)
         except LeadershipLost:
             self._leads(False)
-            self._log.error("leadership is lost")
+            self._log.error("leadership lost")
             ending.set()
             _wait(work, self._renewed_at + self._times.lease_duration - self._clock())
             raise
@@ -114,7 +111,7 @@ class LeaderElector:
         while not stop.is_set():
             if self._attempt(self._acquire):
                 self._leads(True)
-                self._log.info("leading")
+                self._log.info("leadership acquired")
                 return True
             stop.wait(self._times.retry_period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
         return False
@@ -131,16 +128,14 @@ class LeaderElector:
                 RENEW_FAILURES.inc()
 
     def _attempt(self, step: Callable[[], bool]) -> bool:
-        """Whether it succeeded; what may pass is logged, and the next attempt begins with a fresh look."""
+        """Whether it succeeded; a KubeError is logged, and the next attempt reads the lease again."""
         try:
             return step()
         except Forbidden as error:
-            self._log.error(
-                "the lease must not be used: grant get, create and update on leases.coordination.k8s.io",
-                error=str(error),
-            )
+            way_out = "grant get, create and update on leases.coordination.k8s.io"
+            self._log.error("lease forbidden", error=str(error), action=way_out)
         except KubeError as error:
-            self._log.warning("the lease was not written", error=str(error))
+            self._log.warning("lease not written", error=str(error))
         self._held = None
         return False
 
@@ -149,7 +144,7 @@ class LeaderElector:
         try:
             taken = self._take()
         except (AlreadyExists, Conflict):
-            return False  # somebody else was quicker
+            return False  # another process was first
         if taken:
             self._renewed_at = began
         return taken
@@ -160,7 +155,7 @@ class LeaderElector:
         except NotFound:
             self._create()
             return True
-        now = self._clock()  # after the answer: it may be as young as that
+        now = self._clock()  # after the answer: the record may be that young
         self._observed = observe(self._observed, spec_of(current), now)
         if not may_take(self._observed, self._identity, now):
             return False
@@ -187,16 +182,18 @@ class LeaderElector:
                 self._give_up()
             self._write(current, renewed(datetime.now(UTC)), self._left())
         except NotFound:
-            self._give_up()  # whoever creates it anew leads at once
-        self.check()  # a renewal that took too long is none: others may have begun to act
+            self._give_up()  # the process that creates it leads at once
+        self.check()  # a renewal that took too long does not count: another process may act already
         self._renewed_at = began
         return True
 
     def _left(self) -> float:
-        """Seconds for a call that is to end while we lead."""
+        """Seconds for a call that must end while this process leads."""
         self.check()
         left = self._valid_until - self._clock()
-        return min(CALL_TIMEOUT, self._times.renew_deadline / 2, left)  # one hung call must not be the end
+        return min(
+            CALL_TIMEOUT, self._times.renew_deadline / 2, left
+        )  # one hung call must not end the leadership
 
     def _give_up(self) -> None:
         self._renewed_at = -math.inf
@@ -221,9 +218,7 @@ class LeaderElector:
             if held is not None:
                 self._write(held, released(datetime.now(UTC)), CALL_TIMEOUT)
         except KubeError as error:
-            self._log.warning(
-                "the lease was not released; the next leader waits for its end", error=str(error)
-            )
+            self._log.warning("lease not released, the next leader waits for its end", error=str(error))
 
     def _leads(self, does: bool) -> None:
         LEADER.labels(self._name).set(does)
@@ -235,7 +230,7 @@ def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -
     def run() -> None:
         try:
             lead(ending)
-        except BaseException as error:  # SystemExit, too, must not end in a thread that nobody hears of
+        except BaseException as error:  # SystemExit, too, must reach the caller
             work.set_exception(error)
         else:
             work.set_result(None)

@@ -1,4 +1,4 @@
-"""What the record of a Lease says, and what we write into it: functions of values."""
+"""The record of a Lease, and the changes to it: functions of values."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def observe(before: Observed | None, spec: LeaseSpec, now: float) -> Observed:
 
 
 def first_seen(spec: LeaseSpec, now: float, wall: datetime) -> Observed:
-    """For readers who have seen no change yet: as old as its renewTime says, by the clock of the day.
+    """For readers that have seen no change yet: as old as its renewTime says, by the time of day.
 
-    The clocks of two machines may differ: that is set right by the first change, which counts from when it is seen.
+    The clocks of two machines may differ; the first change, which counts from when it is seen, corrects that.
     """
     try:
         age = (wall - datetime.fromisoformat(spec.renew_time or "")).total_seconds()
@@ -49,16 +49,15 @@ def first_seen(spec: LeaseSpec, now: float, wall: datetime) -> Observed:
 
 
 def expired_for(observed: Observed, now: float) -> float:
-    """Seconds since the lease has run out; 0 when it has not."""
+    """Seconds since the lease expired; 0 when it has not."""
     return max(0.0, now - observed.at - (observed.spec.lease_duration_seconds or 0))
 
 
 def may_take(observed: Observed, identity: str, now: float) -> bool:
-    """Whether the lease is free, our own, or has run out."""
+    """Whether the lease is free, held by *identity*, or expired."""
     holder = observed.spec.holder_identity
-    return (
-        not holder or holder == identity or now >= observed.at + (observed.spec.lease_duration_seconds or 0)
-    )
+    expires = observed.at + (observed.spec.lease_duration_seconds or 0)
+    return not holder or holder == identity or now >= expires
 
 
 def acquired(before: LeaseSpec, identity: str, duration: float, now: datetime) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def renewed(now: datetime) -> dict[str, Any]:
 
 
 def released(now: datetime) -> dict[str, Any]:
-    """As client-go writes it: nobody's, and run out at once for those who do not look at the holder."""
+    """As client-go writes it: without a holder, and expired at once for readers that ignore the holder."""
     return {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time(now)}
 
 

@@ -1,4 +1,4 @@
-"""Where the API server is, and who we are there, as the official client reads it from the environment."""
+"""Address and credentials of the API server, as the official client reads them from the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
 
 POOL_SIZE = 80
-"""Connections that are kept; more than one webhook server reads at once, so that none opens new ones under load."""
+"""Connections that are kept; more than a webhook server reads at once, so that it opens none under load."""
 
 
 class Connection:
@@ -41,7 +41,7 @@ def in_cluster() -> bool:
 
 
 def connect(kubeconfig: str | None, pool_size: int = POOL_SIZE) -> Connection:
-    """By *kubeconfig* (one path, or several as in KUBECONFIG), or by the pod's service account when None."""
+    """By *kubeconfig* (one path, or several as in KUBECONFIG), or by the pod's ServiceAccount when None."""
     # Imported here: it costs 0.2 s and 22 MiB that users of this package's values and errors need not pay.
     from kubernetes import config
     from kubernetes.client import Configuration
@@ -54,8 +54,8 @@ def connect(kubeconfig: str | None, pool_size: int = POOL_SIZE) -> Connection:
             config.load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
         return Connection(configuration, pool_size)
     except Exception as error:
-        means = kubeconfig or "the pod's service account"
-        raise NotConfigured(f"no way to the API server by {means}: {error}") from error
+        means = kubeconfig or "the pod's ServiceAccount"
+        raise NotConfigured(f"cannot connect to the API server by {means}: {error}") from error
 
 
 def _pool(configuration: Configuration) -> PoolManager:

@@ -35,7 +35,7 @@ class Typed:
 
 
 class LineStream:
-    """Iterate for the lines; a whole answer ends the iteration, anything else is Unreachable."""
+    """Iterates over lines; ends with a whole answer, else raises Unreachable."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse, what: str) -> None:
         self._answer, self._what = answer, what
@@ -51,7 +51,7 @@ class LineStream:
 
     def interrupt(self) -> None:
         """End a read that is under way in another thread."""
-        # That thread may be closing the answer in this moment, which is what we want.
+        # That thread may be closing the answer at this moment.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             self._answer.shutdown()
 
@@ -71,7 +71,7 @@ class Transport:
         self._connection = connection
 
     def close(self) -> None:
-        """Close what stands idle now; otherwise that is left to the garbage collector's order of things."""
+        """Close idle connections."""
         pools = self._connection.pool.pools
         for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
             pools[key].close()
@@ -143,7 +143,7 @@ def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
-    # urllib3 sets the socket's timeout once for an answer, and it starts anew with each read.
+    # urllib3 sets the socket's timeout once for an answer, and it starts again with each read.
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the answer did not end within the timeout")

@@ -14,8 +14,7 @@ from lab.nodes import NODES
 from lab.waiting import until
 from webhook.anycast_ip import is_tainted
 from webhook.elasticity import GATE, LOCAL_REPLICAS
-from webhook.ingress_daemonset import KIND
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")

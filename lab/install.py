@@ -18,13 +18,13 @@ from lab import admission, diagnostics, nodes
 from lab.cloud import fixture
 from lab.errors import LabError
 from lab.session import Lab
-from lab.waiting import stretch, until
+from lab.waiting import until
 
 CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
 RELEASE = NAMESPACE = "drawbridge"
 TLS_SECRET = "drawbridge-lab-tls"  # noqa: S105 - the name of a Secret, not its content
-HELM_SECONDS = 180
+HELM_TIMEOUT = "600s"
 GROUPS = {
     "projectcalico.org/v3": ("projectcalico.org",),
     "crd.projectcalico.org/v1": ("crd.projectcalico.org",),
@@ -130,7 +130,7 @@ def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
             *command,
             "--wait",
             "--timeout",
-            f"{HELM_SECONDS * stretch():.0f}s",
+            HELM_TIMEOUT,
             stdin=yaml.safe_dump(dict(values)),
         )
     except LabError as error:

@@ -1,4 +1,8 @@
-"""The one configuration file: read, checked, explained when wrong, and followed when it changes."""
+"""The one configuration file: parsed, validated, and reloaded when it changes.
+
+Each section is a frozen pydantic model with its defaults and limits; errors name fields as the file does.
+Invariant: the settings in force are always valid; a file that is refused leaves the last good ones.
+"""
 
 from settings.anycast_ip import AnycastIPSettings
 from settings.certs import CertsSettings

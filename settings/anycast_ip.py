@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.base import Model
-from settings.values import Period
+from settings.values import Model, Period
 
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 

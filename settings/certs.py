@@ -1,16 +1,14 @@
 """The settings of the serving certificate."""
 
-from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from settings.base import Model
-from settings.values import Name, Period
+from settings.values import Model, Name, Period
 
 
 class SelfManaged(Model):
-    """How long the leader's own certificates live; *overlap* is also how far clocks may differ at their ends."""
+    """How long self-managed certificates last; *overlap* is also how far clocks may differ at their ends."""
 
     ca_validity: Period = 365 * 86400.0
     leaf_validity: Period = 90 * 86400.0
@@ -19,18 +17,13 @@ class SelfManaged(Model):
 
     @model_validator(mode="after")
     def _each_period_fits_into_the_next(self) -> Self:
-        """Else what has just been issued would have to be renewed, again and again."""
-        given = self.model_dump(by_alias=True)
-        for name, limit in pairwise(("overlap", "renewBefore", "leafValidity", "caValidity")):
-            if given[name] >= given[limit]:
-                raise ValueError(
-                    f"{name} ({given[name]:g}s) must be shorter than {limit} ({given[limit]:g}s)"
-                )
+        """Else a new certificate would be renewed at once, again and again."""
+        self.check_shorter("overlap", "renewBefore", "leafValidity", "caValidity")
         return self
 
 
 class CertsSettings(Model):
-    """Only with self-managed have the controllers anything to do: in the Secret, and in the configurations."""
+    """Only with self-managed do the controllers write the Secret and the webhook configurations."""
 
     mode: Literal["self-managed", "cert-manager", "files"] = "files"
     secret_name: Name = "drawbridge-webhook-tls"  # noqa: S105 - the name of a Secret, not its content

@@ -1,4 +1,4 @@
-"""Name what differs between two configurations, and what of it a running process cannot take over."""
+"""The fields that differ between two configurations, and those that need a restart."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ NEEDS_RESTART = (
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
 )
-"""Used once, when a process starts: fields, or sections where it ends in a dot."""
+"""Read once, when a process starts: fields, or sections when it ends in a dot."""
 
 
 def changed_fields(old: Settings, new: Settings) -> list[str]:
-    """The names, as written in the file, of the fields that differ."""
+    """Their names as written in the file."""
     before, after = _fields(old), _fields(new)
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
@@ -40,7 +40,7 @@ def needing_restart(fields: list[str]) -> list[str]:
 
 
 def fingerprint(settings: Settings) -> int:
-    """A number that is the same wherever the settings are the same; small enough to be exact as a float."""
+    """The same for the same settings; small enough to be exact as a float."""
     digest = hashlib.sha256(settings.model_dump_json().encode()).digest()
     return int.from_bytes(digest[:6], "big")
 

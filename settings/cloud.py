@@ -1,33 +1,11 @@
-"""How Tencent Cloud is reached, and as whom; what is secret has no place in the file."""
+"""Endpoints and credentials of Tencent Cloud; secrets are never in the file."""
 
-import re
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from settings.base import Model
-from settings.values import Period
-
-
-def _region(value: str) -> str:
-    if not re.fullmatch(r"([a-z]+(-[a-z0-9]+)+)?", value):
-        raise ValueError(f"{value!r} is not a region; write its long name, for example ap-singapore")
-    return value
-
-
-def _endpoint(value: str) -> str:
-    if not re.fullmatch(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?|", value):
-        raise ValueError(
-            f"{value!r} is not host or host:port; write for example vpc.example.com:8080, and the scheme in scheme"
-        )
-    return value
-
-
-def _domain(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", value):
-        raise ValueError(f"{value!r} is not a domain; write for example internal.tencentcloudapi.com")
-    return value
+from settings.values import Model, Period, matching
 
 
 def _proxy(value: str) -> str:
@@ -41,15 +19,30 @@ def _proxy(value: str) -> str:
 
 
 class CloudSettings(Model):
-    """*endpoint* takes every service to one place; otherwise each has its own name under *root_domain*.
+    """*endpoint* is for every service; without it each has a name under *root_domain*.
 
     Keys come from the files in *credentials_dir*, else from TENCENTCLOUD_SECRET_ID, _SECRET_KEY and _TOKEN.
     """
 
-    region: Annotated[str, AfterValidator(_region)] = ""
-    endpoint: Annotated[str, AfterValidator(_endpoint)] = ""
+    region: Annotated[
+        str,
+        matching(r"([a-z]+(-[a-z0-9]+)+)?", "is not a region; write its long name, for example ap-singapore"),
+    ] = ""
+    endpoint: Annotated[
+        str,
+        matching(
+            r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?|",
+            "is not host or host:port; write for example vpc.example.com:8080, and the scheme in scheme",
+        ),
+    ] = ""
     scheme: Literal["https", "http"] = "https"
-    root_domain: Annotated[str, AfterValidator(_domain)] = "tencentcloudapi.com"
+    root_domain: Annotated[
+        str,
+        matching(
+            r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
+            "is not a domain; write for example internal.tencentcloudapi.com",
+        ),
+    ] = "tencentcloudapi.com"
     proxy: Annotated[str, AfterValidator(_proxy)] = ""
     ca_file: str = ""
     credentials: Literal["auto", "static", "cvm-role", "tke-oidc"] = "auto"

@@ -1,36 +1,18 @@
 """The settings of elasticity."""
 
-import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from settings.base import Model
-from settings.values import Name, Period
+from settings.values import Model, Name, Period, matching
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
-"""What a line of resolv.conf may begin with, by its manual page; # and ; begin a comment."""
+"""What a line of resolv.conf may begin with, or a comment: # or ;."""
+
+LONG_NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 
 Limit = Annotated[int, Field(ge=0)]
-"""As many as that; 0 is no limit."""
-
-
-def _subnet(value: str) -> str:
-    if not re.fullmatch(r"subnet-[0-9a-z]+", value, re.ASCII):
-        raise ValueError(f"{value!r} is not the id of a subnet; write for example subnet-ab12cd34")
-    return value
-
-
-def _zone(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", value, re.ASCII):
-        raise ValueError(f"{value!r} is not a zone; write its long name, for example ap-guangzhou-3")
-    return value
-
-
-def _region(value: str) -> str:
-    if value and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", value, re.ASCII):
-        raise ValueError(f"{value!r} is not a region; write its long name, for example ap-guangzhou")
-    return value
+"""0 is no limit."""
 
 
 def _resolv_conf(value: str) -> str:
@@ -56,17 +38,22 @@ class MaxSuperPods(Model):
 
 
 class HomeFailover(Model):
-    """The way back for pods that super nodes do not take."""
+    """The way back for pods that super nodes do not accept."""
 
     enabled: bool = False
     home_after: Period = 300.0
 
 
 class Subnet(Model):
-    """Where pods on a super node get their addresses: there is one super node for each."""
+    """Of the addresses of pods on a super node; each has one super node."""
 
-    id: Annotated[str, AfterValidator(_subnet)]
-    zone: Annotated[str, AfterValidator(_zone)]
+    id: Annotated[
+        str,
+        matching(r"subnet-[0-9a-z]+", "is not the id of a subnet; write for example subnet-ab12cd34"),
+    ]
+    zone: Annotated[
+        str, matching(LONG_NAME, "is not a zone; write its long name, for example ap-guangzhou-3")
+    ]
 
 
 class ElasticitySettings(Model):
@@ -84,7 +71,9 @@ class ElasticitySettings(Model):
     scale_in_order: bool = True
     home_failover: HomeFailover = HomeFailover()
     subnets: tuple[Subnet, ...] = ()
-    region: Annotated[str, AfterValidator(_region)] = ""
+    region: Annotated[
+        str, matching(f"({LONG_NAME})?", "is not a region; write its long name, for example ap-guangzhou")
+    ] = ""
     resolv_conf: Annotated[str, AfterValidator(_resolv_conf)] = ""
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Keep the settings as the file has them, and the last good ones while the file cannot be used."""
+"""The settings of the file, reloaded when it changes; the last good ones while it cannot be used."""
 
 import os
 import threading
@@ -15,11 +15,11 @@ from settings.models import Settings
 log = structlog.stdlib.get_logger(__name__)
 
 RELOADS = Counter(
-    "drawbridge_config_reloads_total", "Changes of the configuration file that were read.", ["result"]
+    "drawbridge_config_reloads_total", "Reloads of the configuration file, by result.", ["result"]
 )
 SUCCESSFUL = Gauge(
     "drawbridge_config_last_reload_successful",
-    "1 when the file as it stands is in force, 0 when it was refused.",
+    "1 when the current file is in force, 0 when it was refused.",
 )
 HASH = Gauge(
     "drawbridge_config_hash", "A hash of the settings in force: processes with the same settings agree."
@@ -27,10 +27,9 @@ HASH = Gauge(
 
 
 class SettingsFile:
-    """The settings of one file: `current` always is a valid configuration, the newest one that there was.
+    """`current` is the newest valid configuration of one file; SettingsError when there is none at the start.
 
-    *on_change* is called with the old and the new settings when they differ, *on_refused* with what is
-    wrong, both from within `poll`. SettingsError when the file cannot be used at the start.
+    `poll` calls *on_change* with the old and the new settings when they differ, and *on_refused* with the error.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class SettingsFile:
         return self._current
 
     def poll(self) -> None:
-        """Read the file again if it changed since the last look; not for two threads at once."""
-        # The look comes before the read: a change in between is found by the next poll.
+        """Reload the file if it changed since the last look; for one thread."""
+        # Look before reading: the next poll finds a change in between.
         seen = _identity(self.path)
         if seen == self._seen:
             return
@@ -64,13 +63,12 @@ class SettingsFile:
             self._refuse(error)
 
     def watch(self, stop: threading.Event, period: float = 2.0) -> None:
-        """Poll every *period* seconds until *stop* is set; for a thread of its own."""
+        """Poll every *period* seconds until *stop* is set."""
         while not stop.wait(period):
             try:
                 self.poll()
-            except Exception:
-                # What a callback does wrong must not end the watching.
-                log.exception("following the configuration failed")
+            except Exception:  # of a callback
+                log.exception("configuration reload failed")
 
     def _apply(self, new: Settings) -> None:
         old, self._current = self._current, new
@@ -84,15 +82,13 @@ class SettingsFile:
     def _refuse(self, error: SettingsError) -> None:
         RELOADS.labels("refused").inc()
         SUCCESSFUL.set(0)
-        log.error(
-            "configuration refused, the last good one stays", path=str(self.path), problems=error.problems
-        )
+        log.error("configuration refused, last good one stays", path=str(self.path), problems=error.problems)
         if self._on_refused:
             self._on_refused(error)
 
 
 def _identity(path: Path) -> tuple[str, int, int, int] | None:
-    """What differs after any change of a file, also when the kubelet moved the link of a mounted volume."""
+    """Differs after any change of a file, also when the kubelet moved the link of a mounted volume."""
     try:
         stat = path.stat()
     except OSError:
@@ -108,4 +104,4 @@ def _report(settings: Settings) -> None:
 def _log_changes(fields: list[str]) -> None:
     log.info("configuration changed", fields=fields)
     if waiting := needing_restart(fields):
-        log.warning("these changes take effect at the next start", fields=waiting)
+        log.warning("configuration change needs a restart", fields=waiting)

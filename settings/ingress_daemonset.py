@@ -2,8 +2,7 @@
 
 from typing import Any, Literal
 
-from settings.base import Model
-from settings.values import Period
+from settings.values import Model, Period
 
 
 class HealthChecker(Model):

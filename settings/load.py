@@ -1,22 +1,26 @@
-"""Turn the configuration file into settings, or into a list of all that is wrong with it."""
+"""Turn the configuration file into settings, or into a list of all mistakes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from settings import capo, models
-from settings.models import Settings
+from settings.models import HEADER, Settings
 from settings.problems import explain
-from settings.yaml_document import mapping_in
 
 DEFAULT_PATH = "/etc/drawbridge/config.yaml"
 
+CAPO_HEADER = ("config.capo.io/v1", "CapoConfig")
+"""Of the original: such a file is accepted as it is."""
+CAPO_MOVED = frozenset({"ipReserveMaxCount", "ipReserveTime", "ipReleasePeriod", "labelSelector"})
+"""At the top of a CapoConfig, under `ipReservation` of ours."""
+
 
 class SettingsError(Exception):
-    """A configuration that cannot be used: `problems` has a line for each mistake, in the file's names."""
+    """`problems` has a line for each mistake, in the names of the file."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -39,26 +43,28 @@ def load(path: str | os.PathLike[str]) -> Settings:
 def parse(text: str | bytes) -> Settings:
     """The settings in one YAML document of ours or of Capo; SettingsError when it cannot be used."""
     try:
-        document = mapping_in(text)
+        document = _mapping_in(text)
     except yaml.YAMLError as error:
         raise SettingsError(_place_and_problem(error)) from error
-    match (document.get("apiVersion"), document.get("kind")):
-        case models.HEADER:
-            return _validated(document)
-        case capo.HEADER if "ipReservation" not in document:
-            return _validated(capo.translated(document), moved=capo.MOVED)
-        case capo.HEADER:
-            raise SettingsError(
-                f"ipReservation: not a field of a {capo.HEADER[1]}; write {_header(models.HEADER)}"
-            )
-        case api_version, kind:
-            raise SettingsError(
-                f"apiVersion, kind: {api_version!r} and {kind!r} are unknown; write {_header(models.HEADER)} "
-                f"({_header(capo.HEADER)} of the original are understood, too)"
-            )
+    header = (document.get("apiVersion"), document.get("kind"))
+    if header == HEADER:
+        return _validated(document)
+    if header != CAPO_HEADER:
+        raise SettingsError(
+            f"apiVersion, kind: {header[0]!r} and {header[1]!r} are unknown; write {_written(HEADER)} "
+            f"({_written(CAPO_HEADER)} of the original are understood, too)"
+        )
+    if "ipReservation" in document:
+        raise SettingsError(f"ipReservation: not a field of a {CAPO_HEADER[1]}; write {_written(HEADER)}")
+    return _validated(_from_capo(document), moved=CAPO_MOVED)
 
 
-def _header(header: tuple[str, str]) -> str:
+def _from_capo(document: Mapping[str, object]) -> dict[str, object]:
+    kept = {key: value for key, value in document.items() if key not in CAPO_MOVED | {"apiVersion", "kind"}}
+    return kept | {"ipReservation": {key: value for key, value in document.items() if key in CAPO_MOVED}}
+
+
+def _written(header: tuple[str, str]) -> str:
     return f"apiVersion: {header[0]} and kind: {header[1]}"
 
 
@@ -73,3 +79,27 @@ def _place_and_problem(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     return f"line {mark.line + 1}: {problem}" if mark else problem
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's own rule, which PyYAML does not enforce: the keys of a mapping are unique."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"{key.value} stands here a second time"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def _mapping_in(text: str | bytes) -> dict[str, Any]:
+    """The mapping in the document; YAMLError for anything else, also for an empty document."""
+    document = yaml.load(text, _StrictLoader)  # noqa: S506 - it is a SafeLoader
+    if document is None:
+        # Likely a mistake: all defaults take two lines.
+        raise yaml.MarkedYAMLError(problem="the document is empty; write at least apiVersion and kind")
+    if not isinstance(document, dict):
+        raise yaml.MarkedYAMLError(problem=f"the document is a {type(document).__name__}, not a mapping")
+    return document

@@ -1,17 +1,16 @@
-"""Every setting there is, with its default and its limits."""
+"""All settings, with defaults and limits."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from settings.anycast_ip import AnycastIPSettings
-from settings.base import Model
 from settings.certs import CertsSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.selector import LabelSelector, Requirement
-from settings.values import Address, Duration, Name, Period, Port, host_and_port
+from settings.values import Address, Duration, Model, Name, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
 
@@ -44,14 +43,8 @@ class LeaderElection(Model):
     @model_validator(mode="after")
     def _each_period_fits_into_the_next(self) -> Self:
         """The rule of client-go: a leader gives up before another may begin, and retries before that."""
-        if self.renew_deadline >= self.lease_duration:
-            raise ValueError(
-                _must_be_shorter("renewDeadline", self.renew_deadline, "leaseDuration", self.lease_duration)
-            )
-        if self.retry_period >= self.renew_deadline:
-            raise ValueError(
-                _must_be_shorter("retryPeriod", self.retry_period, "renewDeadline", self.renew_deadline)
-            )
+        self.check_shorter("renewDeadline", "leaseDuration")
+        self.check_shorter("retryPeriod", "renewDeadline")
         return self
 
 
@@ -107,7 +100,3 @@ class Settings(Model):
             taken = ", ".join(f"{field} {port}" for field, port in ports.items())
             raise ValueError(f"a port is used twice ({taken}); give each its own")
         return self
-
-
-def _must_be_shorter(name: str, value: float, limit_name: str, limit: float) -> str:
-    return f"{name} ({value:g}s) must be shorter than {limit_name} ({limit:g}s)"

@@ -1,4 +1,4 @@
-"""Say what is wrong with a setting in the words of the file: where, which value, and the way out."""
+"""Explain a mistake in the names of the file: where, which value, and what to write."""
 
 import difflib
 from collections.abc import Sequence

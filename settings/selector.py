@@ -1,11 +1,11 @@
-"""Which pods a feature is for: a label selector of which any one requirement is enough."""
+"""A label selector that any one of its requirements meets."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.base import Model
+from settings.values import Model
 
 
 class Requirement(Model):
@@ -36,10 +36,7 @@ class Requirement(Model):
 
 
 class LabelSelector(Model):
-    """A selector that is met by meeting any one of its requirements; without requirements it selects nothing.
-
-    Any-of is the rule of the original, Capo; Kubernetes itself demands all.
-    """
+    """Without requirements it selects nothing. Any-of is the rule of the original, Capo; Kubernetes demands all."""
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()

@@ -1,13 +1,43 @@
-"""Values as operators write them: Go durations, bind addresses and ports."""
+"""What all sections share: the base model, and values as operators write them: Go durations, addresses, names."""
 
 import re
+from itertools import pairwise
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _PART = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_SECONDS)})"
 _WAY_OUT = "write for example :8080 or 127.0.0.1:8080"
+
+
+class Model(BaseModel):
+    """A section: camelCase in the file, snake_case in Python, unknown fields refused."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_alias=True, validate_by_name=True
+    )
+
+    def check_shorter(self, *names: str) -> None:
+        """Each named duration must be shorter than the next; ValueError."""
+        given = self.model_dump(by_alias=True)
+        for name, limit in pairwise(names):
+            if given[name] >= given[limit]:
+                raise ValueError(
+                    f"{name} ({given[name]:g}s) must be shorter than {limit} ({given[limit]:g}s)"
+                )
+
+
+def matching(pattern: str, problem: str) -> AfterValidator:
+    """A text that matches all of *pattern*; else it *problem*."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(f"{value!r} {problem}")
+        return value
+
+    return AfterValidator(check)
 
 
 def seconds(value: object) -> float:
@@ -19,7 +49,7 @@ def seconds(value: object) -> float:
 
 
 def seconds_above_zero(value: object) -> float:
-    """As `seconds`, but nothing at all is refused."""
+    """As `seconds`, but 0 is refused."""
     if (result := seconds(value)) > 0:
         return result
     raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")
@@ -39,12 +69,6 @@ def _address(value: object) -> str:
     return value
 
 
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", value):
-        raise ValueError(f"{value!r} is not the name of an object; use lower case letters, digits and '-'")
-    return value
-
-
 Duration = Annotated[float, BeforeValidator(seconds)]
 """Seconds, from a Go duration."""
 Period = Annotated[float, BeforeValidator(seconds_above_zero)]
@@ -52,4 +76,10 @@ Period = Annotated[float, BeforeValidator(seconds_above_zero)]
 Address = Annotated[str, BeforeValidator(_address)]
 """Where a server listens: `host:port`, or `:port` for the host that the environment names."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[
+    str,
+    matching(
+        r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
+        "is not the name of an object; use lower case letters, digits and '-'",
+    ),
+]

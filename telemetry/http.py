@@ -1,5 +1,6 @@
-"""Answer the kubelet's health probes and the metrics scraper from threads of their own."""
+"""HTTP servers for probes and scrapers: on daemon threads, with few connections and a deadline for each client."""
 
+import contextlib
 import os
 import socket
 import sys
@@ -7,28 +8,70 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
+from typing import Any
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, MetricsHandler
 
-from settings.values import host_and_port
-
 log = structlog.stdlib.get_logger(__name__)
 
 Check = Callable[[], str | None]
-"""None when all is well, else what is not."""
+"""None when all is well, else the problem."""
 
-# A client that connects and says nothing must not keep a thread for ever.
-CLIENT_TIMEOUT = 10.0
+CLIENT_TIMEOUT = 5.0
+"""Seconds that a client may be silent."""
+MAX_CONNECTIONS = 64
+"""One more ends the oldest, which is no probe: those take milliseconds."""
+TEXT = "text/plain; charset=utf-8"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """GET and HEAD are answered by `answer`."""
+
+    timeout = CLIENT_TIMEOUT
+
+    def answer(self, path: str) -> None:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.answer(self.path.partition("?")[0])
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        self.reply(405, "only GET and HEAD are answered")
+
+    def reply(self, status: int, content: str | bytes, content_type: str = TEXT) -> None:
+        body = f"{content}\n".encode() if isinstance(content, str) else content
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def reply_health(self, check: Check) -> int:
+        """200 and ok, or 503 and the problem; the status."""
+        problem = _problem(check)
+        status = 503 if problem else 200
+        self.reply(status, problem or "ok")
+        return status
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+        """Probes come every few seconds: not logged."""
 
 
 class Server(ThreadingHTTPServer):
-    """A server in a daemon thread; `close` ends it and frees its port."""
+    """Serves on daemon threads; `close` ends it and frees its port. OSError when the port is taken."""
 
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._open: dict[Any, None] = {}
+        self._lock = threading.Lock()
         super().__init__(address, handler)
         threading.Thread(target=self.serve_forever, args=(0.1,), name="http", daemon=True).start()
 
@@ -36,10 +79,24 @@ class Server(ThreadingHTTPServer):
         # HTTPServer's own looks up its host name, which takes seconds where the DNS does not answer.
         TCPServer.server_bind(self)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            oldest = next(iter(self._open)) if len(self._open) > MAX_CONNECTIONS else None
+            self._open.pop(oldest, None)
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it and then closes it
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
         error = sys.exception()
-        if isinstance(error, (ConnectionError, TimeoutError)):
-            # A probe that gives up, or a balancer that only connects: that is its own affair.
+        if isinstance(error, (ConnectionError, TimeoutError)):  # a probe that gives up, or only connects
             log.debug("connection dropped", client=str(client_address), error=str(error))
             return
         log.warning("serving a request failed", client=str(client_address), exc_info=True)
@@ -50,38 +107,20 @@ class Server(ThreadingHTTPServer):
 
 
 def serve_health(address: str, *, live: Check, ready: Check) -> Server:
-    """Answer /healthz by *live* and /readyz by *ready*: 200 and ok, or 503 and the reason."""
+    """Answer /healthz by *live* and /readyz by *ready*."""
     checks = {"/healthz": live, "/readyz": ready}
 
-    class Health(BaseHTTPRequestHandler):
-        timeout = CLIENT_TIMEOUT
-
-        def do_GET(self) -> None:
-            check = checks.get(self.path.partition("?")[0])
-            if check is None:
-                self._answer(404, f"not found; here are {' and '.join(checks)}")
-            elif problem := _outcome(check):
-                self._answer(503, problem)
+    class Health(Handler):
+        def answer(self, path: str) -> None:
+            if check := checks.get(path):
+                self.reply_health(check)
             else:
-                self._answer(200, "ok")
-
-        def _answer(self, status: int, text: str) -> None:
-            body = f"{text}\n".encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
-            """Probes come every few seconds and are no news."""
+                self.reply(404, f"not found; here are {' and '.join(checks)}")
 
     return Server(listen_address(address), Health)
 
 
 def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY) -> Server:
-    """Answer /metrics with all metrics of *registry*."""
-
     class Metrics(MetricsHandler):
         timeout = CLIENT_TIMEOUT
 
@@ -90,18 +129,21 @@ def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY) -> Serve
 
 
 def listen_address(address: str) -> tuple[str, int]:
-    """Host and port of a configured address; a missing host is DRAWBRIDGE_BIND_HOST, or all interfaces."""
+    """Host and port of a configured address."""
+    from settings.values import host_and_port  # brings pydantic, too large for a health checker on each node
+
     host, port = host_and_port(address)
-    return host or os.environ.get("DRAWBRIDGE_BIND_HOST") or _all_interfaces(), port
+    return host or default_host(), port
 
 
-def _all_interfaces() -> str:
-    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+def default_host() -> str:
+    """DRAWBRIDGE_BIND_HOST, or all interfaces."""
+    return os.environ.get("DRAWBRIDGE_BIND_HOST") or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
 
 
-def _outcome(check: Check) -> str | None:
+def _problem(check: Check) -> str | None:
     try:
         return check()
     except Exception as error:
-        log.exception("a health check failed to answer")
+        log.exception("health check failed")
         return f"the check itself failed: {error!r}"

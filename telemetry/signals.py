@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT as an event.
 
 A handler runs between any two instructions of the main thread, also while that thread holds the lock of the very event:
-to set it there would wait for ever. So the handler only puts a word into a queue, which is safe there, and a thread
+to set it there would wait forever. So the handler only puts a word into a queue, which is safe there, and a thread
 sets the event.
 """
 

@@ -1,4 +1,4 @@
-"""What the audit logs of labs tell: who asked for what, what was refused, and what had been granted."""
+"""The audit logs of labs: who requested what, what was refused, and what had been granted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
-from tests.rights import EVERYWHERE, Right, by_feature, granted, seen_from
+from tests.permissions import EVERYWHERE, Permission, by_feature, granted, seen_from
 
 NAME = "app.kubernetes.io/name"
 ACCOUNT = "system:serviceaccount:"
@@ -51,7 +51,7 @@ class Request:
     """*account* is a ServiceAccount, as namespace/name."""
 
     account: str
-    wanted: Right
+    wanted: Permission
     allowed: bool
     at: str
 
@@ -60,15 +60,15 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Story:
-    """What one lab's log tells of Drawbridge's ServiceAccounts; *granted* is all that they ever had there."""
+class AccessLog:
+    """What Drawbridge's ServiceAccounts requested in one lab; *granted* is all that they ever had there."""
 
-    granted: dict[str, set[Right]]
+    granted: dict[str, set[Permission]]
     requests: list[Request]
 
     @property
     def refused(self) -> list[Request]:
-        """What no role ever gave: a right that was taken away, or is about to come, is another matter."""
+        """Requests that no role ever allowed; a permission may have been revoked, or be about to be granted."""
         return [each for each in self.requests if not each.allowed and not self._has(each)]
 
     @property
@@ -83,18 +83,20 @@ class Story:
     def _has(self, request: Request) -> bool:
         return any(right.covers(request.wanted) for right in self.granted[request.account])
 
-    def used(self, account: str) -> set[Right]:
-        """Of its rights, those that a request needed."""
+    def used(self, account: str) -> set[Permission]:
+        """Of its permissions, those that a request needed."""
         asked = {each.wanted for each in self.requests if each.account == account}
         return {right for right in self.granted[account] if any(right.covers(each) for each in asked)}
 
 
-def told(log: Path) -> Story:
+def read(log: Path) -> AccessLog:
     decode = msgspec.json.Decoder(Line).decode
     whole, _, _in_writing = log.read_bytes().rpartition(b"\n")
     lines = [decode(line) for line in whole.splitlines()]
-    rights = granted(_ours(lines))
-    return Story(rights, [each for each in map(_request, lines) if each and each.account in rights])
+    permissions = granted(_ours(lines))
+    return AccessLog(
+        permissions, [each for each in map(_request, lines) if each and each.account in permissions]
+    )
 
 
 def _ours(lines: Iterable[Line]) -> Iterator[dict[str, Any]]:
@@ -113,23 +115,23 @@ def _request(line: Line) -> Request | None:
         return None
     account = line.user.username.removeprefix(ACCOUNT).replace(":", "/")
     resource = f"{what.resource}/{what.subresource}".rstrip("/")
-    wanted = Right(what.namespace or EVERYWHERE, what.api_group, resource, what.name, line.verb)
+    wanted = Permission(what.namespace or EVERYWHERE, what.api_group, resource, what.name, line.verb)
     return Request(
         account, wanted, line.annotations.get(DECISION) == "allow", line.request_received_timestamp
     )
 
 
-def proved(stories: Iterable[Story]) -> set[tuple[str, str, Right]]:
+def proved(logs: Iterable[AccessLog]) -> set[tuple[str, str, Permission]]:
     """Account, feature and right of the table: what was used where no other feature gives the same."""
-    return {(*each, right) for story in stories for each, right in _proved(story)}
+    return {(*each, right) for log in logs for each, right in _proved(log)}
 
 
-def _proved(story: Story) -> Iterator[tuple[tuple[str, str], Right]]:
-    for account, held in story.granted.items():
+def _proved(log: AccessLog) -> Iterator[tuple[tuple[str, str], Permission]]:
+    for account, held in log.granted.items():
         namespace, _, name = account.partition("/")
         kind = name.removeprefix(RELEASE) if name.startswith(RELEASE) else "health checkers"
         features = by_feature(kind)
         enabled = [each for each, given in features.items() if given <= seen_from(namespace, held)]
-        for right in seen_from(namespace, story.used(account)):
+        for right in seen_from(namespace, log.used(account)):
             if len(by := [each for each in enabled if right in features[each]]) == 1:
                 yield (kind, by[0]), right

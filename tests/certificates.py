@@ -1,4 +1,4 @@
-"""A cluster as the keeper of certificates sees it: a Secret, two webhook configurations, and time."""
+"""A cluster as the reconciler of certificates sees it: a Secret, two webhook configurations, and time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, new_ca, new_leaf
 from certs.rotation import Rules
 from certs.secret import Held
-from controllers.certificates.reconciler import Keeper
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
+from controllers.certificates.reconciler import Reconciler
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
+from controllers.clock import Clock
 from kube.client import Resource
 from tests.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from tests.fakes import FakeRecorder
@@ -114,19 +115,18 @@ class Moment:
         return NOW + timedelta(seconds=self.seconds + skew)
 
 
-def keeper(
+def reconciler(
     cluster: Cluster,
     moment: Moment,
     recorder: FakeRecorder | None = None,
     *,
     rules: Rules = RULES,
     skew: int = 0,
-) -> tuple[Site, Keeper]:
-    site = Site(cluster.client, NAMESPACE, SECRET, CONFIGURATION, lambda: None)
-    return site, Keeper(
-        site,
+) -> tuple[Store, Reconciler]:
+    store = Store(cluster.client, NAMESPACE, SECRET, CONFIGURATION, lambda: None)
+    return store, Reconciler(
+        store,
         lambda: rules,
         recorder or FakeRecorder(),  # type: ignore[arg-type]
-        now=lambda: moment.now(skew),
-        clock=lambda: float(moment.seconds),
+        Clock(lambda: moment.now(skew), lambda: float(moment.seconds)),
     )

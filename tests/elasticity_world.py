@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 import kube.client
-from controllers.elasticity.controller import assemble
-from controllers.elasticity.nodes import FollowedNode, SuperNodes, super_nodes
-from controllers.elasticity.placement import Standing, standing
-from controllers.elasticity.pod_cache import Book
-from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.pvc_lookup import CLAIMS, CLASSES, VOLUMES
-from controllers.elasticity.takeover import Fence, may_have_been_decided_on
-from controllers.elasticity.writer import PODS
+from controllers.elasticity.controller import Clock, Elasticity
+from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
+from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
+from controllers.elasticity.planner import Standing, standing
+from controllers.elasticity.pod_cache import PODS, PodCache
+from controllers.elasticity.pods import Pod, decode, facets
+from controllers.elasticity.snapshot import Sources
+from controllers.workqueue import Reconcile, WorkQueue, _reconcile
 from kube.errors import api_error
+from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.watch_event import Identity, identity_of
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal
@@ -93,7 +96,8 @@ class Cluster:
 
     def sent(self) -> int:
         return sum(
-            standing(pod, frozenset({AWAY})) is Standing.SUPER or pod.may_be_sent for pod in self.decoded()
+            standing(pod, frozenset({AWAY})) is Standing.SUPER or pod.may_come_to_super_nodes
+            for pod in self.decoded()
         )
 
     def carry_out(self, call: Request) -> Reply:
@@ -179,8 +183,38 @@ def _carried_out(cluster: Cluster, call: Request) -> None:
         raise api_error(reply.status, reply.body)
 
 
+class Feed:
+    """The source of an informer: what it delivers, it delivers when a test says so."""
+
+    kind, stopped, silence = "objects", False, 0.0
+
+    def __init__(self, decode: Callable[[msgspec.Raw], Any]) -> None:
+        self.version = 0
+        self.informer: Informer[Any] = Informer(self, decode)  # type: ignore[arg-type]
+
+    def attach(self, sink: Any) -> None:
+        pass
+
+    def list(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        encoded = [raw_of(each) for each in objects]
+        self.informer.begin()
+        for each in encoded:
+            self.informer.add(self._identity(each), each)
+        self.informer.end(self.version)
+
+    def apply(self, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> None:
+        raw = raw_of(new or old or {})
+        kind = "DELETED" if new is None else "MODIFIED" if old else "ADDED"
+        self.informer.apply(kind, self._identity(raw), raw)
+
+    def _identity(self, raw: msgspec.Raw) -> Identity:
+        identity = identity_of(raw)
+        self.version = max(self.version, int(identity.resource_version or 0))
+        return identity
+
+
 class Leader:
-    """Its writes wait in *queue* until they are let go; what it hears of the cluster, it hears when it is let.
+    """Its writes wait in *queue* until `let_go`; changes of the cluster are known when they are heard.
 
     *before* runs ahead of each call with which it fences the pods that it finds.
     """
@@ -188,83 +222,118 @@ class Leader:
     def __init__(self, cluster: Cluster, clock: FakeClock, **parts: Any) -> None:
         self.cluster, self.clock = cluster, clock
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
-        self.switch: bool | None = parts.get("switch")
-        self.nodes: SuperNodes = parts.get("nodes", fleet())
-        self.client, self.book, self.recorder = Client(cluster), Book(), FakeRecorder()
-        self.queue: list[Callable[[], None]] = []
+        self._switch: bool | None = parts.get("switch")
+        self.client, self.recorder = Client(cluster), FakeRecorder()
         self.may_lead, self.stopped = True, False
+        self.check: Callable[[], None] = parts.get("check", self._check)
         self.heard = len(cluster.events)
-        for pod in cluster.decoded():
-            self.book.observe(None, pod)
-        self.client.before = parts.get("before", lambda: None)
-        self.fence = self._fenced(parts.get("check", self._check))
-        self.client.before = lambda: None
-        client: Any = self.client
+        self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
+        self._pods.list(cluster.api.list(PODS))
+        self._node_cache = NodeCache(self._nodes.informer)
+        self._list_nodes(parts.get("nodes", fleet()))
+        self.pods = PodCache(self.client, self._pods.informer, lambda: self.check())
         recorder: Any = self.recorder
-        self.reconciler = assemble(
-            client,
-            self.book,
+        self.sources = Sources(
+            self.pods,
+            self._node_cache,
             lambda: self.settings,
-            recorder,
-            switch=lambda: self.switch,
-            nodes=lambda: self.nodes,
-            decidable=self.fence.decidable,
-            first_ordinal=lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
-            check=self._check,
-            stopped=lambda: self.stopped,
-            hand_out=self.queue.append,
-            wake=lambda: None,
-            clock=clock,
-            now=lambda: NOW + timedelta(seconds=clock()),
+            lambda: self._switch,
+            lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
         )
-
-    def _fenced(self, check: Callable[[], None]) -> Fence:
-        limits = self.settings.max_super_pods
-        is_limited = bool(limits.total or limits.per_namespace)
-        client: Any = self.client
-
-        def wanted(pod: Pod) -> bool:
-            return may_have_been_decided_on(pod, is_limited=is_limited)
-
-        fence = Fence(
-            client,
-            self.book,
-            "somebody",
-            wanted=wanted,
-            check=check,
-            pause=lambda _: self.stopped,
-            is_limited=is_limited,
-            clock=self.clock,
+        self.parts = Elasticity(
+            self.sources, self.client, recorder, Clock(clock, lambda: NOW + timedelta(seconds=clock()))
         )
-        fence.put_up(lambda work: work())
-        return fence
+        self.pods.on_change(self.parts.handlers.pod_changed)
+        self.pods.on_write(self.parts.handlers.count)
+        self._nodes.informer.on_change(self.parts.handlers.node_changed)
+        self.client.before = parts.get("before", lambda: None)
+        self._fence()
+        self.client.before, self.check = lambda: None, self._check
 
-    def _check(self) -> None:
-        if not self.may_lead:
-            raise LeadershipLost("somebody else leads")
+    @property
+    def queue(self) -> Sequence[str]:
+        """Of the pods that are to be written to."""
+        with self.parts.writes._changed:
+            self.parts.writes._promote()
+            return list(self.parts.writes._waiting)
+
+    @property
+    def switch(self) -> bool | None:
+        return self._switch
+
+    @switch.setter
+    def switch(self, on: bool | None) -> None:
+        self._switch = on
+        self.parts.handlers.look_again()
+
+    @property
+    def nodes(self) -> Nodes:
+        return self._node_cache()
+
+    @nodes.setter
+    def nodes(self, nodes: Nodes) -> None:
+        self._list_nodes(nodes)
 
     def hear(self, count: int | None = None) -> None:
         end = len(self.cluster.events) if count is None else self.heard + count
         for old, new in self.cluster.events[self.heard : end]:
-            self.book.observe(old and decode(raw_of(old)), new and decode(raw_of(new)))
+            self._pods.apply(old, new)
         self.heard = min(end, len(self.cluster.events))
 
     def turn(self) -> None:
-        self.reconciler.turn()
+        """Decide on every key that is due."""
+        self.parts.upkeep.run()
+        while self._step(self.parts.keys, self.parts.reconciler.reconcile):
+            pass
 
     def let_go(self, index: int = 0, fault: str = "") -> None:
+        queue, writes = self.queue, self.parts.writes
+        writes._waiting = {queue[index % len(queue)]: None} | writes._waiting
         self.client.fault = fault
-        self.queue.pop(index % len(self.queue))()
+        self._step(writes, self.parts.writer.reconcile)
         self.client.fault = ""
 
     def settle(self, turns: int = 20) -> None:
         """Hear all and do all, until there is nothing left to do."""
-        for _ in range(turns):
+        for pause in (0.1, 4.9) * turns:  # what is looked up is decided on a moment later
             self.hear()
             self.turn()
             while self.queue:
                 self.let_go()
-            self.clock.advance(5.0)
+            self.clock.advance(pause)
+
+    def _list_nodes(self, nodes: Nodes) -> None:
+        """With a version of their own for all that they say."""
+        raws = [msgspec.to_builtins(each) for each in (*nodes.super, *nodes.local)]
+        for raw in raws:
+            raw["metadata"]["resourceVersion"] = str(zlib.crc32(msgspec.json.encode(raw)))
+        self._nodes.list(raws)
+
+    def _fence(self) -> None:
+        while self.parts.takeover.due and not self.stopped:
+            if not self._step(self.parts.fences, self.parts.takeover.reconcile):
+                if not self.may_lead:
+                    return
+                self.clock.advance(0.2)
+
+    def _step(self, queue: WorkQueue, reconcile: Reconcile) -> bool:
+        """Whether a key was due."""
+        try:
+            self.check()
+            if (key := queue.get(timeout=0.0)) is None:
+                return False
+            try:
+                _reconcile(queue, reconcile, key)
+            finally:
+                queue.done(key)
+        except LeadershipLost:
+            self.may_lead = False
+            return False
+        return True
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("another process leads")
 
 
 class World:
@@ -342,25 +411,31 @@ def raw_pod(
     }
 
 
-def node(name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+def node(name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> WatchedNode:
     """A ready node with what a kubelet labels it with; *labels* and *spec* over that."""
     known = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
     metadata = {"name": name, "labels": {**known, **(labels or {})}}
     allocatable = spec.pop("allocatable", {})
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": allocatable}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, FollowedNode)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, WatchedNode)
 
 
-def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec: Any) -> FollowedNode:
+def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec: Any) -> WatchedNode:
     """As we register it, *taints* beside its own."""
     own = {INSTANCE_TYPE: SUPER_NODE, "topology.kubernetes.io/zone": "ap-guangzhou-3"}
     taints = [{"key": TAINT.key, "effect": TAINT.effect}, *spec.pop("taints", ())]
     return node(name, {**own, **(labels or {})}, taints=taints, **spec)
 
 
-def fleet(*others: FollowedNode) -> SuperNodes:
+def fleet(*others: WatchedNode) -> Nodes:
     """One node at home, one super node, and *others*."""
-    return super_nodes([node(HOME), super_node(), *others])
+    return sorted_out([node(HOME), super_node(), *others])
+
+
+def having(pods: Iterable[Pod]) -> Callable[[str], list[Pod]]:
+    """As `PodCache.having`, of *pods* alone."""
+    known = list(pods)
+    return lambda facet: [pod for pod in known if facet in facets(pod)]
 
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:

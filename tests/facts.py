@@ -76,6 +76,7 @@ def reasons() -> set[str]:
         for call in calls()
         if (where := TELLING.get(called(call), len(call.args))) < len(call.args)
     ]
+    said += [arg for call in calls() if called(call) == "_warn" for arg in call.args[:2]]
     pairs = [node.elts[0] for node in nodes() if isinstance(node, ast.Tuple) and len(node.elts) == 2]
     said += [each for each in pairs if re.match("Bad[A-Z]", text_of(each))]
     return {reason for each in [*said, *news()] for reason in texts_of(each) if reason.isalpha()}

@@ -12,9 +12,11 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
 from kube.errors import NotFound
 from kube.types import Namespace, ObjectMeta, Pod
-from tests.fake_api import CALICO_V3, FakeAPI, merged
+from tests.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+AT_LEISURE = 60.0
+"""Seconds for a call that has no socket: a busy machine is no failure of it."""
 
 
 class FakeClock:
@@ -37,7 +39,7 @@ class FakeReservations(Reservations):
     """
 
     def __init__(self, before: Callable[[str, str], None] = lambda verb, name: None) -> None:
-        self.api = FakeAPI(*CALICO_V3, now=lambda: LONG_AGO)
+        self.api = FakeAPI(*BUILT_IN, *CALICO_V3, now=lambda: LONG_AGO)
         super().__init__(self.api.client(), CALICO_V3[0].resource.api_version)
         self.objects = Segments(self.api)
         self.before = before
@@ -52,21 +54,21 @@ class FakeReservations(Reservations):
 
     def get(self, name: str, *, timeout: float = 1.0) -> IPReservation:
         self.before("get", name)
-        return super().get(name, timeout=timeout)
+        return super().get(name, timeout=AT_LEISURE)
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
         self.before("create", name)
-        return super().create(name, records, timeout=max(timeout, 1.0))
+        return super().create(name, records, timeout=AT_LEISURE)
 
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
     ) -> IPReservation:
         self.before("write", segment.metadata.name)
-        return super().write(segment, records, timeout=max(timeout, 1.0))
+        return super().write(segment, records, timeout=AT_LEISURE)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         self.before("delete", segment.metadata.name)
-        super().delete(segment, timeout=timeout)
+        super().delete(segment, timeout=AT_LEISURE)
 
     def put(self, segment: IPReservation) -> None:
         """Place *segment* as another client would."""

@@ -17,9 +17,9 @@ from tests.fake_api import merged
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.field_errors import Problem
-from webhook.ingress_daemonset.port_conflicts import Neighbour
 from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.webhook import Defaults, Rules
+from webhook.ingress_daemonset.validate import PortUser
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "ingress_daemonset.example.yaml"
@@ -56,14 +56,14 @@ def request(new: Any, old: Any = None) -> Request:
 class Cluster:
     """A cluster whose other IngressDaemonSets are *others*; an exception among them is raised."""
 
-    def __init__(self, *others: Neighbour | Exception) -> None:
+    def __init__(self, *others: PortUser | Exception) -> None:
         self._others = others
 
-    def neighbours(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[Neighbour]:
+    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[PortUser]:
         for each in self._others:
             if isinstance(each, Exception):
                 raise each
-        return [each for each in self._others if isinstance(each, Neighbour)]
+        return [each for each in self._others if isinstance(each, PortUser)]
 
 
 class Templates:
@@ -80,11 +80,13 @@ class Templates:
         return self._faults
 
 
-def gates(
-    *others: Neighbour | Exception, templates: Templates | None = None, **settings: Any
-) -> tuple[Defaults, Rules]:
+def webhooks(
+    *others: PortUser | Exception, templates: Templates | None = None, **settings: Any
+) -> tuple[DefaultingWebhook, ValidatingWebhook]:
     parsed = IngressDaemonSetSettings.model_validate({"enabled": True, **settings})
-    return Defaults(lambda: parsed), Rules(lambda: parsed, Cluster(*others), templates or Templates())
+    return DefaultingWebhook(lambda: parsed), ValidatingWebhook(
+        lambda: parsed, Cluster(*others), templates or Templates()
+    )
 
 
 def outcome(new: Raw, question: Request, decision: Decision) -> tuple[Raw, list[str]]:

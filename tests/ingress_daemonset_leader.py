@@ -1,30 +1,205 @@
-"""All parts of the leader's IngressDaemonSets, on a clock of their own, against the API server of the tests."""
+"""All parts of the leader of IngressDaemonSets, on a clock of their own, against the fake API server, with faults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
+from controllers.clock import Clock
+from controllers.informers import Informers
+from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.confirmation import Reading
-from controllers.ingress_daemonset.copies import RESOURCES
-from controllers.ingress_daemonset.readings import Checker, Reader
+from controllers.ingress_daemonset.health_check_reader import Checker, HealthCheckReader
+from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import Troubles
+from controllers.ingress_daemonset.retry_state import RetryState
 from controllers.ingress_daemonset.writer import Writer
+from controllers.manager import Context
+from kube.client import Client
+from kube.informer import Informer
 from kube.leader_election import LeadershipLost
+from kube.list_watch import ListWatch
+from kube.watch_event import Identity
 from settings import IngressDaemonSetSettings
 from tests.factories import NOW
+from tests.fake_api import FakeAPI, Reply, Request, connection_to, refusal
+from tests.fake_api import Kind as FakeKind
+from tests.fake_api.calls import target_of
+from tests.fake_api.storage import Change
 from tests.fakes import FakeClock, FakeRecorder
-from tests.ingress_daemonset_api import Api
-from tests.ingress_daemonset_world import DETACHED, complete, state_of
+from tests.ingress_daemonset_world import DETACHED, complete, raw_node, raw_resource, state_of
 from webhook.ingress_daemonset import FINALIZER
 
+Raw = dict[str, Any]
+OURS = "drawbridge"
+UNKNOWN = "terminationGracePeriodSecond"
+"""Stands for all fields that the API server does not know, and prunes."""
+VERBS = {"GET": "get", "POST": "create", "PATCH": "change", "PUT": "change", "DELETE": "delete"}
+WORKLOADS: tuple[Kind, ...] = ("Deployment", "DaemonSet")
+KINDS = {resource: kind for kind, resource in RESOURCES.items()}
 KEY = "edge/web"
 DETACHING = {
     "maxUnavailableNodes": 1,
     "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
 }
+
+
+class Api(Client):
+    """The fake API server, whose watches wait until they are delivered.
+
+    *fault* says what becomes of a request, *mutate* is an admission webhook for all kinds.
+    """
+
+    def __init__(self) -> None:
+        self.defaults: Callable[[Raw], None] = default
+        self.fake = FakeAPI(*(self._kind(each) for each in FakeAPI().kinds))
+        super().__init__(connection_to(self.fake, OURS))
+        self.informers: dict[Kind, Informer[Any]] = {
+            kind: Informer(ListWatch(self, resource), DECODERS[kind]) for kind, resource in RESOURCES.items()
+        }
+        self.writes: list[str] = []
+        self.fault: Callable[[str, Kind, str], str] = lambda verb, kind, name: ""
+        self.mutate: Callable[[Kind, Raw], None] = lambda kind, raw: None
+        self._delivered, self._after = 0, ""
+        self.fake.fault, self.fake.after = self._asked, self._answered
+        for kind, resource in RESOURCES.items():
+            self.fake.mutate(resource, partial(self._mutated, kind))
+
+    def _kind(self, kind: FakeKind) -> FakeKind:
+        """With the defaults of the moment."""
+        if kind.kind not in WORKLOADS:
+            return kind
+
+        def filled(raw: Raw) -> None:
+            kind.default(raw)
+            self.defaults(raw)
+
+        return replace(kind, default=filled)
+
+    def _mutated(self, kind: Kind, raw: Raw) -> Raw:
+        self.mutate(kind, raw)
+        return raw
+
+    @property
+    def objects(self) -> dict[tuple[Kind, str], Raw]:
+        """Copies of all."""
+        found = {}
+        for kind, resource in RESOURCES.items():
+            for raw in self.fake.list(resource):
+                for name, none in (("annotations", {}), ("finalizers", [])):
+                    raw["metadata"].setdefault(name, none)
+                key = Identity(raw["metadata"]["name"], raw["metadata"].get("namespace", "")).key
+                found[kind, key] = raw
+        return found
+
+    @property
+    def news(self) -> list[Change]:
+        """What the watches have not brought yet."""
+        return [each for each in self.fake.changes(self._delivered) if each.key[0] in KINDS]
+
+    def put(self, kind: Kind, raw: Raw) -> None:
+        """Without admission, as the status is written."""
+        self.fake.put(RESOURCES[kind], raw)
+
+    def remove(self, kind: Kind, key: str) -> None:
+        namespace, name = _split(key)
+        self.fake.remove(RESOURCES[kind], name, namespace)
+
+    def edit(self, kind: Kind, key: str, patch: Raw, manager: str = "kubectl-edit") -> None:
+        """As another client would."""
+        namespace, name = _split(key)
+        client = self.fake.client(manager)
+        client.patch(RESOURCES[kind], name, patch, namespace)
+        if "status" in patch:
+            client.patch(RESOURCES[kind].sub("status"), name, {"status": patch["status"]}, namespace)
+
+    def change(self, kind: Kind, key: str, patch: Raw) -> None:
+        """As another client would, and delivered."""
+        self.edit(kind, key, patch)
+        self.deliver()
+
+    def end(self, kind: Kind, key: str) -> None:
+        """Delete it as another client would: finalizers hold it."""
+        namespace, name = _split(key)
+        self.fake.client("kubectl").delete(RESOURCES[kind], name, namespace)
+
+    def upgrade(self, defaults: Callable[[Raw], None]) -> None:
+        """To a version that has other *defaults*: what is stored is read otherwise."""
+        self.defaults = defaults
+        for (kind, _), raw in self.objects.items():
+            if kind in WORKLOADS:
+                self.put(kind, raw)
+
+    def deliver(self) -> None:
+        """All that the watches have to tell."""
+        news, self._delivered = self.news, self.fake.version
+        for each in news:
+            self._deliver(KINDS[each.key[0]], each)
+
+    def _deliver(self, kind: Kind, change: Change) -> None:
+        label, stored = LABELS.get(kind), change.new or change.old
+        assert stored is not None
+        _, namespace, name = change.key
+        follows = change.new and (label is None or label in stored.raw["metadata"].get("labels", {}))
+        identity = Identity(name, namespace, str(change.version))
+        self.informers[kind].apply("MODIFIED" if follows else "DELETED", identity, stored.encoded)  # type: ignore[arg-type]
+
+    def _asked(self, call: Request) -> Reply | None:
+        what = _request(call) if call.headers["user-agent"] == OURS else None
+        fault = self.fault(*what) if what else ""
+        self._after = fault
+        if fault == "forbidden":
+            return refusal(403, "Forbidden", "not you")
+        if fault == "not found":
+            return refusal(404, "NotFound", "no such thing")
+        if fault and fault not in ("lost", "garbled"):
+            raise ConnectionResetError("timed out")
+        return None
+
+    def _answered(self, call: Request, reply: Reply) -> Reply | None:
+        what = _request(call) if call.headers["user-agent"] == OURS else None
+        if what is None or call.method == "GET" or reply.status >= 400:
+            return None
+        self.writes.append(" ".join(what))
+        if self._after == "lost":
+            raise ConnectionResetError("no answer came")
+        return Reply(reply.status, b'{"metadata": []}') if self._after == "garbled" else None
+
+
+def default(raw: Raw) -> None:
+    """What this version of the API server fills in, and earlier ones did not: nothing."""
+
+
+def with_nodes(*names: str, **spec: Any) -> Api:
+    """An IngressDaemonSet edge/web, and nodes."""
+    api = Api()
+    api.put("IngressDaemonSet", raw_resource(**spec))
+    for name in names:
+        api.put("Node", raw_node(name))
+    api.deliver()
+    return api
+
+
+def _request(call: Request) -> tuple[str, Kind, str] | None:
+    """Verb, kind and name of a request for one object of ours."""
+    target = target_of(call.path)
+    for kind, resource in RESOURCES.items():
+        if target and (resource.root, resource.plural) == (target.root, target.plural):
+            verb = "status" if target.subresource else VERBS[call.method]
+            name = call.body["metadata"]["name"] if call.method == "POST" else target.name
+            return (verb, kind, name) if name else None
+    return None
+
+
+def _split(key: str) -> tuple[str, str]:
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
 
 
 class Leader:
@@ -36,34 +211,17 @@ class Leader:
         self.clock = before.clock if before else FakeClock()
         self.began = before.began if before else self.clock()
         self.leads = True
-        reporter, books = Reporter(self.recorder), api.books(self.clock)  # type: ignore[arg-type]
-        for kind in RESOURCES:
-            books.of(kind).listen(lambda old, new: None)
-        self.writer = Writer(
-            api,  # type: ignore[arg-type]
-            books,
-            reporter,
-            check=self._check,
-            stopped=lambda: False,
-            hand_out=lambda work: work(),
-            troubles=Troubles(self.clock, self.now),
-        )
         self.unread: set[str] = set()
         """The nodes whose health checkers cannot be read."""
         settings = IngressDaemonSetSettings.model_validate(
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
-        self.reconciler = Reconciler(
-            api,  # type: ignore[arg-type]
-            books,
-            self.writer,
-            reporter,
-            Reader(lambda work: work(), self.read, clock=self.clock),
-            lambda: settings,
-            self._check,
-            self.clock,
-            self.now,
-        )
+        stop, clock, reporter = threading.Event(), Clock(self.now, self.clock), Reporter(self.recorder)  # type: ignore[arg-type]
+        context = Context(api, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
+        self.cache = ObjectCache(api, api.informers, self.clock)
+        writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
+        reader = HealthCheckReader(lambda work: work(), stop, self.read, self.clock)
+        self.reconciler = Reconciler(self.cache, writer, reader, reporter, lambda: settings, clock)
 
     def read(self, checker: Checker) -> Reading:
         """A health checker that sees each write at once."""
@@ -83,7 +241,7 @@ class Leader:
         return self.reconciler.reconcile(KEY)
 
     def settle(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Look whenever a look is due, while pods start at once and the watches tell all, until nothing is left."""
+        """Reconcile whenever due, while pods start at once and the watches tell all, until nothing is left."""
         for _ in range(200):
             if until():
                 return
@@ -110,6 +268,12 @@ class Leader:
         self.clock.advance(max(0.0, began + seconds - self.clock()))
         return count
 
+    @contextmanager
+    def fault(self, fault: Callable[[str, Kind, str], str]) -> Iterator[None]:
+        self.api.fault = fault
+        yield
+        self.api.fault = lambda verb, kind, name: ""
+
     def run_pods(self) -> None:
         """As the Deployment controller and the kubelets would."""
         for (kind, _), held in list(self.api.objects.items()):
@@ -118,13 +282,12 @@ class Leader:
                 complete(held)
                 self.api.put(kind, held)
 
-    def retemplate(self, image: str) -> None:
+    def retemplate(self, image: str, key: str = KEY) -> None:
         """The finalizer, which is the first write of any rollout, is there already."""
-        template = self.api.objects["IngressDaemonSet", KEY]["spec"]["template"]
+        template = self.api.objects["IngressDaemonSet", key]["spec"]["template"]
         template["spec"]["containers"][0]["image"] = image
         change = {"metadata": {"finalizers": [FINALIZER]}, "spec": {"template": template}}
-        self.api.edit("IngressDaemonSet", KEY, change)
-        self.api.deliver()
+        self.api.change("IngressDaemonSet", key, change)
 
     def off(self) -> set[str]:
         return {

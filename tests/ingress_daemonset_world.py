@@ -12,15 +12,18 @@ import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.child_resources import Children
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.node_rollout import Site
-from controllers.ingress_daemonset.objects import Grant, Workload
-from controllers.ingress_daemonset.planner import NOTHING, Plan, plan
+from controllers.ingress_daemonset.node_rollout import NodeRollout
+from controllers.ingress_daemonset.planner import Plan, plan
+from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker import SCHEDULED
 from healthchecker.state import State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
+from tests.fake_api import merged
 from webhook.ingress_daemonset import FINALIZER
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -28,10 +31,13 @@ from webhook.ingress_daemonset.types import resource as with_defaults
 
 UID = "uid-web"
 DETACHED, TIMESTAMP = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
+Raw = dict[str, Any]
+NO_WRITES = Writes()
+CHECKER = HealthChecker(image="drawbridge:1")
 COMPLETE = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
 
 
-def raw_resource(pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def raw_resource(pod: Raw | None = None, **spec: Any) -> Raw:
     """Of name web; *pod* is merged into the spec of its template, *rolling* is the rollingUpdate."""
     rolling = spec.pop("rolling", {})
     container = {"name": "proxy", "image": "proxy:1"}
@@ -41,13 +47,13 @@ def raw_resource(pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, An
     return {"metadata": metadata, "spec": {"podsPerNode": 2, "template": template} | strategy | spec}
 
 
-def resource(pod: dict[str, Any] | None = None, **spec: Any) -> IngressDaemonSet:
+def resource(pod: Raw | None = None, **spec: Any) -> IngressDaemonSet:
     return with_defaults(raw_resource(pod, **spec))
 
 
-def raw_node(name: str = "n1", ready: bool = True, **metadata: Any) -> dict[str, Any]:
+def raw_node(name: str = "n1", ready: bool = True, **metadata: Any) -> Raw:
     conditions = [{"type": "Ready", "status": str(ready)}]
-    known: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": {}}
+    known: Raw = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": {}}
     taints = metadata.pop("taints", [])
     return {
         "metadata": known | {"annotations": {}} | metadata,
@@ -60,57 +66,51 @@ def node(name: str = "n1", **parts: Any) -> FollowedNode:
     return msgspec.convert(raw_node(name, **parts), FollowedNode)
 
 
-def workload(raw: dict[str, Any]) -> Workload:
+def workload(raw: Raw) -> Workload:
     return msgspec.convert(raw, Workload)
 
 
-def grant(raw: dict[str, Any]) -> Grant:
+def grant(raw: Raw) -> Grant:
     return msgspec.convert(raw, Grant)
 
 
 class World:
     """Applies plans, and does what the Deployment controller and the kubelets would."""
 
-    def __init__(self, raw: dict[str, Any], *names: str) -> None:
+    def __init__(self, raw: Raw, *names: str) -> None:
         self.raw, self.now = raw, NOW
         self.nodes = {name: raw_node(name) for name in names}
-        self.deployments: dict[str, dict[str, Any]] = {}
-        self.daemonsets: dict[str, dict[str, Any]] = {}
+        self.deployments: dict[str, Raw] = {}
+        self.daemonsets: dict[str, Raw] = {}
+        self.roles: dict[str, Raw] = {}
+        self.bindings: dict[str, Raw] = {}
         self._values: dict[bytes, Any] = {}
-        self._sites: Sequence[Site] = ()
+        self._rollouts: Sequence[NodeRollout] = ()
         self._answers = Answers()
-        self.roles: dict[str, dict[str, Any]] = {}
-        self.bindings: dict[str, dict[str, Any]] = {}
         self.unasked: set[str] = set()
         self.unread: set[str] = set()
         """Nodes whose health checkers have not been read yet, and those whose cannot be."""
-        self.blind: dict[str, dict[str, Any]] = {}
+        self.blind: dict[str, Raw] = {}
         """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
         self.told: dict[str, State] = {}
         """By the names of nodes: what their health checkers say whatever they see."""
 
-    def plan(self, writes: Writes = NOTHING) -> Plan:
-        """With the sites of the plan before, which must not matter."""
-        planned = self._plan(writes, self._sites)
-        afresh = self._plan(writes, ())
-        assert replace(planned, sites=()) == replace(afresh, sites=())
-        self._sites = planned.sites
-        return planned
-
-    def _plan(self, writes: Writes, before: Sequence[Site]) -> Plan:
-        return plan(
-            with_defaults(copy.deepcopy(self.raw)),
-            [self._value(each, FollowedNode) for each in self.nodes.values()],
+    def plan(self, writes: Writes = NO_WRITES) -> Plan:
+        """With the rollouts of the plan before, which must not matter."""
+        children = Children(
             [self._value(each, Workload) for each in self.deployments.values()],
-            [workload(each) for each in self.daemonsets.values()],
-            self.now,
-            roles=[grant(each) for each in self.roles.values()],
-            bindings=[grant(each) for each in self.bindings.values()],
-            checker=HealthChecker(image="drawbridge:1"),
-            writes=writes,
-            before=before,
-            readings={name: tuple(self._readings(name)) for name in self.nodes},
+            [self._value(each, Workload) for each in self.daemonsets.values()],
+            [self._value(each, Grant) for each in self.roles.values()],
+            [self._value(each, Grant) for each in self.bindings.values()],
         )
+        nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
+        readings = {name: tuple(self._readings(name)) for name in self.nodes}
+        given = with_defaults(copy.deepcopy(self.raw))
+        snapshot = Snapshot(given, nodes, children, self.now, writes, readings)
+        planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
+        assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
+        self._rollouts = planned.rollouts
+        return planned
 
     def _readings(self, node: str) -> Iterator[Reading]:
         """As its health checkers answer."""
@@ -135,7 +135,7 @@ class World:
         """Their health checkers see nothing any more, and keep their answers."""
         self.blind |= {name: copy.deepcopy(self.deployments[f"web-{name}"]) for name in nodes}
 
-    def _value(self, raw: dict[str, Any], kind: Any) -> Any:
+    def _value(self, raw: Raw, kind: Any) -> Any:
         """The same one for as long as nothing has changed."""
         encoded = msgspec.json.encode(raw)
         if encoded not in self._values:
@@ -154,16 +154,16 @@ class World:
         for _ in range(turns):
             self.run_pods()
             planned = self.turn()
-            if planned.look_again_at:
-                self.now = planned.look_again_at
+            if planned.requeue_at:
+                self.now = planned.requeue_at
             elif not planned.actions:
                 return
         raise AssertionError("the plan does not come to rest")
 
     def apply(self, action: Action) -> None:
         self._write(self._answers.expected(action))
-        name = action.body["metadata"]["name"] if isinstance(action, Create) else action.name
-        if action.kind == "Deployment" and name in self.deployments:
+        kind, _, name = action.target
+        if kind == "Deployment" and name in self.deployments:
             self._answers.learn(workload(self.deployments[name]))
 
     def _write(self, action: Action) -> None:
@@ -174,23 +174,23 @@ class World:
             "Role": self.roles,
             "RoleBinding": self.bindings,
         }
+        kind, _, name = action.target
         if isinstance(action, Create):
-            name = action.body["metadata"]["name"]
-            assert name not in held[action.kind]
-            held[action.kind][name] = _stored(action.body)
+            assert name not in held[kind]
+            held[kind][name] = _stored(action.body)
         elif isinstance(action, Delete):
-            del held[action.kind][action.name]
+            del held[kind][name]
         else:
-            target = self.raw if action.kind == "IngressDaemonSet" else held[action.kind][action.name]
+            target = self.raw if kind == "IngressDaemonSet" else held[kind][name]
             before = copy.deepcopy(target)
-            merge(target, copy.deepcopy(dict(action.body)))
-            if makes_a_generation(action.kind, before, target):
+            merge(target, action.body)
+            if makes_a_generation(kind, before, target):
                 target["metadata"]["generation"] = target["metadata"].get("generation", 0) + 1
 
-    def edit(self, name: str, patch: dict[str, Any]) -> None:
+    def edit(self, name: str, patch: Raw) -> None:
         """A Deployment, by hand."""
         held = self.deployments[name]
-        merge(held, copy.deepcopy(patch))
+        merge(held, patch)
         held["metadata"]["generation"] += 1
 
     def run_pods(self, *names: str) -> None:
@@ -220,7 +220,7 @@ class World:
         self.nodes[name]["metadata"]["annotations"][TIMESTAMP] = at.isoformat()
 
 
-def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> bool:
+def makes_a_generation(kind: Kind, old: Raw, new: Raw) -> bool:
     """Whether the change makes a generation."""
     annotated = kind == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get(
         "annotations"
@@ -228,7 +228,7 @@ def makes_a_generation(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> 
     return annotated or old.get("spec") != new.get("spec")
 
 
-def state_of(deployment: dict[str, Any], now: datetime) -> State:
+def state_of(deployment: Raw, now: datetime) -> State:
     """What a health checker says that sees it."""
     metadata = workload(deployment).metadata
     mark = rollout_annotations.on_deployment(metadata.annotations)
@@ -239,17 +239,17 @@ def state_of(deployment: dict[str, Any], now: datetime) -> State:
     return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)
 
 
-def is_ready(raw: dict[str, Any]) -> bool:
+def is_ready(raw: Raw) -> bool:
     return bool(raw["status"]["conditions"][0]["status"] == "True")
 
 
-def complete(raw: dict[str, Any]) -> None:
+def complete(raw: Raw) -> None:
     replicas, generation = raw["spec"]["replicas"], raw["metadata"]["generation"]
     counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), replicas)
     raw["status"] = counts | {"observedGeneration": generation, "conditions": [COMPLETE]}
 
 
-def _stored(body: Any) -> dict[str, Any]:
+def _stored(body: Any) -> Raw:
     raw = copy.deepcopy(dict(body))
     raw["metadata"] |= {"uid": f"uid-{raw['metadata']['name']}", "generation": 1, "resourceVersion": "1"}
     raw["metadata"].setdefault("annotations", {})
@@ -258,14 +258,8 @@ def _stored(body: Any) -> dict[str, Any]:
     return raw
 
 
-def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    """A merge patch, as RFC 7386 has it."""
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            if not isinstance(target.get(key), dict):
-                target[key] = {}
-            merge(target[key], value)
-        else:
-            target[key] = value
+def merge(target: Raw, patch: Any) -> None:
+    """A merge patch, as RFC 7386 has it, in place."""
+    after = merged(target, copy.deepcopy(dict(patch)))
+    target.clear()
+    target.update(after)

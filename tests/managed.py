@@ -13,6 +13,11 @@ from controllers.manager import Context, run_all
 from settings import Settings
 
 
+def context_of(client: Any, recorder: Any, check: Callable[[], None] = lambda: None) -> Context:
+    """For a reconciler that no manager runs."""
+    return Context(client, Informers(client), recorder, check, threading.Event())
+
+
 def lead(
     feature: ModuleType,
     client: Any,

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kube.client import Client
 from kube.rest_config import Connection
+from lab.waiting import stretch
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,10 @@ class Server(ThreadingHTTPServer):
     def watches(self) -> list[Asked]:
         return [asked for asked in self.asked if asked.watches]
 
-    def client(self, *, timeout: float = 2.0) -> Client:
+    def client(self, *, timeout: float | None = None) -> Client:
         from kubernetes.client import Configuration
 
-        return Client(Connection(Configuration(host=self.url)), timeout=timeout)
+        return Client(Connection(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # our clients hang up on purpose

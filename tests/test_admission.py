@@ -107,25 +107,23 @@ def test_what_is_absent_or_null_gets_its_empty_value() -> None:
         ),
         pytest.param(
             body({"operation": "CREATE"}),
-            "the AdmissionReview is not as it should be: Object missing"
-            " required field `uid` - at `$.request`",
+            "the AdmissionReview is malformed: Object missing required field `uid` - at `$.request`",
             id="no uid",
         ),
         pytest.param(
             body({"uid": "u", "operation": "EAT"}),
-            "the AdmissionReview is not as it should be: Invalid enum value 'EAT' - at `$.request.operation`",
+            "the AdmissionReview is malformed: Invalid enum value 'EAT' - at `$.request.operation`",
             id="unknown operation",
         ),
         pytest.param(
             body({**DELETE_POD, "userInfo": {"groups": "ops"}}),
-            "the AdmissionReview is not as it should"
-            " be: Expected `array`, got `str` - at `$.request.userInfo.groups`",
+            "the AdmissionReview is malformed: Expected `array`, got `str` - at `$.request.userInfo.groups`",
             id="groups is a text",
         ),
         *(
             pytest.param(
                 body({**DELETE_POD, field: name}),
-                "the AdmissionReview is not as it should be: Expected `str` ",
+                "the AdmissionReview is malformed: Expected `str` ",
                 id=f"{field} {name[:9]!r}",
             )
             for field in ("name", "namespace")
@@ -156,7 +154,7 @@ def test_what_a_refusal_quotes_of_a_body_is_cut_short() -> None:
 def test_an_object_that_cannot_be_read_is_named_by_its_field(raw: bytes, said: str) -> None:
     with pytest.raises(ReviewError) as refusal:
         decoded(msgspec.Raw(raw), UserInfo, "oldObject")
-    assert str(refusal.value).startswith(f"request.oldObject is not as it should be: {said}")
+    assert str(refusal.value).startswith(f"request.oldObject is malformed: {said}")
 
 
 anything = st.recursive(

@@ -1,4 +1,4 @@
-"""What a gate costs a creation is told by the API server's own counters, and asked as the API server would ask it."""
+"""What a webhook costs a creation is read from the counters of the API server, which calls it as in a cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_creations_are_judged_by_calls_and_what_is_held_and_compared_with_the_no
 
 @pytest.mark.parametrize("is_wanted", [True, False], ids=["wanted", "other"])
 @pytest.mark.parametrize(("gate", "word"), GATES)
-def test_the_server_is_asked_about_what_it_holds_and_about_what_it_leaves(
+def test_the_reviews_of_the_bench_are_changed_only_for_marked_objects(
     gate: Gate, word: str, is_wanted: bool
 ) -> None:
     with create_app([SERVED[gate.path]]).test_client() as client:
@@ -66,7 +66,7 @@ def test_the_server_is_asked_about_what_it_holds_and_about_what_it_leaves(
 
 
 @pytest.mark.parametrize(("gate", "word"), GATES)
-def test_what_is_held_is_told_by_the_object_that_was_created(gate: Gate, word: str) -> None:
+def test_a_held_object_is_recognized(gate: Gate, word: str) -> None:
     free = gate.review(1, gate.marks)["object"]
     taint = {"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}
     held = free | {"spec": free["spec"] | {"taints": [taint], "schedulingGates": [{"name": word}]}}

@@ -16,6 +16,7 @@ from bench.report import Figure
 from kube.types import Node, NodeSpec, ObjectMeta
 from lab.cloud.config import Knobs
 from lab.cloud.values import Call
+from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
 from webhook.anycast_ip import BOUND, TAINT
@@ -63,6 +64,33 @@ def test_a_thousand_nodes_that_leave_may_cost_less_than_those_that_join() -> Non
 
     assert found["cloud writes per node"].met is False
     assert found["wall against the floor of the rate limits"].baseline == 102.0
+
+
+def test_of_a_few_nodes_only_what_must_never_be_is_judged() -> None:
+    cost = Cost([*calls(DescribeAddresses=100), call("AllocateAddresses", "RequestLimitExceeded")], QUIET)
+    joining = by_name(figures.of_joining(Joined(["n"], 60.0, 1), cost, KNOBS))
+    leaving = by_name(figures.of_leaving(1, 60.0, 1, cost, KNOBS))
+
+    judged = {name: each.met for name, each in {**joining, **leaving}.items() if each.met is not None}
+    assert judged == {
+        "seen open without a bound address": False,
+        "addresses and tags left behind": False,
+    }
+    assert joining["calls refused for their rate"].value == 1
+
+
+def test_the_leaders_peak_is_told_beside_what_it_keeps() -> None:
+    cost = Cost([], Usage(seconds=12.0, bytes=60 << 20, peak=80 << 20))
+    found = by_name(figures.of_leaving(1000, 103.0, 0, cost, KNOBS))
+
+    memory = (found["memory of the leader"].value, found["peak memory of the leader"].value)
+    assert (found["CPU of the leader"].value, *memory) == (12.0, 60.0, 80.0)
+
+
+def test_a_sweep_ends_with_the_quotas_and_an_unfinished_one_does_not_count() -> None:
+    page, quota = call("DescribeAddresses"), call("DescribeAddressQuota")
+
+    assert idle.sweeps([page, quota, page, page, quota, page]) == [[page, quota], [page, page, quota]]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +143,10 @@ def test_a_node_is_early_when_it_is_seen_without_its_taint_before_its_proof() ->
     )
 
     assert fleet.opened(seen, ["a", "b"], deadline=0.0)[1] == 1
+
+
+def test_nodes_that_do_not_open_and_a_watch_that_is_lost_end_the_wait() -> None:
+    with pytest.raises(LabError, match="1 of 2 nodes"):
+        fleet.opened(told(node("a", bound=True)), ["a", "b"], deadline=0.0)
+    with pytest.raises(WatchLost):
+        fleet.opened(told(WatchLost("gone")), ["a"], deadline=0.0)

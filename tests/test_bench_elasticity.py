@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
 
 import pytest
 
 from bench.elasticity import rest
-from bench.elasticity.crowd import AT_HOME, CROWD, OF, SIZE, Arrival, Course, Crowd, followed
+from bench.elasticity.crowd import AT_HOME, CROWD, OF, SIZE, Arrival, Course, Crowd, followed, manifest
 from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
@@ -19,7 +20,7 @@ from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
 from tests.factories import NOW
-from webhook.elasticity import PLACEMENT
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
 PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
 
@@ -72,12 +73,32 @@ def test_each_step_of_a_pod_is_at_the_time_when_it_was_seen_first() -> None:
     assert times == [NOW + timedelta(seconds=number) for number in (1, 2, 3, 4)]
 
 
+def test_a_pod_that_nobody_placed_has_no_placement() -> None:
+    assert its_course(seen(4.0, node="kwok-1", phase="Running")).placed is None
+
+
+@pytest.mark.parametrize(
+    ("node", "is_at_home"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
+)
+def test_a_pod_on_a_super_node_is_not_at_home(node: str, is_at_home: bool) -> None:
+    assert its_course(seen(4.0, node=node, phase="Running")).is_at_home is is_at_home
+
+
 def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
     other = seen(0.0, crowd="plain", name="b", node="n", phase="Running")
     with pytest.raises(LabError, match="0 of 100 pods ran in time; 1 were seen"):
         followed(told(seen(0.0), other), PLACED, deadline=0.0)
     with pytest.raises(WatchLost):
         followed(told(WatchLost("gone")), PLACED, deadline=0.0)
+
+
+def test_only_deployments_that_are_to_be_placed_say_how_many_pods_stay_at_home() -> None:
+    plain, placed = (manifest(crowd, 3)["spec"] for crowd in (PLAIN, PLACED))
+
+    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(AT_HOME)}
+    assert plain["template"]["metadata"]["annotations"] == {}
+    assert placed["selector"]["matchLabels"] == placed["template"]["metadata"]["labels"]
+    assert placed["replicas"] == plain["replicas"] == SIZE
 
 
 # Its figures
@@ -157,6 +178,15 @@ ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
 )
 def test_placing_is_judged_by_what_is_promised(placed: Phase, misses: set[str]) -> None:
     assert missed(by_name(list(of_placing(ALONE, placed)))) == misses
+
+
+def test_a_pod_that_slipped_through_is_told() -> None:
+    courses_of_all = courses(PLACED, home=AT_HOME, last=1.0)
+    courses_of_all[0] = replace(courses_of_all[0], placed=None)
+
+    found = by_name(list(of_placing(ALONE, phase(PLACED, courses_of_all))))
+
+    assert missed(found) == {"let through without a placement"}
 
 
 def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:

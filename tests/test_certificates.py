@@ -17,7 +17,7 @@ from certs.rotation import Rules
 from certs.secret import NOTHING, Held, data_with, held_in
 from controllers.certificates import controller
 from controllers.certificates.reconciler import RETRY_AFTER
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Site
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
 from kube.leader_election import LeadershipLost
@@ -33,8 +33,8 @@ from tests.certificates import (
     Cluster,
     Moment,
     authority,
-    keeper,
     leaf,
+    reconciler,
 )
 from tests.fake_api import Request, over_http
 from tests.fakes import FakeRecorder
@@ -45,11 +45,11 @@ class World:
     def __init__(self) -> None:
         self.cluster, self.moment, self.recorder = Cluster(), Moment(), FakeRecorder()
         self.cluster.register(webhooks=2)
-        self.site, self.keeper = keeper(self.cluster, self.moment, self.recorder)
+        self.store, self.reconciler = reconciler(self.cluster, self.moment, self.recorder)
 
     def rest(self) -> float:
         """Work until there is nothing to do; the seconds until the next look."""
-        while (pause := self.keeper.reconcile("")) == 0:
+        while (pause := self.reconciler.reconcile("")) == 0:
             pass
         return pause
 
@@ -135,7 +135,7 @@ def test_a_lost_secret_comes_back_as_a_part_of_the_release(world: World) -> None
     assert (metadata["labels"], metadata["annotations"]) == (labels, helm)
 
 
-def test_without_a_registration_there_is_a_certificate_too(world: World) -> None:
+def test_without_a_webhook_configuration_there_is_a_certificate_too(world: World) -> None:
     world.cluster.unregister()
 
     world.rest()
@@ -217,7 +217,7 @@ def assert_the_overlap_begins_now(world: World) -> None:
     assert world.held.leaf != signed_by_old
 
 
-def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: World) -> None:
+def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_again(world: World) -> None:
     begin_an_overlap(world)
     world.cluster.register(webhooks=2)  # as when Helm replaces it
     assert_the_overlap_begins_now(world)
@@ -225,26 +225,11 @@ def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_anew(world: W
 
 def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) -> None:
     begin_an_overlap(world)
-    _, world.keeper = keeper(world.cluster, world.moment)
+    _, world.reconciler = reconciler(world.cluster, world.moment)
     assert_the_overlap_begins_now(world)
 
 
-def test_what_another_one_did_meanwhile_is_not_taken_for_old(world: World) -> None:
-    world.rest()
-    world.moment.seconds = 85
-    _, another = keeper(world.cluster, world.moment)
-    while another.reconcile("") == 0:
-        pass
-    signed_by_old = world.held.leaf
-
-    world.rest()
-    assert world.held.leaf == signed_by_old
-    world.moment.seconds += 6
-    world.rest()
-    assert world.held.leaf != signed_by_old
-
-
-def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
+def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
     world.rest()
     secret = world.secret()
     spoilt = dict.fromkeys(secret["data"], b64encode(b"x").decode())
@@ -262,29 +247,29 @@ def test_a_damaged_secret_is_replaced_and_that_is_told(world: World) -> None:
 @pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda each: each.plural)
 def test_who_has_not_seen_the_last_write_does_not_write(world: World, resource: Any) -> None:
     world.rest()
-    seen = world.site.look()
+    seen = world.store.read()
     note = {"metadata": {"annotations": {"another": "x"}}}
     world.cluster.api.edit(SECRETS, SECRET, note, NAMESPACE)
     world.cluster.api.edit(resource, CONFIGURATION, note)
 
     with pytest.raises(Conflict):
-        world.site.store(seen, Held())
+        world.store.write_secret(seen, Held())
     with pytest.raises(Conflict):
-        world.site.inject(seen, b"")
+        world.store.write_bundles(seen, b"")
 
 
-def test_who_has_lost_the_lead_does_not_write(world: World) -> None:
+def test_a_former_leader_does_not_write(world: World) -> None:
     world.rest()
-    seen = world.site.look()
+    seen = world.store.read()
 
     def lost() -> None:
         raise LeadershipLost
 
-    ended = Site(world.cluster.client, NAMESPACE, SECRET, CONFIGURATION, lost)
+    ended = Store(world.cluster.client, NAMESPACE, SECRET, CONFIGURATION, lost)
     with pytest.raises(LeadershipLost):
-        ended.store(seen, Held())
+        ended.write_secret(seen, Held())
     with pytest.raises(LeadershipLost):
-        ended.inject(seen, b"")
+        ended.write_bundles(seen, b"")
     assert world.problem() is None
 
 
@@ -306,7 +291,7 @@ def failing(error: Exception) -> Callable[[], None]:
 def test_what_was_not_written_is_tried_again_soon(world: World, error: Exception, reasons: list[str]) -> None:
     world.cluster.before_write = failing(error)
 
-    assert world.keeper.reconcile("") == RETRY_AFTER
+    assert world.reconciler.reconcile("") == RETRY_AFTER
     assert world.recorder.reasons == reasons
     world.cluster.before_write = lambda: None
     world.rest()
@@ -319,7 +304,7 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
             raise Forbidden(403, "Forbidden", "a policy refuses it")
 
     world.cluster.api.fault = refuse
-    while world.keeper.reconcile("") == 0:
+    while world.reconciler.reconcile("") == 0:
         pass
     first, second = (bundles_in(world.configuration(each)) for each in CONFIGURATIONS)
 

@@ -19,11 +19,11 @@ from certs import issue
 from certs.ca_bundle import bundles_in
 from certs.issue import Pair
 from certs.secret import held_in
-from controllers.certificates.reconciler import Keeper
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Seen, Site
+from controllers.certificates.reconciler import Reconciler
+from controllers.certificates.store import CONFIGURATIONS, SECRETS, Snapshot, Store
 from kube.errors import ApiError
 from tests.certificates import RULES as SLOW
-from tests.certificates import SECOND, Cluster, Moment, keeper
+from tests.certificates import SECOND, Cluster, Moment, reconciler
 
 RULES = replace(SLOW, ca_validity=60 * SECOND, leaf_validity=50 * SECOND, renew_before=30 * SECOND)
 OVERLAP = int(RULES.overlap.total_seconds())
@@ -51,14 +51,14 @@ class Rotation(RuleBasedStateMachine):
     @initialize(skews=st.tuples(*[st.integers(-OVERLAP, OVERLAP)] * 2))
     def begin(self, skews: tuple[int, int]) -> None:
         self.skews = skews
-        self.leaders: list[tuple[Site, Keeper]] = [self.born(0), self.born(1)]
-        self.seen: list[Seen | None] = [None, None]
+        self.leaders: list[tuple[Store, Reconciler]] = [self.born(0), self.born(1)]
+        self.seen: list[Snapshot | None] = [None, None]
         self.cluster.register()
         self.live(2, (0, 1, 2))
         self.wait_for_long(30)
 
-    def born(self, number: int) -> tuple[Site, Keeper]:
-        return keeper(self.cluster, self.moment, rules=RULES, skew=self.skews[number])
+    def born(self, number: int) -> tuple[Store, Reconciler]:
+        return reconciler(self.cluster, self.moment, rules=RULES, skew=self.skews[number])
 
     def remember(self) -> None:
         found = [self.cluster.configuration(each) or {} for each in CONFIGURATIONS]
@@ -67,7 +67,7 @@ class Rotation(RuleBasedStateMachine):
 
     @rule(leader=LEADERS)
     def look(self, leader: int) -> None:
-        self.seen[leader] = self.leaders[leader][0].look()
+        self.seen[leader] = self.leaders[leader][0].read()
 
     @rule(leader=LEADERS)
     def act(self, leader: int) -> None:

@@ -18,7 +18,6 @@ from settings import Settings
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
     ANYCAST_IP,
-    CAPO_VALUES,
     CHART,
     NAMESPACE,
     SETS,
@@ -33,8 +32,6 @@ from tests.charts import (
 from webhook import anycast_ip, elasticity, ingress_daemonset, ip_reservation
 from webhook.elasticity import daemon_sets
 
-WEBHOOK, CONTROLLERS = "drawbridge-webhook", "drawbridge-controllers"
-SUBNETS = [{"id": "subnet-ab12cd34", "zone": "ap-guangzhou-3"}]
 FEATURES = merged(ANYCAST_IP, {"elasticity": {"enabled": True}, "ingressDaemonSet": {"enabled": True}})
 WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector", "labels")
 """Values whose parts are not the chart's."""
@@ -99,119 +96,12 @@ def test_the_default_configuration_is_the_default_of_the_program_for_its_own_nam
     )
 
 
-IP_RESERVATION = {
-    "failurePolicy": "Ignore",
-    "calicoApiVersion": "crd.projectcalico.org/v1",
-    "giveBackAfter": "2m",
-    "skipWhenOwnerIsDeleted": False,
-    "segmentMaxEntries": 5,
-    "segmentMaxAge": "1m",
-}
-CAPO = {
-    "ipReserveMaxCount": 1000000,
-    "ipReserveTime": "1m",
-    "ipReleasePeriod": "1s",
-    "labelSelector": {"matchLabels": {"app": "1"}, "matchExpressions": []},
-}
-ANYCAST = {
-    "enabled": True,
-    "clusterID": "cls-2",
-    "nodeLabels": {"tke.cloud.tencent.com/need-aia-ip": "true", "example.com/edge": ""},
-    "addressType": "AnycastEIP",
-    "anycastZone": "ANYCAST_ZONE_GLOBAL",
-    "bandwidth": 0,
-    "internetChargeType": "BANDWIDTH_PACKAGE",
-    "bandwidthPackageID": "bwp-1",
-    "tags": {"team": "edge"},
-    "releaseOnLabelRemoval": True,
-    "repair": False,
-    "resyncPeriod": "1m",
-    "reverseReconcile": {"mode": "report", "period": "1m", "grace": "2m", "maxPerRound": 1000000},
-}
-CLOUD = {
-    "region": "ap-hongkong",
-    "endpoint": "127.0.0.1:8080",
-    "scheme": "http",
-    "rootDomain": "internal.tencentcloudapi.com",
-    "proxy": "http://proxy:3128",
-    "credentials": "cvm-role",
-    "cvmRole": "role",
-    "callTimeout": "20s",
-    "attemptTimeout": "5s",
-    "rateShare": 0.5,
-}
-ELASTICITY = {
-    "enabled": True,
-    "gateFallbackAfter": "2m",
-    "patchDaemonSets": False,
-    "switch": {"namespace": "elsewhere", "name": "my-switch"},
-    "localOptOut": True,
-    "localReplicas": 0,
-    "schedulerName": "my-scheduler",
-    "maxSuperPods": {"total": 1000000, "perNamespace": 5},
-    "scaleInOrder": False,
-    "homeFailover": {"enabled": True, "homeAfter": "1m"},
-    "resolvConf": "nameserver 4.4.4.4\nnameserver 8.8.8.8\n",
-}
-CHECKER = {
-    "image": "registry.example/checker:v1",
-    "imagePullPolicy": "Never",
-    "resources": {"requests": {"cpu": "1m"}, "limits": {"memory": "64Mi"}},
-}
-INGRESS = {"enabled": True, "healthChecker": CHECKER, "detachmentReminder": "1h", "resyncPeriod": "30s"}
-PERIODS = {"caValidity": "75s", "leafValidity": "65s", "renewBefore": "50s", "overlap": "10s"}
-
-
 @helm_needed
-@pytest.mark.parametrize(
-    ("values", "written"),
-    [
-        pytest.param(
-            {"ipReservation": IP_RESERVATION, "config": CAPO},
-            {"ipReservation": IP_RESERVATION | CAPO},
-            id="ip_reservation",
-        ),
-        pytest.param(
-            {"anycastIP": ANYCAST, "cloud": CLOUD}, {"anycastIP": ANYCAST, "cloud": CLOUD}, id="anycast_ip"
-        ),
-        pytest.param(
-            {
-                "elasticity": ELASTICITY | {"excludedNamespaces": [NAMESPACE, "quiet"], "openGates": "auto"},
-                "cloud": {"subnets": SUBNETS},
-            },
-            {
-                "elasticity": ELASTICITY
-                | {"excludedNamespaces": [NAMESPACE, "quiet"], "openGates": True, "subnets": SUBNETS}
-            },
-            id="elasticity",
-        ),
-        pytest.param({"ingressDaemonSet": INGRESS}, {"ingressDaemonSet": INGRESS}, id="ingress_daemonset"),
-        pytest.param(
-            {"certs": {"selfManaged": PERIODS}},
-            {
-                "certs": {
-                    "selfManaged": PERIODS,
-                    "mode": "self-managed",
-                    "secretName": "drawbridge-webhook-tls",
-                }
-            },
-            id="certificates",
-        ),
-    ],
-)
-def test_every_value_reaches_the_program(values: dict[str, Any], written: dict[str, Any]) -> None:
-    found, expected = settings_in(render(values)), Settings.model_validate(written)
+@pytest.mark.parametrize("row", table("settings").values(), ids=table("settings"))
+def test_every_value_reaches_the_program(row: dict[str, Any]) -> None:
+    found, expected = settings_in(render(row["values"])), Settings.model_validate(row["settings"])
     for section in expected.model_fields_set:
         assert getattr(found, section) == getattr(expected, section)
-
-
-@helm_needed
-def test_the_values_of_the_original_mean_the_same() -> None:
-    values = yaml.safe_load(CAPO_VALUES.replace("300", "400").replace("40m", "1h").replace("9443", "10250"))
-    settings = settings_in(render(values))
-    assert settings.ip_reservation.ip_reserve_max_count == 400
-    assert settings.ip_reservation.ip_reserve_time == 3600
-    assert settings.webhook.port == 10250
 
 
 @helm_needed
@@ -433,7 +323,9 @@ def test_common_labels_are_on_everything_but_the_crd_and_select_nothing() -> Non
 
 @helm_needed
 def test_a_network_policy_without_peers_limits_only_ports() -> None:
-    rules = render({"networkPolicy": {"enabled": True}})["NetworkPolicy", WEBHOOK]["spec"]["ingress"]
+    rules = render({"networkPolicy": {"enabled": True}})["NetworkPolicy", "drawbridge-webhook"]["spec"][
+        "ingress"
+    ]
     assert {rule["ports"][0]["port"]: rule.get("from") for rule in rules if rule["ports"]} == {
         9443: None,
         8080: None,
@@ -448,74 +340,18 @@ def test_a_ca_bundle_may_be_given_as_pem() -> None:
     assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == pem
 
 
-# Pods that are replaced
-
-
-KEYS = {"cloud": {"secretID": "another", "secretKey": "other"}}
-PEM = {"cloud": {"caBundle": "-----BEGIN A"}}
-SWITCHED = {"elasticity": {"enabled": True}, "cloud": {"subnets": SUBNETS}}
-
-
 @helm_needed
-@pytest.mark.parametrize(
-    ("base", "change", "replaced"),
-    [
-        pytest.param(
-            {}, {"config": {"ipReserveTime": "1m"}, "logging": {"level": "debug"}}, (), id="what is followed"
-        ),
-        pytest.param({}, {"webhook": {"threads": 8}}, (WEBHOOK,), id="threads"),
-        pytest.param({}, {"leaderElection": {"retryPeriod": "1s"}}, (CONTROLLERS,), id="leader election"),
-        pytest.param(
-            {},
-            {"ipReservation": {"calicoApiVersion": "projectcalico.org/v3"}},
-            (WEBHOOK, CONTROLLERS),
-            id="Calico's API version",
-        ),
-        pytest.param(ANYCAST_IP, KEYS, (), id="keys"),
-        pytest.param(
-            ANYCAST_IP, {"anycastIP": {"bandwidth": 5, "releaseOnLabelRemoval": True}}, (), id="addresses"
-        ),
-        pytest.param(ANYCAST_IP, {"cloud": {"rateShare": 0.5}}, (CONTROLLERS,), id="rate"),
-        pytest.param(ANYCAST_IP, {"cloud": {"region": "ap-tokyo"}}, (CONTROLLERS,), id="region"),
-        pytest.param(
-            merged(ANYCAST_IP, PEM),
-            {"cloud": {"caBundle": "-----BEGIN B"}},
-            (CONTROLLERS,),
-            id="CA of the cloud",
-        ),
-        pytest.param(
-            {"cloud": {"region": "ap-tokyo"}},
-            {"anycastIP": ANYCAST_IP["anycastIP"]},
-            (CONTROLLERS,),
-            id="anycast_ip",
-        ),
-        pytest.param(
-            SWITCHED, {"elasticity": {"localReplicas": 2, "maxSuperPods": {"total": 3}}}, (), id="placement"
-        ),
-        pytest.param(SWITCHED, {"elasticity": {"switch": {"name": "other"}}}, (CONTROLLERS,), id="switch"),
-        pytest.param(
-            {"cloud": SWITCHED["cloud"]}, {"elasticity": {"enabled": True}}, (CONTROLLERS,), id="elasticity"
-        ),
-        pytest.param(
-            {"ingressDaemonSet": {"enabled": True}},
-            {"ingressDaemonSet": {"detachmentReminder": "1m", "healthChecker": {"image": "other"}}},
-            (),
-            id="health checkers",
-        ),
-        pytest.param({}, {"ingressDaemonSet": {"enabled": True}}, (CONTROLLERS,), id="ingress_daemonset"),
-        pytest.param({}, {"certs": {"selfManaged": PERIODS}}, (), id="periods of certificates"),
-    ],
-)
+@pytest.mark.parametrize(("name", "change", "replaced"), table("replaced"))
 def test_pods_are_replaced_only_for_what_they_read_at_their_start(
-    base: dict[str, Any], change: dict[str, Any], replaced: tuple[str, ...]
+    name: str, change: dict[str, Any], replaced: list[str]
 ) -> None:
-    before, after = render(base), render(merged(base, change))
-    assert [
-        name for name in (WEBHOOK, CONTROLLERS) if before["Deployment", name] != after["Deployment", name]
-    ] == [*replaced]
-
-
-# Notes
+    before, after = (
+        {name: each for (kind, name), each in render(values).items() if kind == "Deployment"}
+        for values in (SETS[name], merged(SETS[name], change))
+    )
+    assert [each for each in before if before[each] != after[each]] == [
+        f"drawbridge-{each}" for each in replaced
+    ]
 
 
 NOTHING = {

@@ -100,20 +100,3 @@ def test_the_global_switch_is_installed_as_the_word_that_it_is_read_as(
 ) -> None:
     switch = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))["ConfigMap", "eks-config"]
     assert switch["data"] == {"AUTO_SCALE_EKS": rendered}
-
-
-OF_THIS = {"cloud": {"regionLong": "ap-tokyo"}}
-OF_THE_OTHER = {"config": {"region": {"longName": "ap-tokyo"}}}
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        pytest.param(OF_THIS, id="of this original"),
-        pytest.param(OF_THE_OTHER, id="of the other original"),
-        pytest.param(OF_THIS | OF_THE_OTHER, id="of both"),
-        pytest.param({"cloud": {"regionLong": "ap-tokyo", "region": "ap-tokyo"}}, id="of this one and ours"),
-    ],
-)
-def test_the_region_is_taken_from_each_of_its_names(named: dict[str, Any]) -> None:
-    assert settings_in(render(named)).cloud.region == "ap-tokyo"

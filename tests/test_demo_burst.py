@@ -17,7 +17,7 @@ from tests.factories import NOW
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, TKE_SCHEDULER
 
 HOME, AWAY = "kwok-1", "eklet-subnet-1"
-WHY = "global=false local=true LOCAL_REPLICAS=1, 0 local: stays home"
+WHY = "global=false local=true LOCAL_REPLICAS=1, 0 local: stays local"
 
 
 def pod(

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -186,7 +187,7 @@ def test_every_reason_of_a_condition_is_in_the_reference() -> None:
 
 
 def fields_of(schema: dict[str, Any]) -> Iterator[str]:
-    """Those of an object; of a pod's template, Kubernetes itself tells."""
+    """Those of an object; a pod's template has the fields of Kubernetes."""
     for name, part in schema.get("properties", {}).items():
         yield name
         if name not in ("template", "resources"):
@@ -215,7 +216,7 @@ def test_the_reference_explains_every_result_of_a_call() -> None:
 RATES = {api.action: str(api.rate) for api in vars(apis).values() if isinstance(api, Api)}
 
 
-def test_the_reference_tells_the_rate_of_every_call_that_is_made() -> None:
+def test_the_reference_has_the_rate_of_every_call() -> None:
     assert {row[0].strip("`"): row[1] for row in table(CLOUD_API, "Limits on calls")} == RATES
 
 
@@ -289,3 +290,13 @@ def test_the_reference_lists_the_keys_of_the_code() -> None:
     assert {key for key in keys() if not re.search(rf"`{re.escape(key)}[`=:]", page)} == set()
     ours = {key for key in listed if key.startswith("drawbridge.io/")}
     assert ours == {key for key in keys() if key.startswith("drawbridge.io/")}
+
+
+def test_the_first_page_has_the_versions_that_are_tested() -> None:
+    versions = tomllib.loads((ROOT / "lab" / "versions.toml").read_text())["versions"]
+    listed = {row[0].lower(): f"v{row[2]}" for row in table(ROOT / "README.md", "Tested versions")}
+    chart = yaml.safe_load((ROOT / "charts/drawbridge/Chart.yaml").read_text())
+
+    assert listed == {name: versions[name] for name in listed}
+    [required] = [row[1] for row in table(ROOT / "README.md", "Tested versions") if row[0] == "Kubernetes"]
+    assert f">={required.split()[0]}.0-0" == chart["kubeVersion"]

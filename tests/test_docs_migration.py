@@ -1,5 +1,6 @@
-"""Whoever comes from one of the originals finds each of its names in the page for it."""
+"""Users of an original find each of its names in the page for it."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,23 @@ ipReserveTime: 40m
 ipReleasePeriod: 5s
 labelSelector: {matchExpressions: []}
 """
+CAPO_OTHERS = """
+namespace:
+image: {repository: xdfdotcn/ip-reserve-delay-release, pullPolicy: IfNotPresent, pullSecrets: [], tag: v1.0.1}
+rbacImage: {repository: xdfdotcn/kube-rbac-proxy, pullPolicy: IfNotPresent, pullSecrets: [], tag: v0.12.0}
+nameOverride: ""
+fullnameOverride: ""
+podAnnotations: ""
+podSecurityContext: {runAsNonRoot: true}
+securityContext: {allowPrivilegeEscalation: false}
+service: {type: ClusterIP, port: 443}
+resources: ""
+autoscaling: {enabled: false}
+nodeSelector: ""
+tolerations: []
+affinity: ""
+"""
+"""The other values of its chart."""
 AIA_VALUES = """
 credential: {clusterID: "", appID: "", secretID: "", secretKey: ""}
 config:
@@ -96,6 +114,20 @@ def dotted(values: dict[str, Any], path: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("name", [*dotted(yaml.safe_load(CAPO_VALUES))])
 def test_every_value_of_the_originals_chart_is_in_the_migration_page(name: str) -> None:
     assert [row[1] for row in table(CAPO, "Value by value") if row[0] == f"`{name}`"] == [f"`{name}`"]
+
+
+@pytest.mark.parametrize("name", [*dotted(yaml.safe_load(CAPO_OTHERS))])
+def test_the_page_says_of_every_other_value_of_the_original_whether_the_chart_accepts_it(name: str) -> None:
+    block = name.partition(".")[0]
+    schema = json.loads((ROOT / "charts" / "drawbridge" / "values.schema.json").read_text())["properties"]
+    accepted = block in schema and (block != "image" or name.partition(".")[2] in schema[block]["properties"])
+    [said] = [
+        row[1]
+        for row in table(CAPO, "Values to remove")
+        if {f"`{name}`", f"`{block}`"} & {*re.findall("`.+?`", row[0])}
+    ]
+
+    assert said.startswith("accepted" if accepted else "refused")
 
 
 @pytest.mark.parametrize("name", [*keys(yaml.safe_load(CAPO_FILE))])

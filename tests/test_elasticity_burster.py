@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.nodes import SuperNodes
+from controllers.elasticity.nodes import Nodes
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World, fleet
@@ -36,7 +36,7 @@ def test_a_pod_without_room_is_let_to_super_nodes_where_it_stands() -> None:
     assert world.leader.recorder.events == [
         (
             "SentToSuperNode",
-            "No room at home, global=true local=unset: it may go to a super node",
+            "No local node has room, global=true local=unset: it may go to a super node",
         )
     ]
     assert world.cluster.writes == [name]
@@ -63,7 +63,7 @@ def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
             False,
             {},
             "KeptAtHome",
-            "No room at home, and global=false local=unset: it must not leave",
+            "No local node has room, and global=false local=unset: it must stay local",
             id="the switches keep it",
         ),
         pytest.param(
@@ -110,7 +110,7 @@ def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_told() -> None:
 
 
 def test_where_there_is_no_super_node_nothing_is_written() -> None:
-    world = World(nodes=SuperNodes())
+    world = World(nodes=Nodes())
     name = stuck(world)
     world.leader.settle()
     assert not is_let(world, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.deletion_cost import cost_to_change
+from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
@@ -34,13 +34,14 @@ def test_the_cost_follows_the_node_unless_the_user_gave_one(
 ) -> None:
     raw = raw_pod("web-1", gated=False, annotations=annotations, spec={"nodeName": node})
 
-    assert cost_to_change(decode(raw_of(raw)), frozenset({AWAY})) == change
+    patch = cost_change(decode(raw_of(raw)), frozenset({AWAY}))
+    assert (patch["metadata"]["annotations"] if patch else {}) == change
 
 
 def test_a_pod_that_nobody_replaces_needs_no_cost() -> None:
     raw = raw_pod("web-1", gated=False, owned=False, spec={"nodeName": AWAY})
 
-    assert cost_to_change(decode(raw_of(raw)), frozenset({AWAY})) == {}
+    assert cost_change(decode(raw_of(raw)), frozenset({AWAY})) is None
 
 
 def test_a_pod_that_burst_gets_its_cost_when_it_lands() -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import jsonpatch
 import msgspec
 import pytest
 
-from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, PAUSES, Corrector
-from controllers.elasticity.pod_cache import Book
-from controllers.elasticity.pods import decode
+from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, PAUSES, DaemonSetCorrector
+from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.snapshot import Sources
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.api_server import Api
-from tests.elasticity_world import AWAY, HOME, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
+from tests.managed import context_of
 from tests.misbehaving_server import refuses, serving
 from webhook.admission import ReviewError, parse
 from webhook.elasticity.daemon_sets import DaemonSets
@@ -125,18 +127,13 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
 class World:
     def __init__(self, server: Any, api: Api) -> None:
         self.asked = server.asked
-        self.api, self.book, self.clock, self.recorder = api, Book(), FakeClock(0.0), FakeRecorder()
+        self.api, self.clock, self.recorder = api, FakeClock(0.0), FakeRecorder()
+        self.pods: list[Pod] = []
         self.settings, self.may_lead = ElasticitySettings(enabled=True), True
-        recorder: Any = self.recorder
-        self.corrector = Corrector(
-            server.client(),
-            self.book,
-            lambda: frozenset({AWAY}),
-            recorder,
-            lambda: self.settings,
-            self._check,
-            self.clock,
-        )
+        cache: Any = SimpleNamespace(having=lambda facet: having(self.pods)(facet))
+        sources = Sources(cache, fleet, lambda: self.settings, lambda: None, lambda _: None)
+        context = context_of(server.client(), self.recorder, self._check)
+        self.corrector = DaemonSetCorrector(context, sources, self.clock)
 
     def _check(self) -> None:
         if not self.may_lead:
@@ -155,10 +152,10 @@ class World:
                 }
             pod = raw_pod(f"{name}-{node}", name, n=None, gated=False, kind="DaemonSet", spec=spec)
             pod["metadata"]["resourceVersion"] = "1"
-            self.book.observe(None, decode(raw_of(pod)))
+            self.pods.append(decode(raw_of(pod)))
 
     def turn(self, seconds: float = 5.0) -> None:
-        self.corrector.turn()
+        self.corrector.reconcile()
         self.clock.advance(seconds)
 
     def sets(self) -> dict[str, dict[str, Any]]:

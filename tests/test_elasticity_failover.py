@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
+from controllers.elasticity.nodes import WatchedNode, sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
-from tests.elasticity_world import AWAY, World, fleet
+from tests.elasticity_world import AWAY, HOME, World, node, super_node
 
 ON = ElasticitySettings(home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"}))
 
@@ -74,7 +75,11 @@ def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
 
 
 def test_while_no_super_node_is_ready_none_is_sent_there() -> None:
-    world = World(settings=ON, nodes=replace(fleet(), any_ready=False))
+    not_ready = {"type": "Ready", "status": "False"}
+    out = msgspec.convert(
+        {**msgspec.to_builtins(super_node()), "status": {"conditions": [not_ready]}}, WatchedNode
+    )
+    world = World(settings=ON, nodes=sorted_out([node(HOME), out]))
     world.create(3)
     world.leader.settle()
 

@@ -87,7 +87,7 @@ def test_nothing_of_a_chart_is_stuck(installed: World) -> None:
             assert _keeps_off(pod)
         elif pod.placed == "super":
             request = Request(pod, scheduling_of(as_sent(pod)))
-            assert Fleet(fleet(), lambda _: (), ()).why_not(request) == ""
+            assert Fleet(fleet(), lambda _: ()).why_not(request) == ""
 
 
 def test_each_workload_of_a_chart_keeps_one_local(installed: World) -> None:

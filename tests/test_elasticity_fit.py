@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.elasticity.destination import Requests, under_way
 from controllers.elasticity.filters import Reach, Request
-from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.nodes import FollowedNode, matters, super_nodes
+from controllers.elasticity.fleet import Fleet, on_the_way
+from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
-from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.scheduling import scheduling_of
-from kube.node_matching import Expression, NodeSelector, Term
-from tests.elasticity_world import AWAY, HOME, World, fleet, node, raw_of, raw_pod, super_node
+from kube.selectors import Expression, NodeSelector, Term
+from tests.elasticity_world import AWAY, HOME, World, fleet, having, node, raw_of, raw_pod, super_node
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -76,17 +74,10 @@ def asking(resource: str, *amounts: str) -> dict[str, Any]:
 LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
 
 
-def book_of(pods: Sequence[Pod]) -> Book:
-    book = Book()
-    for each in pods:
-        book.observe(None, each)
-    return book
-
-
-def fleet_of(nodes: Sequence[FollowedNode], pods: Sequence[Pod] = ()) -> Fleet:
+def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
     """Of *nodes*, and of three at home in another zone."""
     home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
-    return Fleet(super_nodes([*nodes, *home]), book_of(pods).having, ())
+    return Fleet(sorted_out([*nodes, *home]), having(pods))
 
 
 def sent(wanted: Pod, *volumes: Reach) -> Request:
@@ -95,7 +86,7 @@ def sent(wanted: Pod, *volumes: Reach) -> Request:
 
 def why_not(
     spec: dict[str, Any],
-    nodes: Sequence[FollowedNode] = ONE,
+    nodes: Sequence[WatchedNode] = ONE,
     pods: Sequence[Pod] = (),
     *volumes: Reach,
 ) -> str:
@@ -206,7 +197,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     ],
 )
 def test_a_node_is_judged_as_the_scheduler_does(
-    spec: dict[str, Any], nodes: Sequence[FollowedNode], why: str
+    spec: dict[str, Any], nodes: Sequence[WatchedNode], why: str
 ) -> None:
     assert why_not(spec, nodes) == why
 
@@ -420,7 +411,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
     ],
 )
 def test_pods_stand_to_each_other_as_the_scheduler_has_it(
-    spec: dict[str, Any], nodes: Sequence[FollowedNode], pods: Sequence[Pod], why: str
+    spec: dict[str, Any], nodes: Sequence[WatchedNode], pods: Sequence[Pod], why: str
 ) -> None:
     assert why_not(spec, nodes, pods) == why
 
@@ -440,7 +431,7 @@ def test_what_is_on_its_way_takes_its_place() -> None:
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
     spec = {"affinity": {"podAntiAffinity": term()}}
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
-    over = Fleet(fleet(), book_of([before]).having, under_way([before], Requests()))
+    over = Fleet(fleet(), having([before]), lambda: on_the_way([before], ()))
 
     assert over.why_not(sent(pod(spec=spec))) == f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"
 
@@ -485,7 +476,7 @@ def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, 
         pytest.param(node(HOME), node(HOME, {"gpu": "yes"}), False, id="another node"),
     ],
 )
-def test_what_decides_about_a_fit_is_news(old: FollowedNode | None, new: FollowedNode, news: bool) -> None:
+def test_what_decides_about_a_fit_is_news(old: WatchedNode | None, new: WatchedNode, news: bool) -> None:
     assert matters(old, new) is news
 
 
@@ -529,7 +520,7 @@ def test_no_pod_is_ever_sent_where_no_super_node_takes_it(
         super_node(f"eklet-{index}", labels, taints=taints, unschedulable=closed)
         for index, (labels, taints, closed) in enumerate(nodes)
     ]
-    world = World(nodes=super_nodes([node(HOME), *made]))
+    world = World(nodes=sorted_out([node(HOME), *made]))
     for spec in specs:
         world.create(1, n=number, spec=spec)
         world.leader.settle(3)
@@ -539,9 +530,9 @@ def test_no_pod_is_ever_sent_where_no_super_node_takes_it(
     for each in world.cluster.decoded():
         if each.placed != "super":
             continue
-        over = Fleet(super_nodes([node(HOME), *made]), book_of(running).having, ())
+        over = Fleet(sorted_out([node(HOME), *made]), having(running))
         request = Request(each, scheduling_of(as_sent(each)))
         assert over.why_not(request) == ""
-        suitable, _ = over._fitting(request)
+        suitable, _ = over.fitting(request)
         world.bind(each.metadata.name, suitable[0].metadata.name)
         running.append(world.cluster.pod(each.metadata.name))

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from werkzeug.test import Client
 
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
 from tests.test_elasticity_gate import gate, raw_pod
 from webhook.app import create_app

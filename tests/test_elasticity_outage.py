@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from controllers.elasticity.nodes import SuperNodes, super_nodes
+from controllers.elasticity.nodes import Nodes, sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import HOME, World, fleet, node, super_node
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-OUT = super_nodes([node(HOME), super_node(taints=[NOT_READY])])
+OUT = sorted_out([node(HOME), super_node(taints=[NOT_READY])])
 ONE_AWAY = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
 WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.io/not-ready:NoSchedule"
 
 
-def pass_by(world: World, seconds: float, nodes: SuperNodes) -> None:
+def pass_by(world: World, seconds: float, nodes: Nodes) -> None:
     """The leader takes a turn every five *seconds*."""
     world.leader.nodes = nodes
     world.leader.settle(round(seconds / 5.0))
@@ -43,7 +43,7 @@ def test_a_new_pod_waits_a_minute_and_is_local_then() -> None:
     pass_by(world, 15.0, OUT)
 
     assert world.placements() == {"local": 1}
-    assert "stays home, no super node is without taint" in reason(world, name)
+    assert "stays local, no super node is without taint" in reason(world, name)
 
 
 def test_a_new_pod_goes_to_a_super_node_that_is_ready_again() -> None:
@@ -92,9 +92,9 @@ def test_of_several_super_nodes_the_one_that_is_not_ready_for_the_shortest_time_
     _, second = full(world)
     other = super_node("eklet-subnet-2", taints=[NOT_READY])
     pass_by(world, 50.0, OUT)
-    pass_by(world, 40.0, super_nodes([*OUT.super, *OUT.local, other]))
+    pass_by(world, 40.0, sorted_out([*OUT.super, *OUT.local, other]))
     assert is_gated(world, second)
-    pass_by(world, 30.0, super_nodes([*OUT.super, *OUT.local, other]))
+    pass_by(world, 30.0, sorted_out([*OUT.super, *OUT.local, other]))
 
     assert not is_gated(world, second)
 

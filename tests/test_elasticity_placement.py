@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from controllers.elasticity.patches import TOLERATION, burst, to_home, to_super_node
-from controllers.elasticity.placement import Case, Objections, Place, Siblings, Standing, plan, standing
+from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
+from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.quota import Room
 from settings.elasticity import MaxSuperPods
@@ -33,7 +34,7 @@ class Sky:
     """Super nodes that answer each pod the same, as far as there is *room*."""
 
     def __init__(self, found: Objections | None = NONE, room: Room | None = None) -> None:
-        self._found, self._room = found, room or Room(UNLIMITED, ())
+        self._found, self._room = found, room or Room(UNLIMITED, {})
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
         return self._found
@@ -43,8 +44,7 @@ class Sky:
 
 
 def places(*cases: Case, local: int = 0, sky: Sky | None = None) -> list[Place]:
-    at_home = {each.pod.key: Siblings(local) for each in cases}
-    return [each.place for each in plan(cases, at_home, sky or Sky())]
+    return [each.place for each in plan(cases, Siblings(local), sky or Sky())]
 
 
 def test_the_first_n_stay_and_the_others_go() -> None:
@@ -59,29 +59,29 @@ def test_the_first_n_stay_and_the_others_go() -> None:
         pytest.param(
             case(allowed=False),
             NONE,
-            Place.HOME,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay home",
+            Place.STAY,
+            "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay local",
             id="the switches keep it",
         ),
         pytest.param(
             case(),
             Objections(("one", "two")),
-            Place.HOME,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays home, it cannot run on super nodes: one; two",
+            Place.STAY,
+            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, it cannot run on super nodes: one; two",
             id="the rules keep it",
         ),
         pytest.param(
             case(),
             Objections(misfit="no super node has gpu=true"),
-            Place.HOME,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays home, no super node has gpu=true",
+            Place.STAY,
+            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=true",
             id="no super node takes it",
         ),
         pytest.param(
             case(barred="no super node is ready"),
             NONE,
-            Place.HOME,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays home",
+            Place.STAY,
+            "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays local",
             id="super nodes would not take it",
         ),
         pytest.param(
@@ -101,14 +101,14 @@ def test_the_first_n_stay_and_the_others_go() -> None:
         pytest.param(
             case(replicas=None),
             NONE,
-            Place.HOME,
-            "global=true local=unset LOCAL_REPLICAS=unset: stays home",
+            Place.STAY,
+            "global=true local=unset LOCAL_REPLICAS=unset: stays local",
             id="it has no number",
         ),
     ],
 )
 def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
-    (verdict,) = plan([beyond], {beyond.pod.key: Siblings(2)}, Sky(found))
+    (verdict,) = plan([beyond], Siblings(2), Sky(found))
 
     assert (verdict.place, verdict.why) == (place, why)
 
@@ -129,11 +129,11 @@ def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, plac
     ],
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
-    assert Room(MaxSuperPods(**limits), there).take(pod()) == full
+    assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
 
 
 def test_what_goes_takes_its_room_and_the_rest_waits() -> None:
-    room = Room(MaxSuperPods(total=1), ())
+    room = Room(MaxSuperPods(total=1), {})
 
     assert places(case(1, 0), case(2, 0), sky=Sky(room=room)) == [Place.SUPER, Place.WAIT]
 
@@ -204,14 +204,14 @@ def test_a_bound_pod_is_kept_without_its_spec() -> None:
 
 def test_going_home_takes_the_gate_away_and_nothing_else() -> None:
     other = {"name": "somebody.else/gate"}
-    patch = to_home(pod(spec={"schedulingGates": [other, {"name": GATE}]}), "why")
+    patch = to_local_nodes(pod(spec={"schedulingGates": [other, {"name": GATE}]}), "why")
 
     assert patch["spec"] == {"schedulingGates": [other]}
     assert patch["metadata"]["annotations"] == {PLACEMENT: "local", "drawbridge.io/placement-reason": "why"}
 
 
 def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_at_home() -> None:
-    spec = to_home(pod(spec={"tolerations": LET}), "why")["spec"]
+    spec = to_local_nodes(pod(spec={"tolerations": LET}), "why")["spec"]
 
     assert terms(spec) == [{"matchExpressions": [NOT_SUPER]}]
     assert "tolerations" not in spec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.super_node_reconciler import NODES, PODS, Registrar
+from controllers.elasticity.super_node_reconciler import NODES, PODS, SuperNodeReconciler
 from controllers.elasticity.super_nodes import (
     ARCH,
     CBS_ZONE,
@@ -40,6 +39,7 @@ from settings import ElasticitySettings
 from tests.api_server import merged
 from tests.factories import NOW, raw_pod
 from tests.fakes import FakeRecorder
+from tests.managed import context_of
 from webhook.elasticity import TAINT
 
 OURS = {"key": TAINT.key, "effect": "NoSchedule"}
@@ -295,10 +295,10 @@ class Cluster:
         self._check(name, patch["metadata"]["uid"], patch["metadata"]["resourceVersion"])
         return self._stored(resource, merged(self.nodes[name], patch), type)
 
-    def delete(self, resource: Resource, name: str, *, uid: str, resource_version: str) -> None:
+    def delete(self, resource: Resource, name: str, *, preconditions: dict[str, str]) -> None:
         self.before("delete", name)
         assert resource == NODES
-        self._check(name, uid, resource_version)
+        self._check(name, preconditions["uid"], preconditions["resourceVersion"])
         self.writes += 1
         del self.nodes[name]
 
@@ -325,25 +325,23 @@ class Cluster:
 
 
 class Scene:
-    """A registrar in a cluster, turn for turn."""
+    """A reconciler of super nodes in a cluster."""
 
     def __init__(self, cluster: Cluster, configured: ElasticitySettings = ONE) -> None:
         self.cluster, self.configured, self.now = cluster, configured, NOW
         self.recorder = FakeRecorder()
         self.check: Callable[[], None] = lambda: None
         self.look: Callable[[], list[Node]] = cluster.seen
-        self.registrar = Registrar(
-            cluster,  # type: ignore[arg-type]
+        self.reconciler = SuperNodeReconciler(
+            context_of(cluster, self.recorder, lambda: self.check()),
             lambda: self.look(),
-            self.recorder,  # type: ignore[arg-type]
             lambda: self.configured,
-            check=lambda: self.check(),
             now=lambda: self.now,
         )
 
     def turn(self, *, after: timedelta = timedelta()) -> None:
         self.now += after
-        self.registrar.turn()
+        self.reconciler.reconcile()
 
 
 def test_all_subnets_have_their_nodes_after_one_turn_and_a_second_one_changes_nothing() -> None:
@@ -444,21 +442,6 @@ def test_nothing_is_written_without_leadership() -> None:
     with pytest.raises(LeadershipLost):
         scene.turn()
     assert scene.cluster.nodes == {}
-
-
-def test_what_goes_wrong_in_one_turn_does_not_end_the_work() -> None:
-    scene, stop = Scene(Cluster()), threading.Event()
-    failures = [ValueError("no time"), RuntimeError("a slip")]
-
-    def look() -> list[Node]:
-        stop.set()
-        return fail(failures.pop()) if failures else []
-
-    scene.look = look
-    for _ in range(3):
-        stop.clear()
-        scene.registrar.run(stop)
-    assert set(scene.cluster.nodes) == {NAME}
 
 
 def test_one_node_that_cannot_be_written_keeps_no_other() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.elasticity.switches import allows, parse
+from controllers.elasticity.annotations import allows, parse
 
 ON, OFF, UNSET = True, False, None
 

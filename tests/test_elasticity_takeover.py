@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.pod_cache import Book
-from controllers.elasticity.takeover import AT_ONCE, Fence
-from kube.errors import ServerError
+from controllers.elasticity.takeover import LONGEST
+from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
-from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked
 from tests.test_elasticity_feature import PODS, world
 
@@ -66,8 +64,7 @@ def test_no_write_begins_after_the_lease_is_lost() -> None:
     world = slow()
 
     assert world.take_over_for(60) == 60
-    with pytest.raises(LeadershipLost):
-        world.leader.fence.raise_loss()
+    assert len(world.leader.parts.takeover.due) == DEPLOYMENTS * EACH - 60
 
 
 def test_what_was_fenced_is_decided_and_the_next_leader_has_that_much_less_to_do() -> None:
@@ -128,58 +125,52 @@ def test_a_pod_that_waits_for_the_takeover_says_so() -> None:
     assert reasons.count("WaitsForPlacement") == DEPLOYMENTS * EACH
 
 
-def test_a_takeover_that_is_told_to_stop_leaves_the_rest() -> None:
-    clock = FakeClock(0.0)
-    cluster = slow().cluster
-    book, calls = Book(), []
-    for pod in cluster.decoded():
-        book.observe(None, pod)
+@pytest.mark.parametrize(
+    ("errors", "calls"),
+    [
+        pytest.param([Unreachable("reset"), Unreachable("reset")], 3, id="that failed is tried again"),
+        pytest.param([Forbidden(403, "Forbidden", "a policy")], 1, id="that is refused counts as done"),
+    ],
+)
+def test_a_fence(errors: list[KubeError], calls: int) -> None:
+    world = World()
+    world.create(1)
+    made = []
 
-    class Client:
-        def patch(self, *_: object, **__: object) -> None:
-            calls.append(clock())
-            raise ServerError(503, "", "busy")
+    def before() -> None:
+        made.append("call")
+        if errors:
+            raise errors.pop(0)
 
-    client: Any = Client()
-    fence = Fence(
-        client,
-        book,
-        "somebody",
-        wanted=lambda _: True,
-        check=lambda: None,
-        pause=lambda _: True,
-        clock=clock,
-    )
-    fence.put_up(lambda work: work())
+    world.take_over(before)
+    assert len(made) == calls
+    world.leader.settle()
 
-    assert len(calls) == AT_ONCE
-    may_decide = fence.decidable()
-    assert not any(may_decide(pod.metadata.uid) for pod in cluster.decoded())
+    assert world.placements() == {"local": 1}
 
 
-def test_what_is_fenced_while_a_turn_reads_the_pods_is_decided_in_the_next_one() -> None:
-    """Else it would be decided on as it was before, when a former leader may have placed it meanwhile."""
-    world = slow()
-    works = []
-    book = Book()
-    for pod in world.cluster.decoded():
-        book.observe(None, pod)
-    fence = Fence(
-        world.leader.client,  # type: ignore[arg-type]
-        book,
-        "somebody",
-        wanted=lambda pod: pod.gated,
-        check=lambda: None,
-        pause=lambda _: False,
-        clock=world.clock,
-    )
-    fence.put_up(works.append)
-    before = fence.decidable()
-    works.pop()()
-    after = fence.decidable()
+def test_a_pod_that_cannot_be_fenced_for_longer_than_a_write_can_last_holds_up_nothing() -> None:
+    world = World()
+    world.create(1)
+    began = world.clock()
 
-    assert not any(before(pod.metadata.uid) for pod in book.all())
-    assert all(after(pod.metadata.uid) for pod in book.all())
+    def before() -> None:
+        raise Unreachable("no answer")
+
+    world.take_over(before)
+    assert LONGEST <= world.clock() - began < 2 * LONGEST
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+
+
+def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None:
+    world = World()
+    (name,) = world.create(1)
+    left = [{"metadata": {"labels": {"x": "1"}}}]
+    world.take_over(lambda: world.cluster.edit(name, left.pop()) if left else None)
+
+    assert "drawbridge.io/accountant" in world.annotations(name)
 
 
 def test_on_a_slow_api_server_decisions_do_not_wait_for_the_whole_takeover() -> None:

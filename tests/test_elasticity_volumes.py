@@ -9,7 +9,7 @@ import pytest
 
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.volumes import Claim, gather, needs, reach
-from kube.node_matching import Expression, NodeSelector, Term
+from kube.selectors import Expression, NodeSelector, Term
 from kube.types import (
     ObjectMeta,
     PersistentVolume,

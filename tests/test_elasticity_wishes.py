@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.nodes import SuperNodes, super_nodes
+from controllers.elasticity.nodes import Nodes, sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import HOME, World, fleet, node, raw_pod, super_node
@@ -49,13 +49,13 @@ def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
 
     assert world.placements() == {"local": 3}
     assert world.annotations(last)[REASON] == (
-        "global=unset local=unset LOCAL_REPLICAS=2, 2 local: stays home, no super node has gpu=yes"
+        "global=unset local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=yes"
     )
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
 
 
 def test_without_super_nodes_all_stay_local() -> None:
-    world = World(nodes=SuperNodes())
+    world = World(nodes=Nodes())
     world.create(3)
     world.leader.settle()
 
@@ -63,7 +63,7 @@ def test_without_super_nodes_all_stay_local() -> None:
 
 
 def test_a_super_node_that_is_not_ready_for_a_moment_is_waited_for() -> None:
-    world = World(nodes=super_nodes([node(HOME), super_node(taints=[NOT_READY])]))
+    world = World(nodes=sorted_out([node(HOME), super_node(taints=[NOT_READY])]))
     world.create(3)
     world.leader.settle(2)
     assert world.placements() == {"": 1, "local": 2}
@@ -74,7 +74,7 @@ def test_a_super_node_that_is_not_ready_for_a_moment_is_waited_for() -> None:
 
 
 def test_a_super_node_that_stays_not_ready_is_not_waited_for_for_good() -> None:
-    world = World(nodes=super_nodes([node(HOME), super_node(taints=[NOT_READY])]))
+    world = World(nodes=sorted_out([node(HOME), super_node(taints=[NOT_READY])]))
     *_, last = world.create(3)
     world.leader.settle()
 
@@ -122,7 +122,7 @@ def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() ->
     world.leader.settle()
     assert BURST not in world.annotations(name)
     assert world.leader.recorder.events == [
-        ("NoMatchingSuperNode", "No room at home, and no super node has gpu=yes: it waits")
+        ("NoMatchingSuperNode", "No local node has room, and no super node has gpu=yes: it waits")
     ]
     world.leader.nodes = fleet(super_node("eklet-gpu", {"gpu": "yes"}))
     world.leader.settle()
@@ -285,7 +285,7 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
 
     assert BURST not in world.annotations(name)
     assert world.leader.recorder.events == [
-        ("KeptAtHome", "No room at home, and its affinity keeps it off super nodes: it waits")
+        ("KeptAtHome", "No local node has room, and its affinity keeps it off super nodes: it waits")
     ]
 
 
@@ -316,7 +316,7 @@ def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_i
     assert world.leader.recorder.events == [
         (
             "LocalReplicasRestored",
-            "global=unset local=unset LOCAL_REPLICAS=2, 1 local, 2 on super nodes: stays home, to make up for the"
+            "global=unset local=unset LOCAL_REPLICAS=2, 1 local, 2 on super nodes: stays local, to make up for the"
             " missing local ones",
         )
     ]
@@ -374,7 +374,7 @@ def test_the_wish_for_super_nodes_wins_over_the_first_n(spec: dict[str, Any]) ->
 
 
 def test_a_wish_that_cannot_be_met_now_is_left_to_the_scheduler() -> None:
-    world = World(nodes=super_nodes([super_node(unschedulable=True)]))
+    world = World(nodes=sorted_out([super_node(unschedulable=True)]))
     tolerations = [{"key": TAINT_KEY, "operator": "Exists"}]
     (name,) = world.create(1, spec={"nodeSelector": EKLET, "tolerations": tolerations})
     world.leader.settle()

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from kube import event_recorder
 from kube.client import Resource
-from kube.event_correlator import BURST, WINDOW, Note, Regarding, SeriesBook
+from kube.event_correlator import BURST, WINDOW, EventCorrelator, Note, Regarding
 from kube.event_recorder import EventRecorder
 from kube.types import ObjectMeta, Pod
 from lab.waiting import until
@@ -28,10 +28,10 @@ def note(reason: str = "Held", regarding: Regarding = POD) -> Note:
 
 
 def test_the_same_words_are_one_series() -> None:
-    book = SeriesBook()
-    first = book.enter(note(), AT, 100.0)
-    again = book.enter(note(), AT + timedelta(seconds=5), 105.0)
-    other = book.enter(note("Released"), AT, 105.0)
+    correlator = EventCorrelator()
+    first = correlator.enter(note(), AT, 100.0)
+    again = correlator.enter(note(), AT + timedelta(seconds=5), 105.0)
+    other = correlator.enter(note("Released"), AT, 105.0)
     assert first is again
     assert again is not None
     assert other is not None
@@ -40,31 +40,31 @@ def test_the_same_words_are_one_series() -> None:
 
 
 def test_a_series_lasts_as_long_as_it_is_repeated_within_the_window() -> None:
-    book = SeriesBook()
-    counts = [book.enter(note(), AT, at) for at in (0.0, WINDOW - 1, 2 * WINDOW - 2, 3 * WINDOW - 1)]
+    correlator = EventCorrelator()
+    counts = [correlator.enter(note(), AT, at) for at in (0.0, WINDOW - 1, 2 * WINDOW - 2, 3 * WINDOW - 1)]
     assert [each.count for each in counts if each] == [3, 3, 3, 1]
 
 
 def test_after_a_burst_about_one_object_the_rest_is_left_unsaid_but_counted() -> None:
-    book = SeriesBook()
-    entered = [book.enter(note(), AT, float(at)) for at in range(BURST + 3)]
+    correlator = EventCorrelator()
+    entered = [correlator.enter(note(), AT, float(at)) for at in range(BURST + 3)]
     assert entered.count(None) == 3
-    assert book.enter(note(regarding=Regarding.pod("shop", "b")), AT, 30.0)
-    later = book.enter(note(), AT, WINDOW)
+    assert correlator.enter(note(regarding=Regarding.pod("shop", "b")), AT, 30.0)
+    later = correlator.enter(note(), AT, WINDOW)
     assert later is not None
     assert later.count == BURST + 4
 
 
 def test_what_is_long_past_is_forgotten() -> None:
-    book = SeriesBook()
+    correlator = EventCorrelator()
     for number in range(100):
-        book.enter(note(regarding=Regarding.pod("shop", str(number))), AT, 0.0)
-    book.enter(note(), AT, 2 * WINDOW)
-    assert (len(book._series), len(book._written)) == (1, 1)
+        correlator.enter(note(regarding=Regarding.pod("shop", str(number))), AT, 0.0)
+    correlator.enter(note(), AT, 2 * WINDOW)
+    assert (len(correlator._series), len(correlator._written)) == (1, 1)
 
 
 def test_a_long_name_still_makes_a_valid_one() -> None:
-    series = SeriesBook().enter(note(regarding=Regarding("v1", "Node", "n" * 229 + ".x" * 12)), AT, 0.0)
+    series = EventCorrelator().enter(note(regarding=Regarding("v1", "Node", "n" * 229 + ".x" * 12)), AT, 0.0)
     assert series is not None
     assert len(series.event_name) <= 253
     assert ".." not in series.event_name

@@ -117,7 +117,7 @@ def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> 
 def test_a_reflector_follows_it(api: FakeAPI, client: Client) -> None:
     informer = informer_of(client, NODES, Node)
     informer.start()
-    assert informer.wait_synced(5)
+    assert informer.wait_synced(60)
     api.put(NODES, {"metadata": {"name": "n1"}})
     until(lambda: informer.get("n1"))
     api.remove(NODES, "n1")
@@ -138,7 +138,7 @@ def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, cli
     again = client.patch(DEPLOYMENTS, "a", {"spec": {"replicas": 1}}, "edge")
     assert len(again["spec"]["template"]["spec"]["tolerations"]) == 2
 
-    client.patch(DEPLOYMENTS, "a", {"status": {"replicas": 1}}, "edge", subresource="status")
+    client.patch(DEPLOYMENTS.sub("status"), "a", {"status": {"replicas": 1}}, "edge")
     assert len(api.get(DEPLOYMENTS, "a", "edge")["spec"]["template"]["spec"]["tolerations"]) == 2
 
 

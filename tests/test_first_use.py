@@ -34,10 +34,10 @@ from calico.segment import IPReservation
 from controllers.anycast_ip.claim import Claim
 from webhook.ip_reservation.webhook import _Eviction
 from webhook.elasticity.webhook import NewPod
-from controllers.elasticity.nodes import FollowedNode
+from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pod_requirements import candidate
 from controllers.ingress_daemonset.rollout_annotations import Mark
-from controllers.ingress_daemonset.objects import Grant, Workload
+from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.readiness import Deployment
 from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -63,7 +63,7 @@ together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
 together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
 together(*[object(Claim, '''{CLAIM}''')] * 3)
 together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
-together(*[object(FollowedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
+together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
 together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)

@@ -77,7 +77,7 @@ def test_the_configured_server_tells_how_it_is_until_it_has_drained(tmp_path: Pa
 def assert_lines_are_json(server: Server) -> None:
     server.close()
     events = [json.loads(line)["event"] for line in server.lines]
-    assert "drained, finishing what is in work" in events
+    assert "drained, finishing requests in flight" in events
 
 
 def test_a_bad_configuration_is_said_in_its_own_words_and_without_a_traceback(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,18 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from controllers.ingress_daemonset import rollout_annotations
 from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, readiness
-from healthchecker.config import BadTask, Task, task_of
+from healthchecker.checker import Checker
+from healthchecker.config import Config, ConfigError
 from healthchecker.naming import deployment_name
 from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
-from healthchecker.sight import Sight
+from healthchecker.server import serve
 from healthchecker.state import State
-from healthchecker.wsgi import create_app
 from kube.types import OwnerReference
+from telemetry.http import Check
 from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
-TASK = Task("edge", "node-1", "nginx", 10080)
+CONFIG = Config("edge", "node-1", "nginx", 10080)
 OURS = OwnerReference(kind="IngressDaemonSet", name="nginx", controller=True)
 ENVIRONMENT = {
     "POD_NAMESPACE": "edge",
@@ -61,7 +64,7 @@ class Clock:
     ],
 )
 def test_a_node_gets_traffic(seen: Deployment) -> None:
-    assert fault_of(seen, TASK) is None
+    assert fault_of(seen, CONFIG) is None
 
 
 @pytest.mark.parametrize(
@@ -94,23 +97,23 @@ def test_a_node_gets_traffic(seen: Deployment) -> None:
     ],
 )
 def test_a_node_gets_no_traffic_and_it_is_said_why(seen: Deployment | None, fault: str) -> None:
-    assert fault in str(fault_of(seen, TASK))
+    assert fault in str(fault_of(seen, CONFIG))
 
 
 def test_the_annotation_is_the_configured_one() -> None:
-    task = Task("edge", "node-1", "nginx", 10080, annotation="example.com/soon")
+    config = Config("edge", "node-1", "nginx", 10080, annotation="example.com/soon")
 
-    assert "example.com/soon" in str(fault_of(deployment(annotations={"example.com/soon": "x"}), task))
-    assert fault_of(deployment(annotations={DEFAULT_ANNOTATION: "x"}), task) is None
+    assert "example.com/soon" in str(fault_of(deployment(annotations={"example.com/soon": "x"}), config))
+    assert fault_of(deployment(annotations={DEFAULT_ANNOTATION: "x"}), config) is None
 
 
 def test_what_was_not_seen_yet_gets_no_traffic() -> None:
-    assert "has not been seen yet" in str(Sight(TASK, Clock()).problem())
+    assert "has not been seen yet" in str(Checker(CONFIG, Clock()).problem())
 
 
 def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
     clock = Clock()
-    good, bad = Sight(TASK, clock), Sight(TASK, clock)
+    good, bad = Checker(CONFIG, clock), Checker(CONFIG, clock)
     good.see(deployment(), clock.now)
     bad.see(deployment(available=1), clock.now)
     for each in (good, bad):
@@ -124,29 +127,29 @@ def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
 
 def test_one_that_is_to_fail_without_the_api_server_answers_200_until_the_bound_and_no_longer() -> None:
     clock = Clock()
-    sight = Sight(dataclasses.replace(TASK, fails=True), clock)
-    sight.see(deployment(), clock.now)
-    sight.failed(OSError("no route to host"))
+    checker = Checker(dataclasses.replace(CONFIG, fails=True), clock)
+    checker.see(deployment(), clock.now)
+    checker.failed(OSError("no route to host"))
 
     clock.now += 30
-    assert sight.problem() is None
+    assert checker.problem() is None
     clock.now += 1
-    assert sight.problem() == "lost sight of Deployment nginx-node-1 31 s ago: no route to host"
-    assert sight.state().status == 503
-    assert sight.state().for_seconds == 1
+    assert checker.problem() == "Deployment nginx-node-1 was last seen 31 s ago: no route to host"
+    assert checker.state().status == 503
+    assert checker.state().for_seconds == 1
 
 
 def test_news_that_there_is_none_prolong_the_sight_but_do_not_begin_it() -> None:
     clock = Clock()
-    sight = Sight(TASK, clock)
-    sight.nothing_new(clock.now)
-    assert "has not been seen yet" in str(sight.problem())
+    checker = Checker(CONFIG, clock)
+    checker.nothing_new(clock.now)
+    assert "has not been seen yet" in str(checker.problem())
 
-    sight.see(deployment(), clock.now)
-    sight.nothing_new(clock.now + 20)
+    checker.see(deployment(), clock.now)
+    checker.nothing_new(clock.now + 20)
     clock.now += 40
-    assert sight.problem() is None
-    assert sight.age == 20
+    assert checker.problem() is None
+    assert checker.age == 20
 
 
 def scheduled(mark: str = "first", **metadata: Any) -> Deployment:
@@ -156,22 +159,22 @@ def scheduled(mark: str = "first", **metadata: Any) -> Deployment:
 
 def test_the_state_says_for_how_long_a_detachment_has_been_answered_with_503() -> None:
     clock = Clock()
-    sight = Sight(TASK, clock)
-    assert sight.state() == State(503, str(sight.problem()))
+    checker = Checker(CONFIG, clock)
+    assert checker.state() == State(503, str(checker.problem()))
 
-    sight.see(deployment(uid="u1", resource_version="7"), clock.now)
+    checker.see(deployment(uid="u1", resource_version="7"), clock.now)
     clock.now += 5
-    assert sight.answer() is None
-    assert sight.state() == State(200, "", 5, "u1", "7", seen_seconds_ago=5)
+    assert checker.answer() is None
+    assert checker.state() == State(200, "", 5, "u1", "7", seen_seconds_ago=5)
 
     # The time of the list counts for the age of what is known, not for the answers that came after it.
-    sight.see(scheduled(), clock.now - 2)
+    checker.see(scheduled(), clock.now - 2)
     clock.now += 10
-    assert sight.answer() == sight.problem()
-    sight.see(scheduled(), clock.now)
+    assert checker.answer() == checker.problem()
+    checker.see(scheduled(), clock.now)
     clock.now += 1
-    known = State(503, str(sight.problem()), 11, "u1", "8", 3, "first", 11, 1, 1)
-    assert sight.state() == known
+    known = State(503, str(checker.problem()), 11, "u1", "8", 3, "first", 11, 1, 1)
+    assert checker.state() == known
 
 
 @pytest.mark.parametrize(
@@ -185,23 +188,27 @@ def test_the_state_says_for_how_long_a_detachment_has_been_answered_with_503() -
 )
 def test_another_detachment_counts_from_when_it_is_seen(other: Deployment) -> None:
     clock = Clock()
-    sight = Sight(TASK, clock)
-    sight.see(scheduled(), clock.now)
-    sight.answer()
+    checker = Checker(CONFIG, clock)
+    checker.see(scheduled(), clock.now)
+    checker.answer()
     clock.now += 60
-    sight.see(other, clock.now)
+    checker.see(other, clock.now)
 
-    state = sight.state()
+    state = checker.state()
     assert (state.status, state.for_seconds, state.detached_seconds, state.refusals) == (503, 60, 0, 0)
 
 
 def test_a_node_that_is_short_of_pods_is_not_detached_by_that() -> None:
     clock = Clock()
-    sight = Sight(TASK, clock)
-    sight.see(deployment(available=0, annotations={SCHEDULED: "first"}), clock.now)
+    checker = Checker(CONFIG, clock)
+    checker.see(deployment(available=0, annotations={SCHEDULED: "first"}), clock.now)
     clock.now += 60
 
-    assert (sight.state().status, sight.state().scheduled, sight.state().detached_seconds) == (503, "", 0)
+    assert (checker.state().status, checker.state().scheduled, checker.state().detached_seconds) == (
+        503,
+        "",
+        0,
+    )
 
 
 @pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1.ap-guangzhou.compute.internal" + "x" * 200])
@@ -221,21 +228,23 @@ def test_a_shortened_name_has_no_dot_before_its_hash() -> None:
 
 
 def test_the_task_is_read_from_the_environment() -> None:
-    assert task_of(ENVIRONMENT) == TASK
+    assert Config.from_environment(ENVIRONMENT) == CONFIG
     own = {"TO_BE_UPDATED_ANNOTATION": "example.com/soon", "LONGEST_WITHOUT_SIGHT_SECONDS": "12"}
-    assert task_of(ENVIRONMENT | own) == Task("edge", "node-1", "nginx", 10080, "example.com/soon", 12)
-    assert task_of(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "fail"}).fails
+    assert Config.from_environment(ENVIRONMENT | own) == Config(
+        "edge", "node-1", "nginx", 10080, "example.com/soon", 12
+    )
+    assert Config.from_environment(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "fail"}).fails
 
 
 def test_a_word_that_is_not_known_is_refused_with_those_that_are() -> None:
-    with pytest.raises(BadTask, match="ON_API_SERVER_OUTAGE is 'open'; write keep or fail"):
-        task_of(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "open"})
+    with pytest.raises(ConfigError, match="ON_API_SERVER_OUTAGE is 'open'; write keep or fail"):
+        Config.from_environment(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "open"})
 
 
 @pytest.mark.parametrize("name", ENVIRONMENT)
 def test_a_variable_that_is_missing_is_named(name: str) -> None:
-    with pytest.raises(BadTask, match=f"{name} is not set"):
-        task_of({each: value for each, value in ENVIRONMENT.items() if each != name})
+    with pytest.raises(ConfigError, match=f"{name} is not set"):
+        Config.from_environment({each: value for each, value in ENVIRONMENT.items() if each != name})
 
 
 @pytest.mark.parametrize(
@@ -249,33 +258,39 @@ def test_a_variable_that_is_missing_is_named(name: str) -> None:
     ],
 )
 def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(name: str, value: str) -> None:
-    with pytest.raises(BadTask, match=f"{name} is '{value}'; write a whole number from "):
-        task_of(ENVIRONMENT | {name: value})
+    with pytest.raises(ConfigError, match=f"{name} is '{value}'; write a whole number from "):
+        Config.from_environment(ENVIRONMENT | {name: value})
 
 
-def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[str, dict[str, str], bytes]:
+def ask(
+    path: str, problem: str | None = None, method: str = "GET", check: Check | None = None
+) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
-    said: list[Any] = []
     registry = CollectorRegistry()
     Gauge("some", "thing", registry=registry).set(7)
-    app = create_app(lambda: problem, registry, state=lambda: State(503, problem or ""))
-    body = b"".join(app({"REQUEST_METHOD": method, "PATH_INFO": path}, lambda *args: said.extend(args)))
-    return said[0], dict(said[1]), body
+    state = State(503, problem or "")
+    with (
+        closing(serve(check or (lambda: problem), lambda: state, ("127.0.0.1", 0), registry)) as server,
+        closing(http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)) as connection,
+    ):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/ok", "/", ""])
+@pytest.mark.parametrize("path", ["/healthz", "/ok", "/", "/healthz?a"])
 def test_every_health_path_answers_the_same(path: str) -> None:
-    assert (ask(path)[0], ask(path)[2]) == ("200 OK", b"ok\n")
-    assert (ask(path, "no pods")[0], ask(path, "no pods")[2]) == ("503 Service Unavailable", b"no pods\n")
+    assert ask(path)[::2] == (200, b"ok\n")
+    assert ask(path, "no pods")[::2] == (503, b"no pods\n")
 
 
 def test_a_head_has_the_status_and_no_body() -> None:
     status, headers, body = ask("/healthz", "no pods", "HEAD")
 
-    assert (status, headers["Content-Length"], body) == ("503 Service Unavailable", "8", b"")
+    assert (status, headers["Content-Length"], body) == (503, "8", b"")
 
 
-def test_nobody_may_keep_an_answer() -> None:
+def test_no_cache_may_keep_an_answer() -> None:
     assert ask("/healthz")[1]["Cache-Control"] == "no-store"
 
 
@@ -286,30 +301,20 @@ def test_the_metrics_are_on_the_same_port() -> None:
 def test_the_state_is_on_the_same_port_and_is_no_health_check() -> None:
     status, headers, body = ask("/state", "no pods")
 
-    assert (status, headers["Content-Type"]) == ("200 OK", "application/json")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
     assert msgspec.json.decode(body, type=State) == State(503, "no pods")
 
 
-def test_another_path_is_told_what_there_is() -> None:
-    assert ask("/health") == (
-        "404 Not Found",
-        ask("/x")[1],
-        b"not found; here are /healthz, /ok, /, /metrics, /state\n",
-    )
-
-
-def test_another_method_is_refused() -> None:
-    assert ask("/healthz", method="POST")[0] == "405 Method Not Allowed"
+def test_another_path_or_method_is_refused() -> None:
+    assert ask("/health")[::2] == (404, b"not found; here are /healthz, /ok, /, /metrics, /state\n")
+    assert ask("/healthz", method="POST")[0] == 405
 
 
 def test_a_check_that_breaks_is_no_200() -> None:
-    said: list[Any] = []
-    body = create_app(lambda: 1 / 0)(
-        {"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, lambda *args: said.extend(args)
-    )  # type: ignore[arg-type,return-value]
+    status, _, body = ask("/", check=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
 
-    assert said[0] == "503 Service Unavailable"
-    assert b"the check itself failed: ZeroDivisionError" in b"".join(body)
+    assert status == 503
+    assert b"the check itself failed: ZeroDivisionError" in body
 
 
 def test_the_program_carries_none_of_the_big_libraries() -> None:

@@ -20,16 +20,17 @@ import pytest
 import yaml
 
 from healthchecker import DEFAULT_ANNOTATION, watcher
-from healthchecker.config import Task
-from healthchecker.connection import ServiceAccount
-from healthchecker.server import CLIENT_TIMEOUT, MOST_OPEN, Handler, Server
-from healthchecker.sight import Sight
+from healthchecker.checker import Checker
+from healthchecker.config import Config
+from healthchecker.server import serve
+from healthchecker.service_account import ServiceAccount
+from healthchecker.state import State
 from healthchecker.watcher import follow
-from healthchecker.wsgi import create_app
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import NotConfigured, Unreachable
 from lab.waiting import until
+from telemetry.http import CLIENT_TIMEOUT, MAX_CONNECTIONS, Handler
 from tests import misbehaving_server
 from tests.api_server import Api
 from tests.misbehaving_server import (
@@ -50,7 +51,7 @@ from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
 
 ROOT = Path(__file__).parent.parent
 DEPLOYMENTS = "/apis/apps/v1/deployments"
-TASK = Task("edge", "node-1", "nginx", 10080, bound=120, fails=True)
+CONFIG = Config("edge", "node-1", "nginx", 10080, bound=120, fails=True)
 """Its bound leaves a busy machine the time to answer."""
 SOON = Backoff(base=0.01, cap=0.02)
 SILENT = streams([])
@@ -83,14 +84,14 @@ class ShiftedClock:
 
 
 @contextmanager
-def following_by(client: Client, task: Task = TASK) -> Iterator[tuple[Sight, ShiftedClock]]:
-    """The sight of a thread that follows until the block ends."""
+def watching(client: Client, config: Config = CONFIG) -> Iterator[tuple[Checker, ShiftedClock]]:
+    """A checker that a thread keeps up to date until the block ends."""
     clock, stop = ShiftedClock(), threading.Event()
-    sight = Sight(task, clock)
-    arguments = (client, task, sight, stop)
+    checker = Checker(config, clock)
+    arguments = (client, config, checker, stop)
     threading.Thread(target=follow, args=arguments, kwargs={"pauses": SOON}, daemon=True).start()
     try:
-        yield sight, clock
+        yield checker, clock
     finally:
         stop.set()
         client.close()
@@ -99,8 +100,8 @@ def following_by(client: Client, task: Task = TASK) -> Iterator[tuple[Sight, Shi
 @contextmanager
 def answering(check: Callable[[], str | None]) -> Iterator[int]:
     """The port of a server for load balancers."""
-    with closing(Server(create_app(check), "127.0.0.1", 0)) as server:
-        yield server.server_port
+    with closing(serve(check, State, ("127.0.0.1", 0))) as server:
+        yield server.server_address[1]
 
 
 def asked(port: int, path: str = "/healthz") -> tuple[int, str]:
@@ -114,8 +115,8 @@ def test_a_load_balancer_sees_each_change_of_the_deployment() -> None:
     api = Api()
     with ExitStack() as stack:
         server = stack.enter_context(serving(api))
-        sight, _ = stack.enter_context(following_by(server.client()))
-        port = stack.enter_context(answering(sight.problem))
+        checker, _ = stack.enter_context(watching(server.client()))
+        port = stack.enter_context(answering(checker.problem))
 
         def comes(status: int, text: str) -> None:
             until(lambda: asked(port)[0] == status and text in asked(port)[1], LONG)
@@ -135,7 +136,7 @@ def test_a_load_balancer_sees_each_change_of_the_deployment() -> None:
 
 def test_only_the_one_deployment_is_asked_for() -> None:
     with serving(lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)) as server:
-        with following_by(server.client()):
+        with watching(server.client()):
             until(lambda: server.watches, LONG)
 
         assert {each.path for each in server.asked} == {"/apis/apps/v1/namespaces/edge/deployments"}
@@ -154,15 +155,15 @@ def test_without_sight_for_longer_than_the_bound_the_node_gets_no_traffic_until_
     first = lists_and_watches(
         in_turn(listed(deployment()), refuses(500, "down")), lambda _: streams([], breaks)
     )
-    with serving(first) as server, following_by(server.client()) as (sight, clock):
-        until(lambda: sight.problem() is None, LONG)
-        clock.shift = TASK.bound + 1
-        assert "lost sight of Deployment nginx-node-1" in str(sight.problem())
+    with serving(first) as server, watching(server.client()) as (checker, clock):
+        until(lambda: checker.problem() is None, LONG)
+        clock.shift = CONFIG.bound + 1
+        assert "Deployment nginx-node-1 was last seen" in str(checker.problem())
 
         release.set()
-        until(lambda: "500" in str(sight.problem()), LONG)
+        until(lambda: "500" in str(checker.problem()), LONG)
         server.answer = lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)
-        until(lambda: sight.problem() is None, LONG)
+        until(lambda: checker.problem() is None, LONG)
 
 
 def lasts(handler: misbehaving_server.Handler) -> None:
@@ -173,10 +174,10 @@ def lasts(handler: misbehaving_server.Handler) -> None:
 
 def test_a_quiet_watch_that_ends_properly_proves_the_sight_and_costs_no_list_and_no_connection() -> None:
     answer = lists_and_watches(lambda _: listed(deployment()), lambda _: streams([], lasts))
-    with serving(answer) as server, following_by(server.client()) as (sight, clock):
-        until(lambda: sight.problem() is None, LONG)
-        clock.shift = TASK.bound + 1
-        until(lambda: sight.problem() is None and len(server.watches) > 2, LONG)
+    with serving(answer) as server, watching(server.client()) as (checker, clock):
+        until(lambda: checker.problem() is None, LONG)
+        clock.shift = CONFIG.bound + 1
+        until(lambda: checker.problem() is None and len(server.watches) > 2, LONG)
 
         assert len(server.lists) == 1
         assert len({each.port for each in server.asked}) == 1
@@ -188,7 +189,7 @@ def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
         return streams([{"type": kind, "object": {**deployment(), "metadata": metadata}}], lasts)
 
     watches = in_turn(brings("MODIFIED", "11"), brings("BOOKMARK", "12"), SILENT)
-    with serving(lists_and_watches(lambda _: listed(), watches)) as server, following_by(server.client()):
+    with serving(lists_and_watches(lambda _: listed(), watches)) as server, watching(server.client()):
         until(lambda: len(server.watches) >= 3, LONG)
 
         assert [each.query["resourceVersion"] for each in server.watches[:3]] == ["10", "11", "12"]
@@ -210,10 +211,10 @@ def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
 def test_what_is_not_the_deployment_changes_nothing(event: dict[str, Any]) -> None:
     watches = in_turn(streams([event], lasts), SILENT)
     answer = lists_and_watches(lambda _: listed(deployment()), watches)
-    with serving(answer) as server, following_by(server.client()) as (sight, _):
+    with serving(answer) as server, watching(server.client()) as (checker, _):
         until(lambda: len(server.watches) >= 2, LONG)
 
-        assert sight.problem() is None
+        assert checker.problem() is None
 
 
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
@@ -237,8 +238,8 @@ def test_after_any_trouble_with_the_watch_the_deployment_is_read_again(trouble: 
     answer = lists_and_watches(
         in_turn(listed(deployment(available=0)), listed(deployment())), in_turn(trouble, SILENT)
     )
-    with serving(answer) as server, following_by(server.client()) as (sight, _):
-        until(lambda: sight.problem() is None, LONG)
+    with serving(answer) as server, watching(server.client()) as (checker, _):
+        until(lambda: checker.problem() is None, LONG)
 
         assert len(server.lists) >= 2
 
@@ -256,18 +257,18 @@ def test_a_deployment_that_cannot_be_read_is_read_again(trouble: Answer) -> None
     answer = lists_and_watches(in_turn(trouble, listed(deployment())), lambda _: SILENT)
     with (
         serving(answer) as server,
-        following_by(server.client(), Task("edge", "node-1", "nginx", 10080, bound=6)) as (
-            sight,
+        watching(server.client(), Config("edge", "node-1", "nginx", 10080, bound=6)) as (
+            checker,
             _,
         ),
     ):
-        until(lambda: sight.problem() is None, LONG)
+        until(lambda: checker.problem() is None, LONG)
 
 
 def test_a_server_that_hangs_within_a_watch_is_noticed() -> None:
-    task = Task("edge", "node-1", "nginx", 10080, bound=3)
+    config = Config("edge", "node-1", "nginx", 10080, bound=3)
     answer = lists_and_watches(lambda _: listed(deployment()), lambda _: SILENT)
-    with serving(answer) as server, following_by(server.client(), task):
+    with serving(answer) as server, watching(server.client(), config):
         until(lambda: server.watches and server.lists[-1].at > server.watches[0].at, LONG)
 
 
@@ -275,16 +276,16 @@ def test_a_bug_in_following_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     looks = in_turn(listed(deployment(available=0)), listed(deployment()))
     seen = watcher.look
 
-    def breaks_once(client: Client, task: Task, sight: Sight) -> str:
+    def breaks_once(client: Client, config: Config, checker: Checker) -> str:
         monkeypatch.setattr(watcher, "look", seen)
         raise ZeroDivisionError
 
     monkeypatch.setattr(watcher, "look", breaks_once)
     with (
         serving(lists_and_watches(looks, lambda _: SILENT)) as server,
-        following_by(server.client()) as (sight, _),
+        watching(server.client()) as (checker, _),
     ):
-        until(lambda: "0 of 2 replicas" in str(sight.problem()), LONG)
+        until(lambda: "0 of 2 replicas" in str(checker.problem()), LONG)
 
 
 def connected(port: int) -> socket.socket:
@@ -301,7 +302,7 @@ def test_one_who_connects_and_says_nothing_is_hung_up_on(monkeypatch: pytest.Mon
 def test_connections_that_are_held_keep_nobody_from_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "timeout", 4 * LONG)
     with answering(lambda: None) as port, ExitStack() as stack:
-        oldest, *_ = [stack.enter_context(connected(port)) for _ in range(MOST_OPEN + 1)]
+        oldest, *_ = [stack.enter_context(connected(port)) for _ in range(MAX_CONNECTIONS + 1)]
 
         assert oldest.recv(1) == b""
         assert asked(port) == (200, "ok\n")
@@ -350,7 +351,7 @@ def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> 
 
 
 def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match=f"the service account in {tmp_path} cannot be used"):
+    with pytest.raises(NotConfigured, match=f"the ServiceAccount in {tmp_path} cannot be used"):
         ServiceAccount(tmp_path, "fd00::1", "443")
 
 

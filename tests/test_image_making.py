@@ -11,7 +11,6 @@ from lab.errors import LabError
 from lab.image import base, context, network
 from lab.image.build import build, destination
 from lab.image.dockerfile import Instruction, parse
-from lab.image.stage import Stage
 
 
 def test_lines_are_joined_and_comments_between_them_left_out() -> None:
@@ -22,9 +21,6 @@ def test_lines_are_joined_and_comments_between_them_left_out() -> None:
         Instruction(4, "RUN", "one && two"),
         Instruction(7, "COPY", "x y", {"from": "a", "chmod": "755"}),
     ]
-
-
-def test_variables_are_filled_in_and_lists_taken_as_they_are() -> None:
     assert Instruction(1, "FROM", "${BASE} AS $NAME", {}).words({"BASE": "b"}) == ["b", "AS", ""]
     assert Instruction(1, "CMD", '["$BASE", "two words"]', {}).words({"BASE": "b"}) == ["$BASE", "two words"]
 
@@ -76,14 +72,6 @@ def test_an_instruction_that_fails_is_named_with_its_line(
 
     with pytest.raises(LabError, match=error):
         build(tmp_path)
-
-
-def test_the_key_of_a_stage_depends_on_everything_that_it_was_made_of() -> None:
-    stage = Stage("scratch")
-
-    keys = [stage.key_after("RUN", "a"), stage.key_after("RUN", "b"), Stage("other").key_after("RUN", "a")]
-    assert len({*keys}) == 3
-    assert stage.key_after("RUN", "a") == keys[0]
 
 
 def test_only_the_way_to_registries_is_taken_from_the_environment(

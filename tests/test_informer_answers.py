@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -22,10 +21,7 @@ Change = tuple[tuple[str, int] | None, tuple[str, int] | None]
 class Source:
     """A ListWatch that the test moves on by hand."""
 
-    kind, stopped, silence = "pods", False, 0.0
-
-    def __init__(self) -> None:
-        self.version = 0
+    kind, stopped = "pods", False
 
     def attach(self, sink: object) -> None:
         pass
@@ -44,27 +40,21 @@ class Copy:
     """An informer of one name and what its handler has seen."""
 
     def __init__(self, *listed: msgspec.Raw, version: int = 10) -> None:
-        self.source = Source()
-        source: Any = self.source
+        source: Any = Source()
         self.informer = Informer(source, msgspec.json.Decoder(Pod).decode)
         self.seen: list[Change] = []
         self.informer.on_change(lambda old, new: self.seen.append((brief(old), brief(new))))
         self.list(*listed, version=version)
 
     def list(self, *items: msgspec.Raw, version: int, meanwhile: Callable[[], object] = lambda: None) -> None:
-        self.source.version = 0
         self.informer.begin()
         for item in items:
             self.informer.add(identity_of(item), item)
         meanwhile()
         self.informer.end(version)
-        self.source.version = version
 
-    def apply(self, verb: str, item: msgspec.Raw, before: Callable[[], object] = lambda: None) -> None:
-        """One event; *before* the source has noted its version."""
+    def apply(self, verb: str, item: msgspec.Raw) -> None:
         self.informer.apply(verb, identity_of(item), item)
-        before()
-        self.source.version = int(identity_of(item).resource_version)
 
     def wrote(self, uid: str, version: int) -> tuple[str, int] | None:
         return brief(self.informer.wrote(raw(uid, version)))
@@ -81,41 +71,6 @@ def test_an_answer_is_in_the_copy_at_once_and_no_handler_is_called_for_it() -> N
     copy.apply("MODIFIED", raw("u", 12))
     assert copy.held == ("u", 12)
     assert copy.seen == [(None, ("u", 5)), (("u", 11), ("u", 12))]
-
-
-def test_older_events_after_an_answer_change_nothing() -> None:
-    copy = Copy(raw("u", 5))
-    copy.wrote("u", 12)
-    copy.apply("MODIFIED", raw("u", 11))
-    assert copy.held == ("u", 12)
-    assert len(copy.seen) == 1
-
-
-def test_an_answer_that_the_watch_has_passed_is_dropped() -> None:
-    copy = Copy(raw("u", 5))
-    copy.apply("MODIFIED", raw("u", 12))
-    assert copy.wrote("u", 11) == copy.held == ("u", 12)
-
-
-def test_an_answer_of_an_object_that_is_gone_is_dropped() -> None:
-    copy = Copy(raw("u", 5))
-    copy.apply("DELETED", raw("u", 12))
-    assert copy.wrote("u", 11) is None
-    assert copy.held is None
-
-
-def test_an_answer_between_a_deletion_and_the_note_of_its_version_is_dropped() -> None:
-    copy = Copy(raw("u", 5))
-    copy.apply("DELETED", raw("u", 11), before=lambda: copy.wrote("u", 11))
-    assert copy.held is None
-
-
-def test_an_answer_between_the_end_of_a_list_and_the_note_of_its_version_is_dropped() -> None:
-    copy = Copy(raw("u", 5))
-    copy.source.version = 0
-    copy.informer.begin()
-    copy.informer.end(20)
-    assert (copy.wrote("u", 15), copy.held) == (None, None)
 
 
 def test_a_created_object_is_known_before_the_watch_delivers_it() -> None:
@@ -142,24 +97,6 @@ def test_a_list_that_began_before_an_answer_does_not_undo_it() -> None:
     assert copy.held == ("u", 12)
     copy.apply("MODIFIED", raw("u", 12))
     assert len(copy.seen) == 1
-
-
-def test_a_list_that_began_before_an_object_was_created_does_not_remove_it() -> None:
-    copy = Copy()
-    copy.list(version=11, meanwhile=lambda: copy.wrote("u", 12))
-    assert copy.held == ("u", 12)
-
-
-@pytest.mark.parametrize(
-    ("items", "expected"),
-    [((raw("u", 14),), ("u", 14)), ((raw("other", 14),), ("other", 14)), ((), None)],
-)
-def test_a_list_that_is_newer_than_an_answer_wins(
-    items: tuple[msgspec.Raw, ...], expected: tuple[str, int] | None
-) -> None:
-    copy = Copy(raw("u", 5))
-    copy.list(*items, version=15, meanwhile=lambda: copy.wrote("u", 12))
-    assert copy.held == expected
 
 
 def test_a_list_of_a_restored_etcd_wins_over_what_was_written_before_it() -> None:
@@ -257,7 +194,6 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.listing is None)
     @rule()
     def a_list_begins(self) -> None:
-        self.copy.source.version = 0
         self.copy.informer.begin()
         self.listing = (self.version, len(self.events), dict(self.now))
 
@@ -270,7 +206,6 @@ class World(RuleBasedStateMachine):
             item = raw(uid, changed, name)
             self.copy.informer.add(identity_of(item), item)
         self.copy.informer.end(version)
-        self.copy.source.version = version
         self.listing = None
         self.at_least = {name: max(at, version) for name, at in self.at_least.items()}
 

@@ -15,7 +15,7 @@ from controllers import informers as module
 from controllers.informers import Informers, StaleInformer
 from kube.client import Resource
 from kube.informer import Informer
-from kube.list_watch import RUNNING, Selection
+from kube.list_watch import RUNNING, TIMING, Selection
 from kube.types import ObjectMeta, Pod, Value
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -106,7 +106,7 @@ def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
         asked.wait(5)
         late = informers.of(PODS, Name)
         answer.set()
-        assert late.wait_synced(5)
+        assert late.wait_synced(60)
         assert late.get("shop/a")
         assert len(server.lists) == 2
 
@@ -128,7 +128,7 @@ def test_the_last_informer_that_is_released_stops_the_watch_and_a_later_one_star
         assert other.source.stopped
         assert other.source not in RUNNING.list()
         again = informers.of(PODS, Pod)
-        assert again.wait_synced(5)
+        assert again.wait_synced(60)
         informers.release(one)  # a second time: no harm
         assert not again.source.stopped
 
@@ -189,3 +189,7 @@ def test_all_stop_together_when_none_gets_an_answer() -> None:
         informers.stop()
         assert time.monotonic() - began < 3.0
         assert not RUNNING.list()
+
+
+def test_a_quiet_watch_is_opened_several_times_before_it_counts_as_silent() -> None:
+    assert 4 * TIMING.read_timeout <= module.LONGEST_SILENCE

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import healthchecker
-from controllers.ingress_daemonset.compare import covers, overwrite
 from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
 from healthchecker.naming import deployment_name
 from settings.ingress_daemonset import HealthChecker
@@ -66,21 +66,15 @@ def test_the_hash_tells_templates_apart_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("spec", "strategy"),
     [
-        pytest.param(
+        (
             {"rolling": {"maxUnavailablePodsPerNode": 3, "maxSurgedPodsPerNode": 1}},
             {"maxUnavailable": 3, "maxSurge": 1},
-            id="as given",
         ),
-        pytest.param(
+        (
             {"rolling": {"maxUnavailableNodes": 1, "maxSurgedPodsPerNode": 1}},
             {"maxUnavailable": "100%", "maxSurge": 1},
-            id="all at once on a node that is detached",
         ),
-        pytest.param(
-            {"rolling": {"maxUnavailablePodsPerNode": 0}},
-            {"maxUnavailable": 1, "maxSurge": 0},
-            id="never neither",
-        ),
+        ({"rolling": {"maxUnavailablePodsPerNode": 0}}, {"maxUnavailable": 1, "maxSurge": 0}),
     ],
 )
 def test_the_strategy_is_handed_on(spec: dict[str, Any], strategy: dict[str, Any]) -> None:
@@ -102,8 +96,8 @@ def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() ->
 @pytest.mark.parametrize(
     ("spec", "pod"),
     [
-        pytest.param({"podsPerNode": 1}, {"hostNetwork": True}, id="one pod"),
-        pytest.param({}, {}, id="a network of its own"),
+        ({"podsPerNode": 1}, {"hostNetwork": True}),
+        ({}, {}),
     ],
 )
 def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
@@ -181,10 +175,6 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
     assert any("another program" in each for each in warnings(own))
 
 
-def test_without_a_health_port_nobody_is_allowed_anything() -> None:
-    assert access(resource()) == []
-
-
 def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
     role, binding = access(
         resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
@@ -199,20 +189,18 @@ def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("desired", "live", "same"),
     [
-        pytest.param({"a": 1}, {"a": 1, "b": 2}, True, id="a default was filled in"),
-        pytest.param({"a": 1}, {"a": 2}, False, id="another value"),
-        pytest.param({"a": 1}, None, False, id="nothing there"),
-        pytest.param({"a": {}, "b": [], "c": "", "d": None, "e": False}, {}, True, id="empty fields dropped"),
-        pytest.param([{"a": 1}], [{"a": 1, "b": 2}], True, id="a default in a list"),
-        pytest.param([1], [1, 2], False, id="a longer list"),
-        pytest.param({"limits": {"cpu": 1}}, {"limits": {"cpu": "1"}}, True, id="a number"),
-        pytest.param({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, True, id="thousandths"),
-        pytest.param(
-            {"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True, id="binary units"
-        ),
-        pytest.param({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, False, id="other quantities"),
-        pytest.param({"limits": {"cpu": "x"}}, {"limits": {"cpu": "y"}}, False, id="no quantities"),
-        pytest.param({"value": "1000m"}, {"value": "1"}, False, id="text that looks like one"),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, None, False),
+        ({"a": {}, "b": [], "c": "", "d": None, "e": False}, {}, True),
+        ([{"a": 1}], [{"a": 1, "b": 2}], True),
+        ([1], [1, 2], False),
+        ({"limits": {"cpu": 1}}, {"limits": {"cpu": "1"}}, True),
+        ({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, True),
+        ({"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, False),
+        ({"limits": {"cpu": "x"}}, {"limits": {"cpu": "y"}}, False),
+        ({"value": "1000m"}, {"value": "1"}, False),
     ],
 )
 def test_only_a_real_difference_counts(desired: Any, live: Any, same: bool) -> None:

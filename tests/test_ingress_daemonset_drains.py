@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.actions import Change, Writes
-from controllers.ingress_daemonset.rollout_annotations import SCHEDULED
+from controllers.ingress_daemonset.actions import Change, Target, Writes
+from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER, TO_BE_UPDATED
 
@@ -58,6 +58,21 @@ def marked(where: World) -> set[str]:
     return {name for name in where.nodes if TO_BE_UPDATED in annotations(where, name)}
 
 
+def requested() -> World:
+    here = world()
+    request(here)
+    turns(here)
+    return here
+
+
+def cordoned(**parts: Any) -> World:
+    """An administrator drains n1."""
+    here = world(**parts)
+    cordon(here)
+    request(here)
+    return here
+
+
 def phase(where: World, node: str = "n1") -> str:
     waiting = (where.plan().status or {})["waitingFor"]
     return next((each["phase"] for each in waiting if each["node"] == node), "")
@@ -86,9 +101,7 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
 
 
 def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_uncordoned() -> None:
-    here = world()
-    cordon(here)
-    request(here)
+    here = cordoned()
     here.settle()
     here.later(86400)
     here.settle()
@@ -103,13 +116,11 @@ def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_unc
 
 
 def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictions_are_held() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     asked = here.now
     here.later(GRACE)
     assert here.turn().actions
-    assert here.turn().look_again_at == asked + timedelta(seconds=HELD)
+    assert here.turn().requeue_at == asked + timedelta(seconds=HELD)
     assert marked(here) == {"n1"}
 
     here.settle()
@@ -118,9 +129,7 @@ def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictio
 
 
 def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     here.later(HELD)
     here.deployments["web-n1"]["status"]["availableReplicas"] = 1
     turns(here)
@@ -222,7 +231,7 @@ def test_an_eviction_waits_for_the_confirmation_too() -> None:
         pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, id="nodes are never detached"),
     ],
 )
-def test_a_node_that_cannot_be_detached_is_let_be(parts: dict[str, Any]) -> None:
+def test_a_node_that_cannot_be_detached_is_left_alone(parts: dict[str, Any]) -> None:
     here = world(**parts)
     request(here)
     taint(here, "n2")
@@ -252,7 +261,7 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
     here.turn()
     left = here.now
     assert TO_BE_UPDATED in annotations(here)
-    assert here.turn().look_again_at == left + timedelta(seconds=GRACE)
+    assert here.turn().requeue_at == left + timedelta(seconds=GRACE)
     assert phase(here) == "Leaving"
 
     here.later(GRACE - 1)
@@ -295,11 +304,11 @@ def test_pods_that_are_gone_already_hold_no_deployment() -> None:
     assert "web-n1" not in here.deployments
 
 
-def test_a_deployment_of_whose_write_nothing_was_heard_is_let_be() -> None:
+def test_a_deployment_of_whose_write_nothing_was_heard_is_left_alone() -> None:
     here = world()
     del here.nodes["n1"]
 
-    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
 
 
 # The hand-over in the status
@@ -321,22 +330,9 @@ def drained(*nodes: str, **parts: Any) -> World:
 def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_evicted() -> None:
     here = drained()
     planned = here.turn()
-    assert [(each.kind, getattr(each, "subresource", "")) for each in planned.actions] == [
+    assert [(each.target.kind, getattr(each, "subresource", "")) for each in planned.actions] == [
         ("IngressDaemonSet", "status")
     ]
-    assert (handed(here), marked(here)) == (set(), {"n1"})
-
-    here.turn()
-    assert marked(here) == set()
-
-
-def test_so_is_one_whose_taint_is_taken_back() -> None:
-    here = world()
-    taint(here)
-    here.settle()
-    here.nodes["n1"]["spec"]["taints"] = []
-    here.run_pods()
-    here.turn()
     assert (handed(here), marked(here)) == (set(), {"n1"})
 
     here.turn()
@@ -346,19 +342,17 @@ def test_so_is_one_whose_taint_is_taken_back() -> None:
 def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
     here = drained()
     here.turn()
-    in_doubt = Writes(frozenset({("IngressDaemonSet", "web")}))
+    in_doubt = Writes(frozenset({Target("IngressDaemonSet", "edge", "web")}))
 
     assert here.plan(in_doubt).actions == ()
     assert here.plan().actions != ()
 
 
 def test_pods_are_not_evictable_while_a_write_to_their_deployment_is_in_doubt() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     here.later(GRACE)
 
-    assert here.plan(Writes(frozenset({("Deployment", "web-n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
     assert here.plan().actions != ()
 
 
@@ -367,7 +361,7 @@ def test_the_status_is_written_for_the_version_that_was_read_and_names_only_its_
     here.raw["metadata"]["resourceVersion"] = "7"
     request(here, "n2")
     cordon(here, "n2")
-    (write,) = (each for each in here.plan().actions if each.kind == "IngressDaemonSet")
+    (write,) = (each for each in here.plan().actions if each.target.kind == "IngressDaemonSet")
     assert isinstance(write, Change)
 
     assert write.body["metadata"] == {"uid": UID, "resourceVersion": "7"}
@@ -412,12 +406,12 @@ def test_an_eviction_does_not_wait_where_nothing_of_ours_can_be_detached(how: An
     turns(here, 1)
     assert handed(here) == {"n1"}
     assert handed(here, DRAIN_REQUESTS) == {"n1"}
-    assert here.plan().look_again_at == asked + timedelta(seconds=HELD)
+    assert here.plan().requeue_at == asked + timedelta(seconds=HELD)
 
     here.later(HELD)
     turns(here, 1)
     assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
-    assert here.plan().look_again_at is None
+    assert here.plan().requeue_at is None
 
 
 def test_the_request_for_a_node_that_leaves_lasts_until_it_ends_by_time() -> None:

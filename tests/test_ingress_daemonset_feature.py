@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.controller import listen
-from controllers.ingress_daemonset.copies import Copies, NotServed, require_served
+from controllers.ingress_daemonset.controller import NotServed, enqueue_changes, require_served
+from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.workqueue import WorkQueue
 from kube.errors import Unreachable
 from tests.fakes import FakeClock
-from tests.ingress_daemonset_api import Api, with_nodes
+from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID
 from webhook.ingress_daemonset import KIND, NODE_LABEL
 
@@ -20,8 +20,7 @@ class Listening:
     def __init__(self, api: Api) -> None:
         self.api, self.clock = api, FakeClock()
         self.queue = WorkQueue("test", clock=self.clock)
-        books = api.books(self.clock)
-        listen(Copies(books, {}), self.queue, lambda key: 0.5)
+        enqueue_changes(ObjectCache(api, api.informers), self.queue, lambda key: 0.5)
         self.keys()
 
     def keys(self) -> set[str]:

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
+from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
 from kube.errors import KubeError
 from kube.resources import PODS
 from settings import IngressDaemonSetSettings
-from tests.ingress_daemonset_api import with_nodes
-from tests.ingress_daemonset_leader import KEY, Leader
+from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from webhook.admission import Request, parse
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
-from webhook.ingress_daemonset.evictions import Evictions
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.evictions import EvictionWebhook
 
 GRACE, HELD, LINGER = 10, 90, 60
 ROLLING = {
@@ -43,11 +43,11 @@ class Cluster:
         for node in NODES:
             self.api.fake.put(PODS, pod_on(node))
         enabled = IngressDaemonSetSettings.model_validate({"enabled": True})
-        lookup = EvictionLookup(self.api.fake.client("webhook"), lambda: 0.0)
-        self.evictions = Evictions(lambda: enabled, lookup, lambda: self.leader.now())
+        lookup = ClusterLookup(self.api.fake.client("webhook"), lambda: 0.0)
+        self.evictions = EvictionWebhook(lambda: enabled, lookup, lambda: self.leader.now())
 
     def evict(self, node: str) -> bool:
-        """Whether it is let through."""
+        """Whether it is allowed."""
         return self.evictions.review(eviction_of(f"web-{node}-7d4-x"), 9.0).allowed
 
     def handed(self, part: str = EVICTABLE_NODES) -> set[str]:
@@ -156,7 +156,7 @@ def test_a_request_that_comes_between_a_look_and_its_write_is_not_lost() -> None
     here = Cluster()
     to_the_end_of_a_drain(here)
     webhook = here.api.fake.client("webhook")
-    lookup = EvictionLookup(webhook, lambda: 0.0)
+    lookup = ClusterLookup(webhook, lambda: 0.0)
     [resource] = lookup.ingress_daemonsets("edge", deadline=9)
     again, late = f"{here.leader.now():%Y-%m-%dT%H:%M:%SZ}", list[str]()
 
@@ -178,24 +178,12 @@ def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_co
     here = Cluster()
     here.evict("n1")  # not delivered
     here.api.remove("Node", "n3")
-    here.leader.reconciler.books.nodes.forget("n3")
+    here.leader.cache.forget(Target("Node", "", "n3"), "uid-n3")
     here.leader.clock.advance(STATUS_PERIOD)
     here.look()
 
     assert here.status["desiredNodes"] == 2
     assert here.handed(DRAIN_REQUESTS) == {"n1"}
-
-
-def test_a_leader_that_dies_between_the_withdrawal_and_the_attachment_leaves_the_node_detached() -> None:
-    here = Cluster()
-    to_the_end_of_a_drain(here)
-    here.look()
-    assert (here.handed(), here.marked()) == (set(), {"n1"})
-
-    here.leader = Leader(here.api, here.leader)
-    here.api.deliver()
-    here.leader.settle()
-    assert here.marked() == set()
 
 
 @pytest.mark.parametrize("fault", ["lost", "timed out", "forbidden"])

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from kube.client import Page, Resource
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from settings import IngressDaemonSetSettings
 from tests.hostile_objects import WRONG, Place, places, replaced, spelt
-from tests.ingress_daemonset import Templates, gates, raw, request
+from tests.ingress_daemonset import Templates, raw, request, webhooks
 from tests.ingress_daemonset_world import raw_node
 from webhook.admission import Decision, ReviewError, deny, render
-from webhook.ingress_daemonset.conflict_lookup import Cluster
-from webhook.ingress_daemonset.webhook import Defaults, Rules
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 TIMEOUT = 5.0
 """In seconds, that of the registration."""
@@ -83,6 +83,7 @@ class Objects:
     def list_pages(
         self,
         resource: Resource,
+        selection: object,
         *,
         type: Any,  # noqa: A002 - as the client has it
         timeout: Callable[[], float],
@@ -96,18 +97,18 @@ class Objects:
         return [node] if resource.plural == "nodes" else self._others
 
 
-def among(*others: object) -> tuple[Defaults, Rules]:
+def among(*others: object) -> tuple[DefaultingWebhook, ValidatingWebhook]:
     """Both halves, in a cluster with *others*."""
-    defaults, _ = gates()
+    defaults, _ = webhooks()
     settings = IngressDaemonSetSettings(enabled=True)
-    return defaults, Rules(lambda: settings, Cluster(Objects(*others)), Templates())  # type: ignore[arg-type]
+    return defaults, ValidatingWebhook(lambda: settings, ClusterLookup(Objects(*others)), Templates())  # type: ignore[arg-type]
 
 
-def asked(gate: Defaults | Rules, new: object, old: object = None) -> Decision:
+def asked(webhook: DefaultingWebhook | ValidatingWebhook, new: object, old: object = None) -> Decision:
     """An answer that came in time, and is clear; anything but a ReviewError would be a fault of ours."""
     question, deadline = request(new, old), time.monotonic() + TIMEOUT
     try:
-        decision = gate.review(question, deadline)
+        decision = webhook.review(question, deadline)
     except ReviewError as error:
         decision = deny(str(error), code=400)
     assert time.monotonic() < deadline
@@ -116,7 +117,7 @@ def asked(gate: Defaults | Rules, new: object, old: object = None) -> Decision:
     return decision
 
 
-def stored(defaults: Defaults, new: Any) -> Any:
+def stored(defaults: DefaultingWebhook, new: Any) -> Any:
     """As the defaults have it, who have nothing to add a second time."""
     outcome = jsonpatch.apply_patch(new, list(asked(defaults, new).patch))
     assert asked(defaults, outcome).patch == ()
@@ -129,13 +130,13 @@ def test_an_object_with_anything_anywhere_is_taken_or_refused_with_what_is_wrong
     for new in WRONG:
         odd = replaced(WHOLE, place, new)
         asked(rules, stored(defaults, odd))
-        for gate in (defaults, rules):
-            asked(gate, odd, OLD)
-            asked(gate, WHOLE, odd)
+        for webhook in (defaults, rules):
+            asked(webhook, odd, OLD)
+            asked(webhook, WHOLE, odd)
 
 
 @pytest.mark.parametrize("place", list(places(OTHER)), ids=spelt)
-def test_another_object_with_anything_anywhere_is_in_nobodys_way(place: Place) -> None:
+def test_another_object_with_anything_anywhere_does_not_block_requests(place: Place) -> None:
     for new in WRONG:
         _, rules = among(*(odd for odd in [replaced(OTHER, place, new)] if isinstance(odd, dict)))
         asked(rules, WHOLE)

@@ -8,13 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from healthchecker.wsgi import create_app
 
-from controllers.ingress_daemonset import readings
+from controllers.ingress_daemonset import health_check_reader
 from controllers.ingress_daemonset.confirmation import Reading
-from controllers.ingress_daemonset.readings import OLD, PERIOD, SOON, Checker, Reader, checkers_of, read
+from controllers.ingress_daemonset.health_check_reader import (
+    OLD,
+    PERIOD,
+    SOON,
+    Checker,
+    HealthCheckReader,
+    checkers_of,
+    read,
+)
 from healthchecker.server import Server
 from healthchecker.state import State
-from healthchecker.wsgi import create_app
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_world import World, raw_resource
 
@@ -64,20 +72,18 @@ def test_one_that_is_not_there_or_has_no_address_is_no_confirmation() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        pytest.param(b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404 at /state", id="an older image"),
-        pytest.param(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok\n", "malformed", id="no JSON"),
-        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 99_999, "too long", id="no end"),
-        pytest.param(b"SSH-2.0\r\n", "SSH-2.0", id="another protocol"),
-        pytest.param(
-            b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{", "timed out", id="it stops in the midst"
-        ),
-        pytest.param(b"", "timed out", id="silence"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404 at /state"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok\n", "malformed"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 99_999, "too long"),
+        (b"SSH-2.0\r\n", "SSH-2.0"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{", "timed out"),
+        (b"", "timed out"),
     ],
 )
 def test_another_program_on_the_port_is_no_confirmation(
     said: bytes, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readings, "TIMEOUT", 0.3)
+    monkeypatch.setattr(health_check_reader, "TIMEOUT", 0.3)
     with saying(said) as checker:
         found = read(checker)
 
@@ -88,8 +94,9 @@ class Readers:
     """Work that is done when the test says so."""
 
     def __init__(self) -> None:
+        self.stop = threading.Event()
         self.clock, self.work, self.asked = FakeClock(), list[Callable[[], None]](), list[Checker]()
-        self.reader = Reader(self.work.append, self._read, clock=self.clock)
+        self.reader = HealthCheckReader(self.work.append, self.stop, self._read, self.clock)
 
     def _read(self, checker: Checker) -> Reading:
         self.asked.append(checker)
@@ -102,34 +109,34 @@ class Readers:
 
 def test_a_reading_is_there_at_the_next_look_and_renewed_in_time() -> None:
     here = Readers()
-    assert here.reader.look([A, B]) == ({}, SOON)
-    assert here.reader.look([A, B]) == ({}, SOON)
+    assert here.reader.readings({A, B}) == ({}, SOON)
+    assert here.reader.readings({A, B}) == ({}, SOON)
     here.run()
     assert sorted(each.node for each in here.asked) == ["n1", "n2"]
 
-    found, again = here.reader.look([A, B])
+    found, again = here.reader.readings({A, B})
     assert (set(found), again) == ({"n1", "n2"}, PERIOD)
     assert here.work == []
     here.clock.advance(PERIOD)
-    here.reader.look([A])
+    here.reader.readings({A})
     here.run()
     assert len(here.asked) == 3
-    assert here.reader.look([]) == ({}, None)
+    assert here.reader.readings(set()) == ({}, None)
 
 
 def test_an_old_reading_counts_for_nothing() -> None:
     here = Readers()
-    here.reader.look([A])
+    here.reader.readings({A})
     here.run()
     here.clock.advance(OLD + 1)
 
-    assert here.reader.look([A]) == ({}, SOON)
+    assert here.reader.readings({A}) == ({}, SOON)
 
 
 def test_once_stopped_nothing_is_read() -> None:
     here = Readers()
-    here.reader.stopped = lambda: True
-    here.reader.look([A])
+    here.stop.set()
+    here.reader.readings({A})
     here.run()
 
     assert here.asked == []
@@ -144,10 +151,10 @@ def test_every_port_of_a_node_that_is_being_detached_is_read_and_no_other() -> N
             {"type": "Hostname", "address": "x"},
             {"type": "InternalIP", "address": "10.0.0.1"},
         ]
-    assert checkers_of(here.plan().sites) == set()
+    assert checkers_of(here.plan().rollouts) == set()
     here.retemplate("proxy:2")
     here.turn()
 
-    assert checkers_of(here.plan().sites) == {Checker("n1", "10.0.0.1", 1), Checker("n1", "10.0.0.1", 2)}
+    assert checkers_of(here.plan().rollouts) == {Checker("n1", "10.0.0.1", 1), Checker("n1", "10.0.0.1", 2)}
     here.raw["spec"]["updateStrategy"]["rollingUpdate"]["confirm"] = "off"
-    assert checkers_of(here.plan().sites) == set()
+    assert checkers_of(here.plan().rollouts) == set()

@@ -29,30 +29,19 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        pytest.param({}, status("RollingOut"), [("RolloutStarted", "Normal")], id="it is new"),
-        pytest.param({}, status("Complete"), [], id="it is new, and there are no nodes"),
-        pytest.param(
-            status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")], id="it begins"
-        ),
-        pytest.param(status("RollingOut"), status("WaitingForDetachment"), [], id="it waits"),
-        pytest.param(status("WaitingForDetachment"), status("RollingOut"), [], id="it goes on"),
-        pytest.param(status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")], id="it ends"),
-        pytest.param(
-            status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")], id="it is paused"
-        ),
-        pytest.param(
-            status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")], id="not any more"
-        ),
-        pytest.param(status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")], id="it halts"),
-        pytest.param(status("Halted"), status("Halted"), [], id="it is halted still"),
-        pytest.param(
-            status("Complete"),
-            status("Complete", "PodsUnavailable"),
-            [("PodsUnavailable", "Warning")],
-            id="pods are lost",
-        ),
-        pytest.param(status("Halted"), status("Halted", "RolloutStuck"), [], id="what halts is told once"),
-        pytest.param(status("Complete", "PodsUnavailable"), status("Complete"), [], id="they are back"),
+        ({}, status("RollingOut"), [("RolloutStarted", "Normal")]),
+        ({}, status("Complete"), []),
+        (status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("RollingOut"), status("WaitingForDetachment"), []),
+        (status("WaitingForDetachment"), status("RollingOut"), []),
+        (status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")]),
+        (status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")]),
+        (status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")]),
+        (status("Halted"), status("Halted"), []),
+        (status("Complete"), status("Complete", "PodsUnavailable"), [("PodsUnavailable", "Warning")]),
+        (status("Halted"), status("Halted", "RolloutStuck"), []),
+        (status("Complete", "PodsUnavailable"), status("Complete"), []),
     ],
 )
 def test_the_turns_of_a_rollout_are_told(
@@ -65,7 +54,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     reporter = Reporter(FakeRecorder())  # type: ignore[arg-type]
     said = status("Halted", desiredNodes=3, updatedNodes=2, readyNodes=1, detachedNodes=1, degradedNodes=0)
     waiting = (Unconfirmed("n1", NOW, "it waits"),)
-    reporter.show(resource(), Plan(status=said, unconfirmed=waiting))
+    reporter.measure(resource(), Plan(status=said, unconfirmed=waiting))
 
     def shown(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(f"drawbridge_ingress_daemonset_{name}", WEB | labels)
@@ -74,7 +63,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert [shown("nodes", state=state) for state in states] == [3, 2, 1, 1, 0]
     assert (shown("halted"), shown("unconfirmed")) == (1, 1)
 
-    reporter.show(resource(), Plan(status=status("RollingOut")))
+    reporter.measure(resource(), Plan(status=status("RollingOut")))
     assert (shown("halted"), shown("unconfirmed")) == (0, 0)
 
     reporter.forget("edge/web")
@@ -85,14 +74,14 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
 def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
     recorder = FakeRecorder()
     reporter = Reporter(recorder)  # type: ignore[arg-type]
-    first = Unconfirmed("n1", NOW, "nobody has confirmed it")
-    later = Unconfirmed("n1", NOW + timedelta(hours=1), "nobody has confirmed it")
+    first = Unconfirmed("n1", NOW, "it is not confirmed")
+    later = Unconfirmed("n1", NOW + timedelta(hours=1), "it is not confirmed")
 
-    assert reporter.wait(resource(), (first,), 600, NOW) == 600
-    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=600)) is None
-    assert reporter.wait(resource(), (first,), 600, NOW + timedelta(seconds=900)) is None
+    assert reporter.remind(resource().metadata, (first,), 600, NOW) == 600
+    assert reporter.remind(resource().metadata, (first,), 600, NOW + timedelta(seconds=600)) is None
+    assert reporter.remind(resource().metadata, (first,), 600, NOW + timedelta(seconds=900)) is None
     assert recorder.reasons == ["DetachmentUnconfirmed"]
 
-    assert reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=590)) == 10
-    reporter.wait(resource(), (later,), 600, later.since + timedelta(seconds=600))
+    assert reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=590)) == 10
+    reporter.remind(resource().metadata, (later,), 600, later.since + timedelta(seconds=600))
     assert recorder.reasons == ["DetachmentUnconfirmed"] * 2

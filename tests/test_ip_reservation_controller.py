@@ -14,18 +14,15 @@ import pytest
 from prometheus_client import REGISTRY
 
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
-from controllers import informers
-from controllers.informers import StaleInformer
 from controllers.ip_reservation import controller
 from kube.leader_election import LeadershipLost
-from kube.list_watch import TIMING
 from lab.waiting import until
 from settings import IPReservationSettings
 from tests.api_server import Api
 from tests.factories import raw_pod, record
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, Handler, Server, hangs, refuses, serving
+from tests.misbehaving_server import Answer, Asked, Handler, Server, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 PODS, NAMESPACES, STATEFUL_SETS = "/api/v1/pods", "/api/v1/namespaces", "/apis/apps/v1/statefulsets"
@@ -178,16 +175,6 @@ def test_it_waits_until_calico_is_served() -> None:
         until(lambda: not here.held)
 
 
-def test_it_waits_while_the_server_cannot_tell_what_it_serves() -> None:
-    with world(V3) as here:
-        here.hold(DUE)
-        here.api.fault = lambda asked: refuses(503, "ServiceUnavailable")
-        here.thread.start()
-        until(lambda: len(here.server.asked) >= 2)
-        here.api.fault = lambda asked: None
-        until(lambda: not here.held)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -214,11 +201,6 @@ def calico_is_absent(here: World) -> Callable[[], object]:
     return lambda: here.asked_for(f"/apis/{V1}")
 
 
-def pods_are_not_answered(here: World) -> Callable[[], object]:
-    here.api.fault = lambda asked: hangs if asked.path == PODS else None
-    return lambda: here.asked_for(PODS)
-
-
 def rounds_go_on(here: World) -> Callable[[], object]:
     here.api.put(PODS, raw_pod("redis-1"))
     return lambda: here.checks >= 3
@@ -228,7 +210,6 @@ def rounds_go_on(here: World) -> Callable[[], object]:
     ("situation", "within"),
     [
         pytest.param(calico_is_absent, 0.5, id="while it waits for Calico"),
-        pytest.param(pods_are_not_answered, 2.0, id="while it waits for the pods"),
         pytest.param(rounds_go_on, 1.0, id="while it works"),
     ],
 )
@@ -256,20 +237,6 @@ def test_nothing_is_written_once_leadership_is_lost(from_check: int) -> None:
         until(lambda: here.checks >= from_check)
         assert not here.stop.wait(4 * SETTINGS.ip_release_period)
         assert (here.checks, here.held) == (from_check, [DUE])
-        here.end(within=2)
-        assert here.writes == []
-
-
-def test_no_late_reservation_is_written_once_leadership_is_lost() -> None:
-    def lost(number: int) -> None:
-        raise LeadershipLost("somebody else leads")
-
-    with world(V3) as here:
-        going = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
-        here.api.put(PODS, raw_pod("redis-0", metadata=going))
-        here.check = lost
-        here.thread.start()
-        until(lambda: here.checks >= 2)  # the worker of the rounds, and one of the late reservations
         here.end(within=2)
         assert here.writes == []
 
@@ -321,46 +288,6 @@ def test_nothing_is_worked_off_once_leadership_is_lost(monkeypatch: pytest.Monke
         with waiting_pods(here, controller.LATE_WORKERS + 1):  # each ends a worker, one is left
             here.end(within=20)
         assert here.writes == []
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        pytest.param(f"/apis/{V3}/ipreservations", "ipreservations", id="segments"),
-        pytest.param(NAMESPACES, "namespaces", id="namespaces"),
-        pytest.param(PODS, "pods", id="pods"),
-    ],
-)
-def test_a_kind_that_is_served_no_more_ends_the_leader(
-    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with world(V3) as here:
-        here.hold(DUE)
-        here.api.fault = lambda asked: refuses(404, "NotFound") if asked.path == path else None
-        here.thread.start()
-        until(lambda: len({asked.path for asked in here.server.watches}) == 2, 20)
-        # The others may still be connecting when their requests are seen.
-        monkeypatch.setattr(informers, "LONGEST_SILENCE", 2.0)
-        until(lambda: here.raised, 20)
-        raised, here.raised = here.raised, None
-        assert isinstance(raised, StaleInformer)
-        assert str(raised).startswith(f"no LIST or watch of {kind} has succeeded for ")
-        assert here.writes == []
-
-
-def test_a_leader_at_work_ends_when_it_cannot_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    with world(V3) as here:
-        here.hold(DUE)
-        here.thread.start()
-        until(lambda: not here.held)
-        monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.0)
-        until(lambda: here.raised, 20)
-        raised, here.raised = here.raised, None
-        assert isinstance(raised, StaleInformer)
-
-
-def test_a_quiet_watch_is_opened_anew_several_times_before_it_counts_as_silent() -> None:
-    assert 4 * TIMING.read_timeout <= informers.LONGEST_SILENCE
 
 
 @pytest.mark.parametrize(

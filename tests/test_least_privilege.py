@@ -1,4 +1,4 @@
-"""What each ServiceAccount may do is in one table with a reason: nothing else is in the roles, and nothing too wide."""
+"""One table has the permissions of each ServiceAccount, with reasons: roles have no others, and none is too wide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.charts import ANYCAST_IP, NAMESPACE, SETS, Objects, helm_needed, rend
 from tests.ingress_daemonset_world import resource
 from tests.pages import ROOT
 from tests.pages import table as table_of
-from tests.rights import ALWAYS, EVERYWHERE, OWN, Right, granted, seen_from, table
+from tests.permissions import ALWAYS, EVERYWHERE, OWN, Permission, granted, seen_from, table
 
 PAGE = ROOT / "docs" / "explanation" / "security.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
@@ -29,7 +29,7 @@ WITH: dict[str, dict[str, Any]] = {
     "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
     "eklet": EKLET,
 }
-"""The values that bring the rights of each feature."""
+"""The values that bring the permissions of each feature."""
 CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in ("homeFailover", "openGates")),
@@ -46,12 +46,15 @@ def installed(*features: str) -> Objects:
     return render(values)
 
 
-def in_roles(objects: Objects) -> dict[str, set[Right]]:
+def in_roles(objects: Objects) -> dict[str, set[Permission]]:
     """By the names that the table has for the ServiceAccounts."""
     short = f"{NAMESPACE}/drawbridge-"
     found = granted(objects.values())
     assert all(account.startswith(short) for account in found)
-    return {account.removeprefix(short): seen_from(NAMESPACE, rights) for account, rights in found.items()}
+    return {
+        account.removeprefix(short): seen_from(NAMESPACE, permissions)
+        for account, permissions in found.items()
+    }
 
 
 @helm_needed
@@ -59,70 +62,61 @@ def in_roles(objects: Objects) -> dict[str, set[Right]]:
 def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
     features: tuple[str, ...],
 ) -> None:
-    expected: dict[str, set[Right]] = {"webhook": set(), "controllers": set()}
+    expected: dict[str, set[Permission]] = {"webhook": set(), "controllers": set()}
     for entry in table():
         if entry.by in (ALWAYS, *features) and entry.account != "health checkers":
-            expected.setdefault(entry.account, set()).update(entry.rights)
+            expected.setdefault(entry.account, set()).update(entry.permissions)
 
     assert in_roles(installed(*features)) == expected
 
 
 def test_health_checkers_get_what_the_table_has() -> None:
     role, binding = access(resource(healthCheckNodePorts=[10080]))
-    [rights] = granted([role, binding]).values()
+    [permissions] = granted([role, binding]).values()
     [entry] = [each for each in table() if each.account == "health checkers"]
 
-    assert seen_from(role["metadata"]["namespace"], rights) == entry.rights
+    assert seen_from(role["metadata"]["namespace"], permissions) == entry.permissions
 
 
 def test_what_the_controllers_grant_to_health_checkers_they_may_themselves() -> None:
-    """Else the API server would refuse the Role, as nobody may grant what they cannot do."""
-    own = {right for entry in table() if entry.account == "controllers" for right in entry.rights}
+    """Otherwise the API server refuses the Role: only permissions that one has can be granted."""
+    own = {right for entry in table() if entry.account == "controllers" for right in entry.permissions}
     [given] = [entry for entry in table() if entry.account == "health checkers"]
 
-    assert {right._replace(where=EVERYWHERE) for right in given.rights} <= own
+    assert {right._replace(where=EVERYWHERE) for right in given.permissions} <= own
 
 
-OF_OURS = [entry for entry in table() if entry.account != "eklet"]
-"""What eklet is given is the provider's to say."""
+def test_no_permission_is_too_wide() -> None:
+    given = {permission for entry in table() for permission in entry.permissions}
+    assert not [each for each in given if "*" in "".join(each)]
+    assert not {each.verb for each in given} & {"escalate", "bind", "impersonate", "deletecollection"}
+    reaching = ("pods/exec", "pods/attach", "pods/portforward", "nodes/proxy", "serviceaccounts/token")
+    assert not {each.resource for each in given} & {*reaching}
 
 
-def test_nothing_is_given_by_a_wildcard() -> None:
-    given = {right for entry in table() for right in entry.rights}
-    assert not [right for right in given if "*" in "".join(right)]
-
-
-def test_webhook_servers_write_reservations_and_the_status_of_ingress_daemonsets_alone() -> None:
-    given = {right for entry in table() if entry.account == "webhook" for right in entry.rights}
-    written = {right.resource for right in given if right.verb not in ("get", "list", "watch")}
+def test_webhook_servers_write_only_reservations_and_the_status_of_ingress_daemonsets() -> None:
+    given = {each for entry in table() if entry.account == "webhook" for each in entry.permissions}
+    written = {each.resource for each in given if each.verb not in ("get", "list", "watch")}
     assert written == {"ipreservations", "ingressdaemonsets/status"}
 
 
-def test_secrets_are_read_by_name_and_in_the_own_namespace_alone() -> None:
-    on_secrets = {right for entry in OF_OURS for right in entry.rights if right.resource == "secrets"}
-    assert {(right.where, bool(right.name), right.verb) for right in on_secrets} == {
+def test_secrets_are_read_by_name_and_only_in_the_own_namespace() -> None:
+    """What eklet is given is the provider's to say."""
+    ours = [entry for entry in table() if entry.account != "eklet"]
+    on_secrets = {each for entry in ours for each in entry.permissions if each.resource == "secrets"}
+    assert {(each.where, bool(each.name), each.verb) for each in on_secrets} == {
         (OWN, False, "create"),
         (OWN, True, "get"),
         (OWN, True, "update"),
     }
 
 
-def test_nobody_may_become_somebody_else_or_reach_into_pods() -> None:
-    given = {right for entry in table() for right in entry.rights}
-    assert not {right.verb for right in given} & {"escalate", "bind", "impersonate", "deletecollection"}
-    reaching = ("pods/exec", "pods/attach", "pods/portforward", "nodes/proxy", "serviceaccounts/token")
-    assert not {right.resource for right in given} & {*reaching}
-
-
 @helm_needed
-def test_only_what_asks_the_api_server_has_a_token() -> None:
+def test_the_pod_of_helm_test_has_no_token() -> None:
     objects = installed(*(each for each in WITH if each != "openGates: controllers"))
     test = objects["Pod", "drawbridge-test"]["spec"]
     assert test["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in test
-    for name in ("webhook", "controllers", "eklet"):
-        pod = objects["Deployment", f"drawbridge-{name}"]["spec"]["template"]["spec"]
-        assert pod["serviceAccountName"] == f"drawbridge-{name}"
 
 
 # The page

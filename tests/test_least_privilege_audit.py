@@ -1,4 +1,4 @@
-"""What an audit log tells: which requests no role covered, and which rights were used for a feature."""
+"""An audit log shows which requests no role allowed, and which permissions were used for a feature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lab import audit as of_lab
 from tests import audit
-from tests.rights import EVERYWHERE, OWN, Right, table
+from tests.permissions import EVERYWHERE, OWN, Permission, table
 
 RBAC = "rbac.authorization.k8s.io"
 OURS = {"app.kubernetes.io/name": "drawbridge"}
@@ -36,7 +36,7 @@ def line(user: str, verb: str, uri: str = "/", decision: str = ALLOW, **fields: 
 def grants(
     rule: dict[str, Any], namespace: str = "", uri: str = "/", labels: dict[str, str] = OURS
 ) -> list[dict[str, Any]]:
-    """Helm writes a role and its binding."""
+    """The lines of a role and its binding, as Helm writes them."""
     kind, name = "Role" if namespace else "ClusterRole", f"r-{next(NUMBERS)}"
     meta = {"name": name, "labels": labels} | ({"namespace": namespace} if namespace else {})
     refers = {"apiGroup": RBAC, "kind": kind, "name": name}
@@ -51,10 +51,10 @@ def asks(
     return line(user, verb, decision=decision, objectRef={"resource": resource, **reference})
 
 
-def told(tmp_path: Path, *lines: dict[str, Any]) -> audit.Story:
+def read(tmp_path: Path, *lines: dict[str, Any]) -> audit.AccessLog:
     log = tmp_path / "lab.log"
     log.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
-    return audit.told(log)
+    return audit.read(log)
 
 
 @pytest.mark.parametrize(
@@ -63,47 +63,40 @@ def told(tmp_path: Path, *lines: dict[str, Any]) -> audit.Story:
         pytest.param(asks("list", "pods", FORBID, namespace="a"), 1, id="another verb"),
         pytest.param(asks("get", "pods", FORBID, namespace="a", apiGroup="b"), 1, id="another group"),
         pytest.param(asks("get", "pods", FORBID, namespace="a", subresource="log"), 1, id="a subresource"),
-        pytest.param(asks("get", "pods", FORBID, namespace="a"), 0, id="a right taken away meanwhile"),
+        pytest.param(asks("get", "nodes", FORBID), 1, id="outside of the namespace of the role"),
+        pytest.param(asks("get", "nodes", FORBID, namespace="b"), 0, id="in the namespace of the role"),
+        pytest.param(asks("get", "pods", FORBID, namespace="a"), 0, id="a permission that was revoked"),
         pytest.param(asks("list", "pods"), 0, id="allowed, as by a role that every cluster has"),
-        pytest.param(asks("list", "pods", FORBID, "system:serviceaccount:a:b"), 0, id="somebody else"),
+        pytest.param(asks("list", "pods", FORBID, "system:serviceaccount:a:b"), 0, id="another account"),
         pytest.param(line(CONTROLLERS, "get", "/apis", FORBID), 0, id="no object"),
     ],
 )
 def test_a_request_is_refused_when_no_role_ever_covered_it(
     tmp_path: Path, request_: dict[str, Any], count: int
 ) -> None:
-    assert len(told(tmp_path, *grants(GET_PODS), request_).refused) == count
+    in_b = grants(GET_PODS | {"resources": ["nodes"]}, namespace="b")
+    assert len(read(tmp_path, *grants(GET_PODS), *in_b, request_).refused) == count
 
 
-def test_a_role_of_a_namespace_covers_nothing_elsewhere(tmp_path: Path) -> None:
-    given = grants(GET_PODS, namespace="a")
-    there, elsewhere = (asks("get", "pods", FORBID, namespace=each) for each in ("a", "b"))
-
-    assert [each.wanted.where for each in told(tmp_path, *given, there, elsewhere).refused] == ["b"]
-
-
-def test_what_helm_only_tried_and_what_others_grant_counts_for_nothing(tmp_path: Path) -> None:
+def test_dry_runs_and_other_roles_grant_nothing(tmp_path: Path) -> None:
     tried, others = (
         grants(GET_PODS, uri="/r?dryRun=All"),
-        grants(GET_PODS, labels={"app.kubernetes.io/name": "other"}),
+        grants(GET_PODS, labels={"app.kubernetes.io/name": "x"}),
     )
 
-    assert told(tmp_path, *tried, *others, asks("get", "pods", FORBID)).granted == {}
+    assert read(tmp_path, *tried, *others, asks("get", "pods", FORBID)).granted == {}
 
 
-def test_a_right_to_one_name_is_not_used_by_a_request_for_another(tmp_path: Path) -> None:
+def test_a_permission_for_one_name_is_not_used_by_a_request_for_another(tmp_path: Path) -> None:
     rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"], "verbs": ["get"]}
-    story = told(tmp_path, *grants(rule), asks("get", "secrets", name="a"))
+    log = read(tmp_path, *grants(rule), asks("get", "secrets", name="a"))
 
-    assert story.used("drawbridge/drawbridge-controllers") == {Right(EVERYWHERE, "", "secrets", "a", "get")}
-
-
-def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
-    story = told(tmp_path, *grants(GET_PODS), asks("get", "pods"))
-    with (tmp_path / "lab.log").open("a") as log:
-        log.write('{"verb": "li')
-
-    assert audit.told(tmp_path / "lab.log") == story
+    assert log.used("drawbridge/drawbridge-controllers") == {
+        Permission(EVERYWHERE, "", "secrets", "a", "get")
+    }
+    with (tmp_path / "lab.log").open("a") as file:
+        file.write('{"verb": "li')
+    assert audit.read(tmp_path / "lab.log") == log, "a line that is being written is not read"
 
 
 def grants_of(*features: str) -> list[dict[str, Any]]:
@@ -133,27 +126,18 @@ def grants_of(*features: str) -> list[dict[str, Any]]:
         pytest.param(["ipReservation"], set(), id="none"),
     ],
 )
-def test_a_request_proves_a_right_of_the_one_feature_that_gives_it(
+def test_a_request_proves_a_permission_of_the_one_feature_that_gives_it(
     tmp_path: Path, features: list[str], proved: set[str]
 ) -> None:
-    story = told(tmp_path, *grants_of(*features), asks("patch", "nodes", name="n"))
+    log = read(tmp_path, *grants_of(*features), asks("patch", "nodes", name="n"))
 
-    assert {by for _, by, _ in audit.proved([story])} == proved
-
-
-# The logs, and whose turn it is
+    assert {by for _, by, _ in audit.proved([log])} == proved
 
 
-def test_a_log_outlives_its_lab_when_somebody_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_may_outlive_its_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = tmp_path / "mine"
     lab.mkdir()
     monkeypatch.delenv(of_lab.VARIABLE, raising=False)
-    own = of_lab.prepare(lab)
+    assert of_lab.prepare(lab)["audit-log-path"] == f"{lab}/logs/audit.log"
     monkeypatch.setenv(of_lab.VARIABLE, "/kept")
-    kept = of_lab.prepare(lab)
-
-    assert own["audit-log-path"] == f"{lab}/logs/audit.log"
-    assert kept["audit-log-path"] == "/kept/mine.log"
-    assert json.loads(Path(kept["audit-policy-file"]).read_text()) == of_lab.POLICY
+    assert of_lab.prepare(lab)["audit-log-path"] == "/kept/mine.log"

@@ -1,8 +1,9 @@
-"""Alerts and dashboards: they ask for what there is, each alert fires when it should, and the page explains it."""
+"""Alerts and dashboards: they query series that exist, each alert has cases for promtool, and a runbook."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from typing import Any
 
@@ -18,27 +19,6 @@ ELSEWHERE = {"TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY", "no_error", ".+[.]drawbridge[
 """Values of labels that the code does not name: the cloud's, the API server's, the chart's."""
 
 
-KNOWN = facts.series() | OF_OTHERS.keys()
-
-
-@pytest.mark.parametrize("expression", expressions().values(), ids=expressions().keys())
-def test_only_series_that_there_are_are_asked_for(expression: str) -> None:
-    asked = monitoring.series(expression)
-
-    assert asked
-    assert asked <= KNOWN
-
-
-@pytest.mark.parametrize("expression", expressions().values(), ids=expressions().keys())
-def test_only_labels_that_the_series_have_are_asked_for(expression: str) -> None:
-    known = monitoring.labels()
-
-    for name, label, _ in monitoring.matchers(expression):
-        assert label in known[name] | OF_TARGETS
-    everything = set().union(*(known[name] for name in monitoring.series(expression)))
-    assert monitoring.grouped_by(expression) <= everything | OF_TARGETS | {"webhook"}
-
-
 def words(node: ast.AST) -> str | None:
     """What may become the value of a label: a text, a keyword, or the name of a class of errors."""
     match node:
@@ -52,27 +32,31 @@ def words(node: ast.AST) -> str | None:
 WORDS = {*map(words, facts.nodes())}
 
 
-@pytest.mark.parametrize("expression", expressions().values(), ids=expressions().keys())
-def test_only_values_that_the_code_has_are_asked_for(expression: str) -> None:
-    asked = {
-        each
-        for _, _, value in monitoring.matchers(expression)
-        for each in ([value] if value in ELSEWHERE else value.split("|"))
-        if not each.startswith("$")
+@pytest.mark.parametrize("expression", expressions().values(), ids=expressions())
+def test_series_labels_and_values_in_a_query_exist(expression: str) -> None:
+    asked, known = monitoring.series(expression), monitoring.labels()
+    matchers = monitoring.matchers(expression)
+
+    assert asked
+    assert asked <= facts.series() | OF_OTHERS.keys()
+    assert {(name, label) for name, label, _ in matchers if label not in known[name] | OF_TARGETS} == set()
+    everything = set().union(*(known[name] for name in asked))
+    assert monitoring.grouped_by(expression) <= everything | OF_TARGETS | {"webhook"}
+    values = {
+        each for _, _, value in matchers for each in ([value] if value in ELSEWHERE else value.split("|"))
     }
+    assert {each for each in values - ELSEWHERE if not each.startswith("$")} <= WORDS
 
-    assert asked - ELSEWHERE <= WORDS
 
-
-def test_the_words_of_the_language_that_are_known_are_used() -> None:
-    """Else one of them might hide a series."""
+def test_every_known_word_of_the_query_language_is_used() -> None:
+    """Otherwise one of them might hide a series."""
     text = " ".join(expressions().values())
 
     assert [word for word in monitoring.WORDS - {"label_values"} if not re.search(rf"\b{word}\b", text)] == []
 
 
-@pytest.mark.parametrize("rule", alerts().values(), ids=alerts().keys())
-def test_an_alert_says_how_bad_it_is_and_what_it_is_about(rule: dict[str, Any]) -> None:
+@pytest.mark.parametrize("rule", alerts().values(), ids=alerts())
+def test_an_alert_has_its_severity_and_texts(rule: dict[str, Any]) -> None:
     assert rule["alert"].startswith("Drawbridge")
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert rule["annotations"].keys() == {"summary", "description"}
@@ -80,32 +64,17 @@ def test_an_alert_says_how_bad_it_is_and_what_it_is_about(rule: dict[str, Any]) 
     assert rule["annotations"]["description"].endswith(".")
 
 
-def cases() -> dict[str, list[bool]]:
-    """For each alert, the moments at which its tests expect it to fire or not."""
-    found: dict[str, list[bool]] = {}
-    for path in CASES:
-        for test in yaml.safe_load(path.read_text())["tests"]:
-            for moment in test["alert_rule_test"]:
-                found.setdefault(moment["alertname"], []).append(bool(moment.get("exp_alerts")))
-    return found
-
-
-def test_each_alert_is_made_to_fire_and_kept_from_it() -> None:
-    assert {name: set(fires) for name, fires in cases().items()} == {name: {True, False} for name in alerts()}
-
-
-def test_each_alert_that_waits_is_looked_at_before_it_has_waited_long_enough() -> None:
-    """The very case that makes it fire is quiet before."""
-    waiting = {name for name, rule in alerts().items() if "for" in rule}
-    looked_at = {
-        moment["alertname"]
-        for path in CASES
-        for test in yaml.safe_load(path.read_text())["tests"]
-        for moment, later in zip(test["alert_rule_test"], test["alert_rule_test"][1:], strict=False)
-        if not moment.get("exp_alerts") and later.get("exp_alerts")
+def test_each_alert_fires_in_a_test_case_that_was_quiet_before() -> None:
+    """Two moments of one case show how long an alert waits."""
+    cases = [test["alert_rule_test"] for path in CASES for test in yaml.safe_load(path.read_text())["tests"]]
+    fires = [(moment["alertname"], bool(moment.get("exp_alerts"))) for case in cases for moment in case]
+    pairs = [pair for case in cases for pair in itertools.pairwise(case)]
+    waited = {
+        one["alertname"] for one, other in pairs if not one.get("exp_alerts") and other.get("exp_alerts")
     }
 
-    assert waiting <= looked_at
+    assert {*fires} == {(name, fired) for name in alerts() for fired in (True, False)}
+    assert {name for name, rule in alerts().items() if "for" in rule} <= waited
 
 
 def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
@@ -129,35 +98,28 @@ def test_the_list_of_runbooks_has_every_alert() -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in DASHBOARDS])
-def test_every_panel_says_what_it_shows_and_in_which_unit(name: str) -> None:
-    for panel in dashboard(name)["panels"]:
+def test_every_panel_has_its_texts_its_unit_and_its_place(name: str) -> None:
+    found = dashboard(name)
+    for panel in found["panels"]:
         assert panel["title"]
         assert panel["description"].endswith(".")
         assert panel["fieldConfig"]["defaults"]["unit"]
-        assert panel["targets"]
         assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
-
-
-@pytest.mark.parametrize("name", [path.stem for path in DASHBOARDS])
-def test_no_panel_lies_upon_another(name: str) -> None:
-    panels = dashboard(name)["panels"]
+    places = [panel["gridPos"] for panel in found["panels"]]
     cells = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
+        cell
+        for place in places
+        for cell in itertools.product(
+            range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        )
     ]
-
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
-    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({panel["id"] for panel in found["panels"]}) == len(places)
+    assert found["uid"] == f"drawbridge-{name}"
 
 
-def test_dashboards_have_identities_of_their_own() -> None:
-    found = [dashboard(path.stem) for path in DASHBOARDS]
-
-    assert [each["uid"] for each in found] == [f"drawbridge-{path.stem}" for path in DASHBOARDS]
-    assert len({each["title"] for each in found}) == len(found)
+def test_each_feature_has_a_dashboard() -> None:
     assert {path.stem for path in DASHBOARDS} == groups().keys() - {"leader", "cloud"}
 
 

@@ -272,15 +272,6 @@ def test_a_failure_is_tried_again_after_growing_pauses_and_success_starts_them_a
         assert queue.retry("a") == pytest.approx(0.05)
 
 
-def test_a_number_means_look_again_then() -> None:
-    queue = WorkQueue("test")
-    work = Work(0.1)
-    with running(queue, work):
-        queue.add("a")
-        until(lambda: len(work.keys) == 2)
-    assert work.at[1] - work.at[0] >= 0.1
-
-
 def test_a_terminal_error_is_not_tried_again_until_the_key_is_added() -> None:
     queue = WorkQueue("test", pauses=Backoff(base=0.001, cap=0.001))
     work = Work(Terminal("no such thing"))
@@ -330,18 +321,6 @@ def test_different_keys_are_worked_on_at_once() -> None:
         until(lambda: sample("depth") == 0)
     assert not together.broken
     assert [thread.name for thread in threads] == ["test-0", "test-1", "test-2"]
-
-
-def refuse() -> None:
-    raise LeadershipLost("somebody else leads")
-
-
-def test_workers_end_without_work_when_leadership_is_lost() -> None:
-    queue, work = WorkQueue("test"), Work()
-    with running(queue, work, check=refuse) as threads:
-        queue.add("a")
-        until(lambda: not threads[0].is_alive())
-    assert work.keys == []
 
 
 def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:

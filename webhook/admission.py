@@ -1,4 +1,4 @@
-"""What an AdmissionReview says and how one is answered, as values: bytes in, bytes out."""
+"""AdmissionReviews as values: bytes in, bytes out."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ KIND = "AdmissionReview"
 MAX_BODY = 7 * 1024 * 1024
 
 ARRIVED = "drawbridge.arrived"
-"""When the client began to wait, by time.monotonic(), in the WSGI environ of a server that knows."""
+"""Key of the WSGI environ: when the client began to wait, by time.monotonic()."""
 
-# "limit the warning message to 120 characters if possible": longer ones may be cut off by the API server.
 WARNING_LENGTH = 120
-# Enough to say what is wrong; what it quotes of a body must not fill answers and logs.
+"""The API server may cut off longer ones."""
 ERROR_LENGTH = 500
+"""Bounds what an error quotes of a body, in answers and logs."""
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
 class ReviewError(Exception):
-    """The body, or an object in it, is not as the API server sends it; the text is for its sender."""
+    """The body, or an object in it, is malformed; the text is for its sender."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= ERROR_LENGTH else f"{text[:ERROR_LENGTH]}...")
@@ -54,7 +54,7 @@ class UserInfo(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One question of the API server; objects stay raw, so that each feature decodes only what it reads."""
+    """The request of a review; objects stay raw, so that each feature decodes only the fields it reads."""
 
     uid: str
     operation: Operation
@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer; ``code``, ``reason`` and ``retry_after`` (seconds) are what a refused client is told."""
+    """The answer; ``code``, ``reason`` and ``retry_after`` (seconds) are for a denied client."""
 
     allowed: bool
     message: str = ""
@@ -88,17 +88,17 @@ class Decision:
 class Webhook(Protocol):
     @property
     def path(self) -> str:
-        """Where the API server posts its reviews, as registered."""
+        """As in the webhook configuration."""
 
     @property
     def name(self) -> str:
-        """The feature's one name, as in metrics and logs: ``ip_reservation``."""
+        """As in metrics and logs: ``ip_reservation``."""
 
     def fails_open(self) -> bool:
-        """Whether a request is allowed when ``review`` itself breaks."""
+        """Whether a request is allowed when ``review`` raises."""
 
     def review(self, request: Request, deadline: float) -> Decision:
-        """Decide before *deadline* (on ``time.monotonic``); any exception is answered by the fail mode."""
+        """Decide before *deadline* (by ``time.monotonic``)."""
 
 
 def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = None) -> Decision:
@@ -108,7 +108,7 @@ def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = N
 def change(
     before: Mapping[str, Any], after: Mapping[str, Any], *, warnings: tuple[str, ...] = ()
 ) -> Decision:
-    """Allow *before* as *after*; the fields that neither knows of stay as they are."""
+    """Allow *before* as *after*; other fields stay."""
     return Decision(True, warnings=warnings, patch=patch(before, after))
 
 
@@ -123,13 +123,12 @@ def deny(
     return Decision(False, message, code, reason, retry_after, audit=audit or {})
 
 
-# Features ask the API server by these names, so none may lead to another path. Kubernetes' own rules for the names
-# of what is reviewed here are far stricter.
+# Features put these names into paths of the API server; Kubernetes' own rules are stricter.
 _Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?#\x00-\x20\x7f]*\Z")]
 
 
 class _WireRequest(msgspec.Struct, rename="camel"):
-    """A request as it is sent: msgspec cannot decode ``Raw | None``, and null is as good as absent."""
+    """A request as it is sent: msgspec cannot decode ``Raw | None``."""
 
     uid: Annotated[str, msgspec.Meta(max_length=253)]
     operation: Operation
@@ -167,14 +166,14 @@ def parse(body: bytes) -> Request:
         review = _review_decoder.decode(body)
     except msgspec.ValidationError as error:
         _check_version(body)
-        raise ReviewError(f"the AdmissionReview is not as it should be: {error}") from None
+        raise ReviewError(f"the AdmissionReview is malformed: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     if review.request is None or (review.kind, review.api_version) != (KIND, API_VERSION):
         _check_version(body)
         raise ReviewError("the AdmissionReview has no request")
     if not review.request.uid:
-        raise ReviewError("the AdmissionReview has an empty request.uid, so there is nothing to answer")
+        raise ReviewError("the AdmissionReview has an empty request.uid")
     return _request(review.request)
 
 
@@ -183,11 +182,11 @@ def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ReviewError(f"request.{field} is not as it should be: {error}") from None
+        raise ReviewError(f"request.{field} is malformed: {error}") from None
 
 
 def render(request: Request, decision: Decision) -> bytes:
-    """The AdmissionReview that carries *decision* back."""
+    """The AdmissionReview that answers *request*."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
     if not decision.allowed:
         response["status"] = _status(decision)
@@ -243,7 +242,7 @@ def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def _check_version(body: bytes) -> None:
-    """Complain of another kind or version first: then everything else in it may be different, too."""
+    """Another kind or version is the first thing to report: everything else may differ with it."""
     try:
         envelope = _envelope_decoder.decode(body)
     except msgspec.ValidationError as error:

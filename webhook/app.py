@@ -1,4 +1,4 @@
-"""Every POST to a feature's path is answered: an AdmissionReview, or a line that says what was wrong."""
+"""Answer every POST to a webhook's path: an AdmissionReview, or a line that says what was wrong."""
 
 import functools
 import logging
@@ -26,18 +26,17 @@ from webhook.admission import (
     render,
 )
 
-# The API server's own default, for a caller that does not send ?timeout=.
-DEFAULT_TIMEOUT = 10.0
-# The most that a webhook's registration may allow.
-LONGEST_TIMEOUT = 30.0
-SHARE_KEPT_BACK, LEAST_KEPT_BACK = 0.1, 0.2
+DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 10.0, 30.0
+"""Of the API server, in seconds."""
+MARGIN, LEAST_MARGIN = 0.1, 0.2
+"""For the answer to travel: a share of the caller's timeout, and seconds at least."""
 
 log = structlog.stdlib.get_logger(__name__)
 _logger = logging.getLogger(__name__)
 
 REQUESTS = Counter(
     "drawbridge_admission_requests_total",
-    "Admission requests by what became of them: allowed, denied, error or shed.",
+    "Admission requests by result: allowed, denied, error or shed.",
     ["webhook", "operation", "result", "dry_run"],
 )
 DURATION = Histogram(
@@ -48,7 +47,9 @@ DURATION = Histogram(
 )
 IN_FLIGHT = Gauge("drawbridge_admission_in_flight", "Admission requests being answered now.", ["webhook"])
 PANICS = Counter(
-    "drawbridge_admission_panics_total", "Reviews that broke and were answered by the fail mode.", ["webhook"]
+    "drawbridge_admission_panics_total",
+    "Reviews that raised and were answered by the fail mode.",
+    ["webhook"],
 )
 FAILURES = Counter(
     "drawbridge_admission_failures_total",
@@ -56,43 +57,38 @@ FAILURES = Counter(
     ["webhook", "mode"],
 )
 BUSY = (429, 503)
-"""With these a feature refuses what it would have allowed, had it been able to do its work."""
+"""A denial with one of these means that the webhook could not do its work."""
 
 
 def create_app(
-    features: Sequence[Webhook],
+    webhooks: Sequence[Webhook],
     *,
     max_in_flight: int = 64,
     draining: Callable[[], bool] = lambda: False,
 ) -> flask.Flask:
-    """The WSGI application of *features*; starts nothing.
+    """The WSGI application of *webhooks*; starts nothing.
 
-    More than *max_in_flight* requests at once, and all of them while *draining*, are answered 503 with
-    Retry-After, which the API server follows within the webhook's timeout.
+    Requests beyond *max_in_flight*, and all while *draining*, are answered 503 with Retry-After, which the API
+    server follows within the webhook's timeout.
     """
     app = flask.Flask("drawbridge", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.merge_slashes = False
     slots = threading.BoundedSemaphore(max_in_flight)
-    for feature in features:
-        _count_from_zero(feature)
-        app.add_url_rule(
-            feature.path,
-            feature.name,
-            Endpoint(feature, slots, draining),
-            methods=["POST"],
-            provide_automatic_options=False,
-        )
+    for webhook in webhooks:
+        _count_from_zero(webhook)
+        view = Endpoint(webhook, slots, draining)
+        app.add_url_rule(webhook.path, webhook.name, view, methods=["POST"], provide_automatic_options=False)
     app.register_error_handler(HTTPException, _explain)
-    app.register_error_handler(Exception, _apologise)
+    app.register_error_handler(Exception, _internal_error)
     return app
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One feature behind its path."""
+    """One webhook behind its path."""
 
-    feature: Webhook
+    webhook: Webhook
     slots: threading.BoundedSemaphore
     draining: Callable[[], bool]
 
@@ -100,9 +96,9 @@ class Endpoint:
         if self.draining():
             return self._shed("this replica is shutting down")
         if not self.slots.acquire(blocking=False):
-            return self._shed("this replica has as many requests in work as it may")
+            return self._shed("this replica has too many requests in flight")
         try:
-            with IN_FLIGHT.labels(self.feature.name).track_inprogress():
+            with IN_FLIGHT.labels(self.webhook.name).track_inprogress():
                 return self._answer(flask.request.environ.get(ARRIVED, time.monotonic()))
         finally:
             self.slots.release()
@@ -112,65 +108,62 @@ class Endpoint:
             request = _request()
         except HTTPException as error:
             self._count("error")
-            log.warning("not an admission request", webhook=self.feature.name, error=_reason(error))
+            log.warning("bad request", webhook=self.webhook.name, error=_reason(error))
             raise
         decision, result = self._decide(request, begin + _budget(flask.request.args.get("timeout", "")))
         self._count(result, request)
         if mode := _failure(decision, result):
-            FAILURES.labels(self.feature.name, mode).inc()
-        _log(self.feature.name, request, decision)
-        DURATION.labels(self.feature.name, request.operation).observe(time.monotonic() - begin)
+            FAILURES.labels(self.webhook.name, mode).inc()
+        _log(self.webhook.name, request, decision)
+        DURATION.labels(self.webhook.name, request.operation).observe(time.monotonic() - begin)
         return flask.Response(render(request, decision), mimetype="application/json")
 
     def _decide(self, request: Request, deadline: float) -> tuple[Decision, str]:
         try:
-            decision = self.feature.review(request, deadline)
+            decision = self.webhook.review(request, deadline)
         except ReviewError as error:
-            log.warning(
-                "not an object that can be reviewed",
-                webhook=self.feature.name,
-                uid=request.uid,
-                error=str(error),
-            )
-            why = f"it cannot be read: {error}"
-            return _unreviewed(self.feature, request, why, 400), "error"
+            log.warning("object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error))
+            why = f"it cannot be decoded: {error}"
+            return _unreviewed(self.webhook, request, why, 400), "error"
         except Exception:
-            PANICS.labels(self.feature.name).inc()
-            log.exception("review broke", webhook=self.feature.name, uid=request.uid, key=_key(request))
+            PANICS.labels(self.webhook.name).inc()
+            log.exception(
+                "admission review failed", webhook=self.webhook.name, uid=request.uid, key=_key(request)
+            )
             why = "the webhook's log has the cause under this uid"
-            return _unreviewed(self.feature, request, why, 500), "error"
+            return _unreviewed(self.webhook, request, why, 500), "error"
         return decision, "allowed" if decision.allowed else "denied"
 
     def _shed(self, why: str) -> flask.Response:
         self._count("shed")
         response = _text(503, f"{why}; try again")
         response.headers["Retry-After"] = "1"
-        # A new connection may well reach another replica; the worker sees to it that this one is closed.
+        # A new connection may reach another replica; the worker closes this one.
         response.headers["Connection"] = "close"
         return response
 
     def _count(self, result: str, request: Request | None = None) -> None:
         operation = request.operation if request else ""
         dry_run = "true" if request and request.dry_run else "false"
-        REQUESTS.labels(self.feature.name, operation, result, dry_run).inc()
+        REQUESTS.labels(self.webhook.name, operation, result, dry_run).inc()
 
 
-def _count_from_zero(feature: Webhook) -> None:
+def _count_from_zero(webhook: Webhook) -> None:
     """A scraper cannot tell a first failure from a new series."""
-    PANICS.labels(feature.name)
+    PANICS.labels(webhook.name)
     for mode in ("open", "closed"):
-        FAILURES.labels(feature.name, mode)
+        FAILURES.labels(webhook.name, mode)
 
 
 def _failure(decision: Decision, result: str) -> str:
-    """How a request fared whose work could not be done, or nothing."""
+    """The fail mode by which a request was answered whose work could not be done; "" for others."""
     if "failed-open" in decision.audit:
         return "open"
     return "closed" if not decision.allowed and (result == "error" or decision.code in BUSY) else ""
 
 
 def _request() -> Request:
-    """What the API server asks; raises HTTPException with a description for the sender."""
+    """The request of the API server; HTTPException with a description for the sender."""
     if flask.request.mimetype != "application/json":
         raise UnsupportedMediaType(
             f"the content type is {flask.request.mimetype!r}; it must be application/json"
@@ -183,21 +176,21 @@ def _request() -> Request:
 
 @functools.lru_cache(maxsize=64)
 def _budget(timeout: str) -> float:
-    """Seconds to decide in, when the API server waits for *timeout*: the answer must also travel."""
+    """Seconds to decide in, when the API server waits for *timeout*."""
     try:
         limit = min(seconds(timeout), LONGEST_TIMEOUT)
     except ValueError:
         limit = DEFAULT_TIMEOUT
-    return max(limit - max(limit * SHARE_KEPT_BACK, LEAST_KEPT_BACK), 0.0)
+    return max(limit - max(limit * MARGIN, LEAST_MARGIN), 0.0)
 
 
-def _unreviewed(feature: Webhook, request: Request, why: str, code: int) -> Decision:
-    """The answer when a review breaks; its uid finds more in the log."""
-    if feature.fails_open():
-        what = f"{feature.name} failed and was skipped, uid {request.uid}"
+def _unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Decision:
+    """The answer when a review raises, by the fail mode."""
+    if webhook.fails_open():
+        what = f"{webhook.name} failed and was skipped, uid {request.uid}"
         return allow(warnings=(what,), audit={"failed-open": what})
     return deny(
-        f"{feature.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
+        f"{webhook.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
         code=code,
         reason="BadRequest" if code == 400 else "InternalError",
     )
@@ -207,7 +200,7 @@ def _log(name: str, request: Request, decision: Decision) -> None:
     level, event = (
         (logging.DEBUG, "admission allowed") if decision.allowed else (logging.INFO, "admission denied")
     )
-    # Asked of the standard library's logger, which is what decides and costs next to nothing.
+    # The standard library's logger decides, and asking it costs next to nothing.
     if _logger.isEnabledFor(level):
         log.log(
             level,
@@ -227,9 +220,9 @@ def _key(request: Request) -> str:
 
 
 def _explain(error: HTTPException) -> flask.Response:
-    """The same response with headers like Allow, but a line of text instead of a page."""
+    """The same response with a line of text instead of a page."""
     response = _text(error.code or 500, _reason(error))
-    # The body may not have been read, and the connection is of no use then.
+    # The body may not have been read.
     response.headers["Connection"] = "close"
     if allow_header := error.get_response().headers.get("Allow"):
         response.headers["Allow"] = allow_header
@@ -248,7 +241,7 @@ def _reason(error: HTTPException) -> str:
             return error.description or error.name
 
 
-def _apologise(_error: Exception) -> flask.Response:
+def _internal_error(_error: Exception) -> flask.Response:
     log.exception("request failed", path=flask.request.path)
     return _text(500, "the webhook server failed; its log has the cause")
 

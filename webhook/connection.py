@@ -1,4 +1,4 @@
-"""One client's connection: whole requests are taken in with no thread waiting, and in bounded memory."""
+"""One client's connection: reads whole requests without a waiting thread, in bounded memory."""
 
 import random
 import re
@@ -15,13 +15,13 @@ from gunicorn.http import get_parser
 from certs.cert_watcher import ServingPair
 from webhook.admission import MAX_BODY
 
-# gunicorn's parser refuses a request line and headers long before this; it is then let to say so.
 MAX_HEAD = 64 * 1024
+"""gunicorn's parser refuses a request line and headers long before this, with an answer."""
 RECV_SIZE = 64 * 1024
-# Enough for nearly every review: senders of large bodies can crowd out each other, but not these.
 OWN_SHARE = 128 * 1024
+"""Bytes outside the budget: enough for nearly every review, so that large bodies crowd out only each other."""
 OPENED_FOR = 1.0
-"""Seconds after its handshake in which a connection's first request is what it was opened for."""
+"""Seconds after a handshake in which a first request has waited since the connection was opened."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Limits:
     """From a request's first byte to its last."""
     send: float = 5.0
     linger: float = 1.0
-    """How long a closed connection's client may go on sending before it is cut off."""
+    """How long the client of a closed connection may go on sending."""
     life: float = 300.0
     """An older connection is closed after its next response, so that calls spread to new replicas."""
 
 
 class Refused(Exception):
-    """What a client sends is not taken in."""
+    """The request is refused before it is parsed; the arguments are status, message and headers."""
 
     def response(self) -> bytes:
         status, message, *headers = self.args
@@ -49,14 +49,14 @@ class Refused(Exception):
 
 
 class Budget:
-    """How many bytes of large requests all connections of a process may hold together."""
+    """Bytes of large requests that all connections of a process may hold together."""
 
     def __init__(self, size: int) -> None:
         self._left = size
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Take *size* bytes, or give them back when it is negative; raises Refused when they are not there."""
+        """Take *size* bytes, or return them when it is negative; Refused when there are too few."""
         with self._lock:
             if size > self._left:
                 why = "too many large bodies are being sent; try again"
@@ -65,9 +65,9 @@ class Budget:
 
 
 class Connection:
-    """What gunicorn's thread worker expects of a connection, and a buffer in front of its parser."""
+    """A connection as gunicorn's thread worker expects it, with a buffer in front of the parser."""
 
-    # The thread worker asks; we never speak HTTP/2, and a request has arrived before a thread sees it.
+    # Read by the thread worker: no HTTP/2, and a request has arrived before a thread handles it.
     is_http2 = False
     data_ready = True
     initialized = True
@@ -90,18 +90,18 @@ class Connection:
         self._inbox, self._budget, self._budgeted = bytearray(), budget, 0
         self._begin(limits.first)
         self.arrived = self.since
-        """When its client began to wait for the answer that comes next: the client's own timeout runs from there."""
+        """When its client began to wait for the next answer: the client's timeout counts from there."""
         self.used = False
         """Whether a request has been served."""
-        # Jitter, so that connections opened together are not all opened again together.
+        # Jitter, so that connections opened together are not closed together.
         self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
     def receive(self) -> bool:
-        """Take in what has arrived; True when that is a request whole enough to be served.
+        """Read what has arrived; True when a request is complete enough to be served.
 
-        Raises OSError when the client has gone, does not speak TLS, or is late; Refused when it is to be told.
+        OSError when the client has gone, does not speak TLS, or is late; Refused when it gets an answer.
         """
-        # After a request the socket is still a blocking one, and part of a next request may be here.
+        # After a request the socket is still blocking, and part of a next request may be here.
         self.sock.setblocking(False)
         try:
             if self.parser is None:
@@ -115,48 +115,48 @@ class Connection:
         return True
 
     def refuse(self, refused: Refused) -> None:
-        """Say why, without waiting for a client that does not listen."""
+        """Answer without waiting for the client."""
         with suppress(OSError):
             self.sock.send(refused.response())
 
     def init(self) -> None:
-        """Called in a thread, after gunicorn made the socket a blocking one, before a request is parsed."""
+        """Called in a thread, after gunicorn made the socket blocking, before a request is parsed."""
         self.sock.settimeout(self.limits.send)
 
     def recv(self, size: int) -> bytes:
-        """What the parser reads from: only what is here. Nothing more, to it, is a client that has left."""
+        """The parser reads from here, what has arrived only; an empty answer means a client that has left."""
         data = bytes(self._inbox[:size])
         del self._inbox[:size]
         return data
 
     def has_more(self) -> bool:
-        """Whether part of a next request is here already, where the poller cannot see it."""
+        """Whether part of a next request is buffered, where the poller cannot see it."""
         self._inbox[:0] = self.parser.unreader.take_buffered()
         self._hold(len(self._inbox))
         return bool(self._inbox or self.sock.pending())
 
     def is_idle(self) -> bool:
-        """Whether nothing of a request has come: a client may open a connection ahead of its need."""
+        """Whether no part of a request has come: clients open connections ahead of need."""
         return self.parser is not None and not self._inbox
 
     def is_old(self) -> bool:
         return time.monotonic() > self._old_at
 
     def set_timeout(self) -> None:
-        """Begin an idle time: before a request, or after one."""
+        """Begin an idle time, before or after a request."""
         self._begin(float(self.cfg.keepalive))
 
     def note_arrival(self) -> None:
-        """A request begins after an idle time; the connection may have been opened for it a moment ago."""
+        """A request begins; the connection may have been opened for it a moment ago."""
         now = time.monotonic()
         if self.used or now - self.since > OPENED_FOR:
             self.arrived = now
 
     def half_close(self) -> None:
-        """Say that no more will be sent, and begin the time in which the client may notice.
+        """Close our side, and give the client time to read the response.
 
-        Closing at once while the client still sends would have the kernel reset the connection, and the
-        client might never read the response.
+        Closing both sides while the client still sends makes the kernel reset the connection, and the response may
+        be lost.
         """
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
@@ -165,7 +165,7 @@ class Connection:
         self._begin(self.limits.linger)
 
     def is_drained(self) -> bool:
-        """Throw away what a client sends after `half_close`; True when it has closed its side, too."""
+        """Discard what the client sends after `half_close`; True when it has closed its side, too."""
         try:
             return not self.sock.recv(RECV_SIZE)
         except BlockingIOError:
@@ -189,7 +189,7 @@ class Connection:
             )
         self.sock.do_handshake()
         self.parser = get_parser(self.cfg, self, self.client)
-        # Go opens connections ahead of its need, and fails a POST on one that is being closed: it must close first.
+        # Go opens connections ahead of need, and a POST fails on one that is being closed: Go must close first.
         self.set_timeout()
 
     def _take(self) -> None:
@@ -211,9 +211,8 @@ class Connection:
 def is_whole(data: bytearray) -> bool:
     """Whether a request can be served without waiting for its client.
 
-    Only a hint for when to hand it to a thread: what the bytes mean is the parser's business, and so is a
-    request that it will refuse. Raises Refused for what would keep a thread waiting in the midst of a request
-    and the API server never sends.
+    A hint for when to hand it to a thread; parsing and refusing are the parser's. Refused for what would make a
+    thread wait within a request and the API server never sends.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:

@@ -1,4 +1,4 @@
-"""What runs beside the webhook server in its process: health, metrics, and following the configuration."""
+"""Health, metrics and reloads of the configuration, in the process of the webhook server."""
 
 import threading
 import time
@@ -10,15 +10,14 @@ from settings import SettingsFile
 from telemetry.http import serve_health, serve_metrics
 from webhook.worker import WebhookWorker
 
-# A probe waits this long for the thread pool, so that a busy pool is not taken for a stuck one.
 PATIENCE = 1.0
-NOT_READY_AFTER = 5.0
-# Longer than any request may take: then its threads do not come back.
-DEAD_AFTER = 60.0
+"""Seconds that a probe waits for the thread pool: a busy pool is not stuck."""
+NOT_READY_AFTER, DEAD_AFTER = 5.0, 60.0
+"""Seconds without an answer of the pool; no request may take as long as the second."""
 
 
 class Pulse:
-    """Whether a thread pool still takes work, asked with one tiny job at a time."""
+    """Whether a thread pool still takes work, by one tiny job at a time."""
 
     def __init__(
         self,
@@ -31,10 +30,10 @@ class Pulse:
         self._sent = 0.0
 
     def silence(self, patience: float) -> float:
-        """Seconds for which a job has been left lying, after waiting *patience* for it; 0 when none has."""
+        """Seconds that a job has waited, after *patience*; 0 when it was done."""
         with self._lock:
             if self._beat is None or self._beat.done():
-                self._beat, self._sent = self._submit(_nothing), self._clock()
+                self._beat, self._sent = self._submit(lambda: None), self._clock()
             beat, sent = self._beat, self._sent
         try:
             beat.result(patience)
@@ -43,8 +42,8 @@ class Pulse:
         return 0.0
 
 
-class Beside:
-    """The threads beside a worker, from its start to its exit."""
+class SideServers:
+    """Runs from the start of a worker to its exit."""
 
     def __init__(self, worker: WebhookWorker, settings: SettingsFile) -> None:
         self._worker = worker
@@ -58,13 +57,13 @@ class Beside:
         threading.Thread(target=settings.watch, args=(self._stop,), name="settings", daemon=True).start()
 
     def not_ready(self) -> str | None:
-        """Why no new connections should come here, if so."""
+        """Why this replica must get no new connections, if so."""
         if self._worker.drain_ends is not None:
             return "shutting down"
         return self._worker.pair.problem(datetime.now(UTC)) or self._silent_for(NOT_READY_AFTER)
 
     def not_live(self) -> str | None:
-        """Why only a restart helps, if so."""
+        """Why this process must be restarted, if so."""
         return self._silent_for(DEAD_AFTER)
 
     def close(self) -> None:
@@ -75,7 +74,3 @@ class Beside:
     def _silent_for(self, limit: float) -> str | None:
         silence = self._pulse.silence(PATIENCE)
         return f"the thread pool has not answered for {silence:.0f} s" if silence > limit else None
-
-
-def _nothing() -> None:
-    pass

@@ -1,4 +1,4 @@
-"""The difference between two objects as a JSON patch that applies to nothing but the first of them."""
+"""The difference of two objects as a JSON patch that applies only to the first of them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ Operation = Mapping[str, Any]
 def patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Operation, ...]:
     """RFC 6902 operations that turn *before* into *after*.
 
-    A list that is edited by index is tested first: an index means something in that very list only.
+    A list that is edited by index is tested first: an index is valid in that list only.
     """
     operations = jsonpatch.make_patch(*_differing(before, after)).patch
     return (*_tests(before, operations), *operations)
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both without what is the very same object in both: to compare that took most of an admission's time."""
+    """Both without the parts that are identical objects: comparing those took most of an admission's time."""
     old = {key: value for key, value in before.items() if key not in after or after[key] is not value}
     new = {key: value for key, value in after.items() if key in old or key not in before}
     for key in old.keys() & new.keys():

@@ -1,4 +1,4 @@
-"""Ask a webhook server as the API server would, and say in one line for each path what became of it."""
+"""Call a webhook server as the API server does, and print one line for each path: `helm test` runs this."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, rename="camel"):
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code: 0 when every path was answered well, else 1; 2 when the CA cannot be used."""
+    """The exit code: 0 when every path answers well, else 1; 2 when the CA cannot be used."""
     given = _parser().parse_args(arguments)
     try:
         context = ssl.create_default_context(cadata=authorities(given.ca_file, given.ca_base64))
@@ -65,7 +65,7 @@ def outcome(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> str:
-    """Nothing when *path* is answered well before *end*; else what was wrong the last time."""
+    """The last problem of *path*; empty when it answers well before *end*."""
     while True:
         uid = str(uuid.uuid4())
         try:
@@ -78,13 +78,13 @@ def outcome(
 
 
 def review(uid: str) -> bytes:
-    """Of no object, and a dry run: no feature finds anything to do, or to refuse."""
+    """A dry run without an object: no feature acts on it."""
     request = {"uid": uid, "operation": "CREATE", "dryRun": True}
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "request": request})
 
 
 def fault(status: int, body: bytes, uid: str) -> str:
-    """What is wrong with the answer to the review *uid*, or nothing."""
+    """The problem of the answer to the review *uid*, or nothing."""
     if status != 200:
         return f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"
     try:
@@ -107,7 +107,7 @@ def authorities(file: str, base64: str) -> str:
 
 
 def address_of(server: str, environ: Mapping[str, str]) -> tuple[str, int]:
-    """Where the Service is, as the kubelet told us when it started us; by its name where it did not."""
+    """The Service's address in the environment that the kubelet sets, else its name."""
     name = server.partition(".")[0].upper().replace("-", "_")
     host = environ.get(f"{name}_SERVICE_HOST", server)
     return host, int(environ.get(f"{name}_SERVICE_PORT", PORT))
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--server", required=True, help="the name in its certificate: SERVICE.NAMESPACE.svc")
     trust = parser.add_mutually_exclusive_group(required=True)
     trust.add_argument("--ca-file", default="", help="the CA that signed it, as PEM")
-    trust.add_argument("--ca-base64", default="", help="the same, as in a registration")
+    trust.add_argument("--ca-base64", default="", help="the same, as in a webhook configuration")
     parser.add_argument("--seconds", type=float, default=30, help="how long to try (default: %(default)s)")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="path of a feature")
     return parser

@@ -1,10 +1,10 @@
-"""A gunicorn thread worker in which no client can make another one wait, and whose end costs no request.
+"""A gunicorn thread worker in which no client delays another, and whose end costs no request.
 
-gunicorn's own thread worker serves the requests. This one differs in how connections wait for it: TLS
-handshakes, half-sent requests and closing connections wait in the main loop's poller, each with a deadline,
-and never in a thread; when there are as many connections as may be, the one that has stood still for longest
-makes room. On SIGTERM it goes on serving for the drain period, asking each client to connect anew.
-What it relies on is private to gunicorn, and tests/test_gunicorn_contract.py notices when that changes.
+gunicorn's thread worker serves the requests; here handshakes, half-sent requests and closing connections wait in the
+poller of the main loop, each with a deadline, and never in a thread. At the limit of connections the one that has been
+idle for longest is closed. After SIGTERM it serves on for the drain period, and asks clients to connect again.
+It relies on private parts of gunicorn: tests/test_gunicorn_contract.py fails when they change
+(docs/decisions/031-a-worker-of-our-own-under-gunicorn.md).
 """
 
 import bisect
@@ -35,12 +35,12 @@ _stopping = threading.Event()
 
 
 def stopping() -> bool:
-    """Whether the drain period of this process is over: what still arrives had better go elsewhere."""
+    """Whether the drain period is over: new requests must go to other replicas."""
     return _stopping.is_set()
 
 
 class Next(enum.Enum):
-    """What becomes of a connection after a thread has looked at it."""
+    """What follows for a connection after `handle`."""
 
     WAIT = enum.auto()
     KEEP = enum.auto()
@@ -62,8 +62,8 @@ class WebhookWorker(ThreadWorker):
 
     def init_process(self) -> None:
         self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile)
-        self.pair.context()  # without a certificate there is no point in coming up
-        # Room is made when it is needed, and by others than those who have just been served.
+        self.pair.context()  # fails without a certificate
+        # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
         self.max_keepalived = self.worker_connections
         super().init_process()
 
@@ -71,10 +71,8 @@ class WebhookWorker(ThreadWorker):
         super().load_wsgi()
         self.wsgi = self._connected(self.wsgi)
 
-    # Taking connections in
-
     def accept(self, listener: Any) -> bool:
-        """Let a new connection wait for its first bytes; False when there is none."""
+        """Wait for the first bytes of a new connection; False when there is none."""
         try:
             sock, client = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -87,7 +85,7 @@ class WebhookWorker(ThreadWorker):
         return True
 
     def handle(self, conn: Connection) -> Next:
-        """In a thread: go on with the handshake and the request, and serve it when it is there."""
+        """In a thread: continue the handshake and the request, and serve it when it is complete."""
         try:
             if not conn.receive():
                 return Next.WAIT
@@ -112,14 +110,14 @@ class WebhookWorker(ThreadWorker):
         return bool(super().handle_request(req, conn))
 
     def finish_request(self, conn: Connection, fs: Future[Next]) -> None:
-        """In the main loop, after `handle`: nothing here may block."""
+        """In the main loop, after `handle`: must not block."""
         try:
-            self._go_on(conn, fs.result())
+            self._proceed(conn, fs.result())
         except Exception as error:
             log.debug("connection dropped", error=repr(error))
             self._close(conn)
 
-    def _go_on(self, conn: Connection, step: Next) -> None:
+    def _proceed(self, conn: Connection, step: Next) -> None:
         match step:
             case Next.KEEP if conn.has_more():
                 conn.arrived = time.monotonic()
@@ -154,9 +152,9 @@ class WebhookWorker(ThreadWorker):
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
 
     def _make_room(self) -> None:
-        """Close the connection that has stood still for longest, so that a new one can be accepted.
+        """Close the connection that has been idle for longest, so that a new one can be accepted.
 
-        Where none waits all are in the pool, and a pool in which they stay makes this replica unready.
+        When none is idle all are in the thread pool; if they stay there this replica becomes unready.
         """
         if self.nr_conns < self.worker_connections or not (self.pending_conns or self.keepalived_conns):
             return
@@ -175,28 +173,26 @@ class WebhookWorker(ThreadWorker):
         self.nr_conns -= 1
         conn.close()
 
-    # Coming to an end
-
     def handle_exit(self, *_signal: Any) -> None:
-        """SIGTERM begins the drain. A signal handler must take no lock, so there is no timer thread."""
+        """SIGTERM begins the drain. A signal handler must take no lock: no timer thread."""
         if self.drain_ends is None:
             self.drain_ends = time.monotonic() + self.drain_period
             self.method_queue.defer(lambda: None)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """One turn of the main loop, which also makes room and ends the drain in time."""
+        """One turn of the main loop: also makes room, and ends the drain in time."""
         if self.alive and self.drain_ends is not None:
             timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
         super().wait_for_and_dispatch_events(timeout)
         if self.alive:
             self._make_room()
         if self.alive and self.drain_ends is not None and time.monotonic() >= self.drain_ends:
-            log.info("drained, finishing what is in work")
+            log.info("drained, finishing requests in flight")
             _stopping.set()
             self.alive = False
 
     def set_accept_enabled(self, enabled: bool) -> None:
-        """As gunicorn's; and at the end serve what waits in the backlog, then refuse instead of ignore."""
+        """As gunicorn's; at the end, accept the backlog, then close the listeners so that clients are refused."""
         if self.alive:
             super().set_accept_enabled(enabled)
             return
@@ -208,7 +204,7 @@ class WebhookWorker(ThreadWorker):
             listener.close()
 
     def _connected(self, application: Application) -> Application:
-        """Pass on when the request arrived, and obey `Connection: close`, which gunicorn drops from a response."""
+        """Pass on when the request arrived, and obey `Connection: close`, which gunicorn drops from responses."""
 
         def connected(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             environ[ARRIVED] = start_response.__self__.req.arrived
@@ -224,7 +220,7 @@ class WebhookWorker(ThreadWorker):
 
 
 def _report(conn: Connection, error: OSError) -> None:
-    """A client that refuses our certificate is news; one that merely leaves, at whatever moment, is not."""
+    """A client that refuses our certificate is worth a warning; one that leaves is not."""
     if isinstance(error, ssl.SSLError) and not _has_left(error):
         log.warning("TLS failed", client=conn.client[0], error=str(error))
     else:

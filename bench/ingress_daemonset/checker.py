@@ -20,7 +20,7 @@ from healthchecker.naming import deployment_name
 from lab.install import NAMESPACE
 from lab.session import Lab
 from lab.waiting import until
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "checked"
 PATIENCE = 60.0

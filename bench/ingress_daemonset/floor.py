@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.ingress_daemonset.manifests import NEW, containers, plain
-from bench.ingress_daemonset.sight import Creation, Made, Rollout, Told, follow, watching
+from bench.ingress_daemonset.progress import Creation, Made, Rollout, Told, follow, watching
 from bench.ip_reservation.deployments import DEPLOYMENTS, PODS
 from kube.client import Client
 from kube.resources import Selection

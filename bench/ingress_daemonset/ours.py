@@ -12,12 +12,12 @@ import msgspec
 
 from bench.ingress_daemonset.floor import PATIENCE, at_once
 from bench.ingress_daemonset.manifests import NAME, NEW, containers
-from bench.ingress_daemonset.sight import Creation, Made, Rollout, follow, watching
+from bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
 from healthchecker.naming import deployment_name
 from kube.client import Typed
 from lab.nodes import NODES
 from lab.session import Lab
-from webhook.ingress_daemonset.conflict_lookup import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0

@@ -36,7 +36,7 @@ class Cost:
     used: Mapping[str, Usage]
 
     def writes(self, resource: str, *verbs: str, subresource: str = "", **labels: str) -> float:
-        """Whoever asked for them, and with whatever result; of all *verbs* that write when none is named."""
+        """By all clients, with any result; without *verbs*, of all verbs that write."""
         labels |= {"resource": resource, "subresource": subresource}
         return sum(total(self.api, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
 

@@ -1,4 +1,4 @@
-"""The certificate as the leader keeps it: one worker, which looks every few seconds."""
+"""Wire the controller of the certificate: one worker and one key."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from certs.rotation import Rules
-from controllers.certificates.reconciler import Keeper
-from controllers.certificates.store import Site
+from controllers.certificates.reconciler import Reconciler
+from controllers.certificates.store import Store
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
 from settings import CertsSettings, Settings
 
 PAUSES = Backoff(base=0.1, cap=15.0)
-"""A certificate that cannot be kept is looked after again soon: it ends at its time."""
+"""Failures are retried soon: a certificate ends at its time."""
 
 
 def enabled(settings: Settings) -> bool:
@@ -24,11 +24,11 @@ def enabled(settings: Settings) -> bool:
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops."""
     now = settings().certs
-    site = Site(context.client, context.namespace, now.secret_name, now.configuration_name, context.check)
-    keeper = Keeper(site, lambda: rules(settings().certs, context.namespace), context.recorder)
+    store = Store(context.client, context.namespace, now.secret_name, now.configuration_name, context.check)
+    reconciler = Reconciler(store, lambda: rules(settings().certs, context.namespace), context.recorder)
     queue = WorkQueue("certificates", pauses=PAUSES)
     queue.add("certificate")
-    with context.working(queue, keeper.reconcile):
+    with context.working(queue, reconciler.reconcile):
         context.stop.wait()
 
 

@@ -1,4 +1,4 @@
-"""The Secret and the webhook configurations as they are now, and the writes to them."""
+"""Read and write the Secret and the webhook configurations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIGURATIONS = tuple(
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """The objects at one moment; None for a Secret that does not exist."""
 
     secret: dict[str, Any] | None
@@ -36,11 +36,10 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where they stand; *check* raises LeadershipLost before a write that is not ours to make any more.
+class Store:
+    """Each write carries the resourceVersion of its snapshot; it raises Conflict or AlreadyExists if that is outdated.
 
-    Each write carries the resourceVersion of what it was decided on, and raises Conflict or AlreadyExists when
-    somebody else has written since.
+    *check* raises LeadershipLost before a write when this process does not lead any more.
     """
 
     client: Client
@@ -53,30 +52,30 @@ class Site:
     def regarding(self) -> Regarding:
         return Regarding("v1", "Secret", self.secret_name, self.namespace)
 
-    def look(self) -> Seen:
+    def read(self) -> Snapshot:
         configurations = ((each, self._read(each, self.configuration_name)) for each in CONFIGURATIONS)
         found = tuple((resource, each) for resource, each in configurations if each is not None)
-        return Seen(self._read(SECRETS, self.secret_name, self.namespace), found)
+        return Snapshot(self._read(SECRETS, self.secret_name, self.namespace), found)
 
-    def store(self, seen: Seen, held: Held) -> None:
+    def write_secret(self, snapshot: Snapshot, held: Held) -> None:
         self.check()
-        before = seen.secret
+        before = snapshot.secret
         if before is None:
-            metadata = {"name": self.secret_name, "namespace": self.namespace} | _belonging(seen)
+            metadata = {"name": self.secret_name, "namespace": self.namespace} | _release_metadata(snapshot)
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data_with(held, {})}
             self.client.create(SECRETS, body, self.namespace)
         else:
             data = data_with(held, before.get("data") or {})
-            body = before | {"metadata": _no_more_issued(before["metadata"]), "data": data}
+            body = before | {"metadata": _not_issued_by_others(before["metadata"]), "data": data}
             self.client.replace(SECRETS, self.secret_name, body, self.namespace)
 
-    def inject(self, seen: Seen, bundle: bytes) -> None:
-        """Into each configuration; one that cannot be written keeps no other, and is named by what is raised."""
-        failures = [error for each in seen.configurations if (error := self._inject_into(*each, bundle))]
+    def write_bundles(self, snapshot: Snapshot, bundle: bytes) -> None:
+        """Write *bundle* to each configuration; raise the first failure, which names its object, after the others."""
+        failures = [error for each in snapshot.configurations if (error := self._write_bundle(*each, bundle))]
         if failures:
             raise failures[0]
 
-    def _inject_into(
+    def _write_bundle(
         self, resource: Resource, configuration: dict[str, Any], bundle: bytes
     ) -> KubeError | None:
         if all(each == bundle for each in bundles_in(configuration)):
@@ -98,18 +97,18 @@ class Site:
             return None
 
 
-def _no_more_issued(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Without cert-manager's word that it issued what is there: believing it, it would not when it takes over again."""
+def _not_issued_by_others(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Without cert-manager's annotations: they would keep it from issuing when it takes over again."""
     given: dict[str, str] = metadata.get("annotations") or {}
     left = {name: value for name, value in given.items() if not name.startswith("cert-manager.io/")}
     return metadata | {"annotations": left}
 
 
-def _belonging(seen: Seen) -> dict[str, Any]:
-    """What marks the configurations as parts of a release: Helm deletes nothing else with it."""
-    if not seen.configurations:
+def _release_metadata(snapshot: Snapshot) -> dict[str, Any]:
+    """The labels and annotations by which Helm deletes the Secret with its release."""
+    if not snapshot.configurations:
         return {}
-    _, configuration = seen.configurations[0]
+    _, configuration = snapshot.configurations[0]
     given: dict[str, str] = configuration["metadata"].get("annotations") or {}
     annotations = {name: value for name, value in given.items() if name.startswith("meta.helm.sh/")}
     return {"labels": configuration["metadata"].get("labels") or {}, "annotations": annotations}

@@ -6,7 +6,6 @@ correction back is left alone, with an Event.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,23 +14,21 @@ from typing import Any
 import msgspec
 import structlog
 
-from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import Pod, spec_of
-from controllers.workqueue import run_turns
+from controllers.elasticity.snapshot import Sources
+from controllers.manager import Context
 from kube.backoff import Backoff
-from kube.client import Client, Resource
+from kube.client import Resource
 from kube.errors import Conflict, KubeError, NotFound
-from kube.event_recorder import EventRecorder, Regarding
-from kube.node_matching import REQUIRED
+from kube.event_recorder import Regarding
+from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
-from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod
 from webhook.elasticity.daemon_sets import affinity_to_set
 
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 KEPT_OFF = "drawbridge.io/kept-off-super-nodes"
 """The annotation of a DaemonSet whose template the leader has corrected once."""
-PERIOD = 5.0
 CALL_TIMEOUT = 4.0
 LONGEST_ROLLOUT = 600.0
 """Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
@@ -122,44 +119,36 @@ class _Rollout:
 
 
 @dataclass
-class Corrector:
-    """*check* runs before each write, and raises when another one may lead; *clock* is monotonic."""
+class DaemonSetCorrector:
+    """*clock* is monotonic."""
 
-    client: Client
-    book: Book
-    super_nodes: Callable[[], frozenset[str]]
-    recorder: EventRecorder
-    settings: Callable[[], ElasticitySettings]
-    check: Callable[[], None]
+    context: Context
+    sources: Sources
     clock: Callable[[], float] = time.monotonic
     _rollout: _Rollout | None = None
     _looked: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By uid, how often a DaemonSet was looked at, and when it is next."""
-    _told: set[tuple[str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str]] = field(default_factory=set)
 
-    def run(self, stop: threading.Event) -> None:
-        """A turn every few seconds until *stop*; LeadershipLost."""
-        run_turns(self.turn, stop, PERIOD, "DaemonSets")
-
-    def turn(self) -> None:
-        """Correct one DaemonSet at most, when the last one has been rolled out."""
-        if not self.settings().patch_daemon_sets or self._is_rolling_out():
+    def reconcile(self) -> None:
+        """Correct one DaemonSet at most, when the last one has been rolled out. LeadershipLost."""
+        if not self.sources.settings().patch_daemon_sets or self._is_rolling_out():
             return
-        due = owners_on(self._daemon_pods(), self.super_nodes())
+        due = owners_on(self._daemon_pods(), self.sources.nodes().names)
         now = self.clock()
         self._looked = {uid: looked for uid, looked in self._looked.items() if uid in due}
-        self._told = {told for told in self._told if told[0] in due}
+        self._reported = {reported for reported in self._reported if reported[0] in due}
         for uid, owner in sorted(due.items()):
             if self._looked.get(uid, (0, now))[1] <= now and self._corrected(owner):
                 return
 
     def _daemon_pods(self) -> Iterator[Pod]:
-        names = self.super_nodes()
+        having, names = self.sources.pods.having, self.sources.nodes().names
         if not names:
             return
-        yield from self.book.having("unbound")
+        yield from having("unbound")
         for name in names:
-            yield from self.book.having(f"node {name}")
+            yield from having(f"node {name}")
 
     def _is_rolling_out(self) -> bool:
         if self._rollout is None:
@@ -189,24 +178,24 @@ class Corrector:
             del self._looked[uid]
             return False
         except KubeError as error:
-            log.warning("DaemonSet not corrected", daemon_set=_name(owner), error=str(error))
+            log.warning("DaemonSet not corrected", **_keys(owner), error=str(error))
             self._event(owner, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
             return False
         self._rollout = _Rollout(owner, self.clock())
-        log.info("DaemonSet kept off super nodes", daemon_set=_name(owner))
+        log.info("DaemonSet kept off super nodes", **_keys(owner))
         self._event(owner, "KeptOffSuperNodes", CORRECTED, "Normal")
         return True
 
     def _read(self, owner: Owner) -> DaemonSet | None:
         """None when it is gone, is none of apps/v1, or cannot be read now."""
         try:
-            found = self.client.get(
+            found = self.context.client.get(
                 DAEMON_SETS, owner.reference.name, owner.namespace, type=DaemonSet, timeout=CALL_TIMEOUT
             )
         except NotFound:
             return None
         except (KubeError, msgspec.MsgspecError) as error:
-            log.warning("DaemonSet not read", daemon_set=_name(owner), error=str(error))
+            log.warning("DaemonSet not read", **_keys(owner), error=str(error))
             return None
         return found if found.metadata.uid == owner.reference.uid else None
 
@@ -214,14 +203,16 @@ class Corrector:
         at = found.metadata
         metadata = {"uid": at.uid, "resourceVersion": at.resource_version, "annotations": {KEPT_OFF: "true"}}
         patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
-        self.check()
-        self.client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+        self.context.check()
+        self.context.client.patch(
+            DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
+        )
 
     def _event(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
         """Once, as long as it has pods there."""
-        if (told := (owner.reference.uid, message)) in self._told:
+        if (reported := (owner.reference.uid, message)) in self._reported:
             return
-        self._told.add(told)
+        self._reported.add(reported)
         about = Regarding(
             DAEMON_SETS.api_version,
             "DaemonSet",
@@ -229,7 +220,7 @@ class Corrector:
             owner.namespace,
             owner.reference.uid,
         )
-        self.recorder.event(about, reason, message, type=type)
+        self.context.recorder.event(about, reason, message, type=type)
 
 
 CORRECTED = (
@@ -243,5 +234,5 @@ TAKEN_BACK = (
 REFUSED = "It has pods for super nodes, which are not for DaemonSets, and its template could not be corrected"
 
 
-def _name(owner: Owner) -> str:
-    return f"{owner.namespace}/{owner.reference.name}"
+def _keys(owner: Owner) -> dict[str, str]:
+    return {"namespace": owner.namespace, "name": owner.reference.name, "uid": owner.reference.uid}

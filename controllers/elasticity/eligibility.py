@@ -1,10 +1,11 @@
-"""Whether a pod could run on a super node is found out once, and looked up only for a pod that has claims."""
+"""Whether a pod could run on a super node; claims are looked up only for a pod that has some."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -13,8 +14,14 @@ from controllers.elasticity.filters import Reach
 from controllers.elasticity.pod_requirements import Candidate, candidate
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Cluster, are_settled, gather, needs, reach
-from kube.errors import KubeError
+from controllers.elasticity.volumes import are_settled, gather, needs, reach
+from kube.client import Client, Resource
+from kube.errors import KubeError, NotFound
+from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 
 AGAIN = 30.0
 """Seconds after which claims are looked up again: they may be bound by then."""
@@ -22,6 +29,8 @@ SOON = 1.0
 """The same after a failure, or while a claim may still be about to be made or bound."""
 PATIENCE = 10.0
 """Seconds for which a claim may come, and be bound, after its pod: both are often created in one go."""
+
+T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -33,76 +42,85 @@ class Found:
     reasons: tuple[str, ...] | None
     since: float
     until: float
+    by: tuple[str, ...] = ()
+    """The namespaces that were excluded then."""
     reach: tuple[Reach, ...] = ()
     """The nodes that its volumes can be used on."""
 
 
 class Eligibility:
-    """Asked by one thread; *hand_out* takes a look-up for another, which calls *wake* when it is over."""
+    """Safe to share between threads as long as one at a time asks of a pod; *clock* is monotonic."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        excluded_namespaces: Callable[[], tuple[str, ...]],
-        *,
-        hand_out: Callable[[Callable[[], None]], None],
-        wake: Callable[[], None],
-        clock: Callable[[], float],
+        self, client: Client, excluded_namespaces: Callable[[], tuple[str, ...]], clock: Callable[[], float]
     ) -> None:
-        self._cluster, self._excluded = cluster, excluded_namespaces
-        self._hand_out, self._wake, self._clock = hand_out, wake, clock
+        self._cluster, self._excluded, self._clock = Storage(client), excluded_namespaces, clock
         self._found: dict[str, Found] = {}
-        self._judged_by = excluded_namespaces()
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
-        """None while it is looked up."""
-        found = self._found.get(pod.metadata.uid)
-        if found is None or found.until <= self._clock():
-            self._judge(pod)
-        found = self._found.get(pod.metadata.uid)
-        return found.reasons if found else None
+        """None while its claims are to be looked up."""
+        found, excluded = self._found.get(pod.metadata.uid), self._excluded()
+        if found is None or found.by != excluded:
+            judged = candidate_of(pod)
+            if needs(judged):
+                return None
+            found = Found(violations(judged, {}, excluded), self._clock(), math.inf, excluded)
+            self._found[pod.metadata.uid] = found
+        return found.reasons if found.until > self._clock() else None
 
     def reach(self, pod: Pod) -> tuple[Reach, ...]:
         """Of its volumes, once they were looked up."""
         found = self._found.get(pod.metadata.uid)
         return found.reach if found else ()
 
-    def keep_only(self, uids: Collection[str]) -> None:
-        """Forget all others, and all if the rules are others."""
-        same, self._judged_by = self._judged_by == self._excluded(), self._excluded()
-        for uid in [uid for uid in self._found if uid not in uids or not same]:
+    def look_up(self, pod: Pod) -> float:
+        """Read its claims, unless they were read a moment ago; the seconds until it is worth asking again."""
+        uid, now, excluded = pod.metadata.uid, self._clock(), self._excluded()
+        before = self._found.get(uid, Found(None, now, now))
+        if before.until <= now or before.by != excluded:
+            self._found[uid] = self._looked_up(candidate_of(pod), before, excluded)
+        return 0.0 if self._found[uid].reasons is not None else SOON
+
+    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
+        """Forget all other pods; *uids* are read after those that are known here."""
+        known = list(self._found)
+        for uid in set(known).difference(uids()):
             self._found.pop(uid, None)
 
-    def _judge(self, pod: Pod) -> None:
-        judged, uid, now = candidate_of(pod), pod.metadata.uid, self._clock()
-        if not needs(judged):
-            self._found[uid] = Found(violations(judged, {}, self._excluded()), now, math.inf)
-            return
-        before = self._found.get(uid, Found(None, now, now))
-        self._found[uid] = replace(before, until=math.inf)
-        self._hand_out(lambda: self._look_up(judged, before))
-
-    def _look_up(self, judged: Candidate, before: Found) -> None:
-        uid = judged.metadata.uid
-        found = before
+    def _looked_up(self, judged: Candidate, before: Found, excluded: tuple[str, ...]) -> Found:
+        wanted, at = needs(judged), judged.metadata
         try:
-            found = self._looked_up(judged, before)
+            claims = gather(wanted, at.namespace, self._cluster)
         except KubeError as error:
-            log.warning("claims were not looked up", pod=judged.metadata.name, uid=uid, error=str(error))
-        except Exception:
-            log.exception("claims were not looked up", pod=judged.metadata.name, uid=uid)
-        soonest = self._clock() + SOON
-        self._found[uid] = found if found.until > soonest else replace(found, until=soonest)
-        self._wake()
-
-    def _looked_up(self, judged: Candidate, before: Found) -> Found:
-        wanted = needs(judged)
-        claims = gather(wanted, judged.metadata.namespace, self._cluster)
+            log.warning("claims were not looked up", namespace=at.namespace, name=at.name, error=str(error))
+            return Found(before.reasons, before.since, self._clock() + SOON, excluded, before.reach)
         now = self._clock()
         if not are_settled(wanted, claims) and now - before.since < PATIENCE:
-            return before
-        reasons = violations(judged, claims, self._excluded())
-        return Found(reasons, before.since, now + AGAIN, reach(judged, claims))
+            return Found(before.reasons, before.since, now + SOON, excluded, before.reach)
+        reasons = violations(judged, claims, excluded)
+        return Found(reasons, before.since, now + AGAIN, excluded, reach(judged, claims))
+
+
+class Storage:
+    """Claims, volumes and storage classes, read from the API server; what does not exist is None. KubeError."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return self._get(CLAIMS, name, namespace, PersistentVolumeClaim)
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        return self._get(VOLUMES, name, None, PersistentVolume)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        return self._get(CLASSES, name, None, StorageClass)
+
+    def _get(self, resource: Resource, name: str, namespace: str | None, kind: type[T]) -> T | None:
+        try:
+            return self._client.get(resource, name, namespace, type=kind)
+        except NotFound:
+            return None
 
 
 def candidate_of(pod: Pod) -> Candidate:

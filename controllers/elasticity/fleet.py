@@ -1,37 +1,57 @@
-"""The super nodes with all that is on them and on its way: does one of them take a pod?"""
+"""Whether a super node takes a pod, with all pods that are on super nodes and on their way there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
 
 import msgspec
 
-from controllers.elasticity.filters import Request, is_asked_for, is_passing, misses
-from controllers.elasticity.nodes import FollowedNode, SuperNodes
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.filters import Reach, Request, is_asked_for, is_passing, misses
+from controllers.elasticity.nodes import Nodes, Outages, WatchedNode
+from controllers.elasticity.patches import as_burst, as_sent
+from controllers.elasticity.planner import Objections
+from controllers.elasticity.pods import Pod, Unbound, spec_of
+from controllers.elasticity.quota import Room
+from controllers.elasticity.scheduling import Scheduling, scheduling_of
 from controllers.elasticity.topology import Lookup, Topology
+from controllers.elasticity.writer import Action, Kind
 
 NONE_THERE = "there is no super node"
 
 
 class Fleet:
-    """Built for one turn. *under_way* are pods without a node that may get one of these."""
+    """Built for one decision. *on_the_way* are pods without a node that may get one of these; most need no look."""
 
-    def __init__(self, nodes: SuperNodes, having: Lookup, under_way: Iterable[Request]) -> None:
-        self._nodes, self._having = nodes, having
-        self._waiting = list(under_way)
-        self._repelling = bool(having("repels")) or any(each.pod.repels for each in self._waiting)
+    def __init__(
+        self, nodes: Nodes, having: Lookup, on_the_way: Callable[[], Iterable[Request]] = lambda: ()
+    ) -> None:
+        self._nodes, self._having, self._on_the_way = nodes, having, on_the_way
+        self._taken: list[Request] = []
         self._asked: dict[bytes, bool] = {}
 
     @cached_property
+    def _waiting(self) -> list[Request]:
+        return list(self._on_the_way())
+
+    @cached_property
     def _topology(self) -> Topology:
-        return Topology((*self._nodes.super, *self._nodes.local), self._nodes.super, self._having)
+        topology = Topology((*self._nodes.super, *self._nodes.local), self._nodes.super, self._having)
+        for request in self._waiting:
+            self._expect(topology, request)
+        return topology
+
+    @cached_property
+    def _repelling(self) -> bool:
+        return bool(self._having("repels")) or any(each.pod.repels for each in self._waiting)
 
     def why_not(self, request: Request) -> str:
         """Nothing when a super node takes the pod."""
         if not self._nodes.super:
             return NONE_THERE
-        found, missed = self._fitting(request)
+        found, missed = self.fitting(request)
         return "" if found else _sentence(missed)
 
     def passing(self, request: Request) -> list[str]:
@@ -40,8 +60,7 @@ class Fleet:
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""
-        self._waiting.append(request)
-        self._repelling = self._repelling or bool(request.pod.repels)
+        self._taken.append(request)
 
     def is_asked_for(self, request: Request) -> bool:
         """Whether the pod asks for super nodes: by labels or name, one of them suits it, and no other node."""
@@ -55,7 +74,7 @@ class Fleet:
             )
         return self._asked[cached]
 
-    def _fitting(self, request: Request) -> tuple[Sequence[FollowedNode], list[str]]:
+    def fitting(self, request: Request) -> tuple[Sequence[WatchedNode], list[str]]:
         """Nodes that take it; else what they miss."""
         missed = {node.metadata.name: misses(request, node) for node in self._nodes.super}
         suitable = [node for node in self._nodes.super if not missed[node.metadata.name]]
@@ -72,16 +91,19 @@ class Fleet:
         """Whether other pods matter: for most pods they do not, and are not looked at."""
         asks = request.scheduling
         own = asks.host_ports or asks.repels or asks.attracts or asks.spread
-        return bool(own) or self._repelling
+        return bool(own) or self._repelling or any(each.pod.repels for each in self._taken)
 
     def _settle(self) -> None:
-        """Expect each pod that is on its way on the first node that takes it."""
-        waiting, self._waiting = self._waiting, []
-        for request in waiting:
-            suitable = [node for node in self._nodes.super if not misses(request, node)]
-            free = (node for node in suitable if not any(self._topology.misses(request, node)))
-            if expected := next(free, suitable[0] if suitable else None):
-                self._topology.add(request.pod, expected.metadata.name)
+        taken, self._taken = self._taken, []
+        for request in taken:
+            self._expect(self._topology, request)
+
+    def _expect(self, topology: Topology, request: Request) -> None:
+        """Expect the pod on the first node that takes it."""
+        suitable = [node for node in self._nodes.super if not misses(request, node)]
+        free = (node for node in suitable if not any(topology.misses(request, node)))
+        if expected := next(free, suitable[0] if suitable else None):
+            topology.add(request.pod, expected.metadata.name)
 
 
 def _distinct(missed: Iterable[list[str]]) -> list[str]:
@@ -92,3 +114,57 @@ def _sentence(missed: Sequence[str]) -> str:
     return (
         f"no super node {missed[0]}" if len(missed) == 1 else f"no super node does all: {'; '.join(missed)}"
     )
+
+
+Change = Callable[[Pod], dict[str, Any]]
+"""Makes of a pod the spec that it would have, raw."""
+
+
+class SuperNodeDestination:
+    """What is taken counts for the pods that come after it. *to_look_up* are pods whose volumes must be read first."""
+
+    def __init__(self, eligibility: Eligibility, fleet: Fleet, room: Room, outages: Outages) -> None:
+        self._eligibility, self._fleet, self._room, self._outages = eligibility, fleet, room, outages
+        self.to_look_up: list[Pod] = []
+
+    def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
+        rules = self._eligibility.violations(pod)
+        if rules is None:
+            self.to_look_up.append(pod)
+            return None
+        if rules:
+            return Objections(rules)
+        request = self._request(pod, bound=bound)
+        if misfit := self._fleet.why_not(request):
+            outages = map(self._outages.seconds, self._fleet.passing(request))
+            return Objections(misfit=misfit, outage=min(outages, default=None))
+        return Objections()
+
+    def take(self, pod: Pod, *, bound: bool) -> str:
+        if full := self._room.take(pod):
+            return full
+        self._fleet.take(self._request(pod, bound=bound))
+        return ""
+
+    def is_asked_for(self, pod: Pod) -> bool:
+        return self._fleet.is_asked_for(_request(pod, spec_of))
+
+    def _request(self, pod: Pod, *, bound: bool) -> Request:
+        return _request(pod, as_sent if bound else as_burst, self._eligibility.reach(pod))
+
+
+def on_the_way(allowed: Iterable[Pod], assumed: Iterable[Action]) -> list[Request]:
+    """Pods without a node that may get a super node: *allowed* to already, or *assumed* to be."""
+    pods = {pod.metadata.uid: (pod, as_burst) for pod in allowed}
+    pods |= {each.uid: (each.pod, as_sent if each.kind is Kind.SUPER else as_burst) for each in assumed}
+    return [_request(pod, change) for pod, change in pods.values()]
+
+
+def _request(pod: Pod, change: Change, volumes: tuple[Reach, ...] = ()) -> Request:
+    return Request(pod, _scheduling(pod.unbound or Unbound(), change), volumes)
+
+
+@lru_cache(maxsize=512)
+def _scheduling(unbound: Unbound, change: Change) -> Scheduling:
+    """Of a pod as it is or would be; decoded once for each version of it."""
+    return scheduling_of(change(Pod(unbound=unbound)))

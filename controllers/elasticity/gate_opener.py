@@ -17,9 +17,9 @@ import structlog
 from prometheus_client import Counter
 
 from controllers.elasticity.patches import opened
+from controllers.elasticity.pod_cache import CALL_TIMEOUT, PODS
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
-from controllers.elasticity.writer import CALL_TIMEOUT, PODS
 from controllers.manager import Context
 from kube.backoff import Backoff
 from kube.client import Client

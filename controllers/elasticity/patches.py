@@ -1,4 +1,4 @@
-"""What is written to a pod: merge patches that apply to nothing but the version they were made for."""
+"""What is written to a pod: merge patches that apply to no other version than the one they were made for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 Patch = Mapping[str, Any]
 
 
-def to_home(pod: Pod, why: str, *, pin: bool = False) -> Patch:
+def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:
     """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
     spec = _ungated(spec_of(pod))
     if pin or (pod.unbound and pod.unbound.tolerates):
@@ -60,33 +60,42 @@ def as_sent(pod: Pod) -> dict[str, Any]:
 
 
 def as_burst(pod: Pod) -> dict[str, Any]:
-    """Its spec, raw, as it would be with leave to go to super nodes."""
+    """Its spec, raw, as it would be when it is allowed on super nodes."""
     spec = spec_of(pod)
     return spec | _tolerant(spec, pod)
 
 
 def is_kept_off(pod: Pod) -> bool:
-    """Whether its affinity keeps it off super nodes, by our doing or its own."""
+    """Whether its affinity keeps it off super nodes, set by us or by the user."""
     spec = spec_of(pod)
     return kept_off_super_nodes(spec) == spec
 
 
 def opened(pod: Pod, why: str) -> Patch:
-    """No placement: the scheduler does with the pod as with any other."""
+    """Without a placement: the scheduler treats the pod as any other."""
     return _patch(pod, {REASON: why}, _ungated(spec_of(pod)))
 
 
-def fenced(pod: Pod, reconciler: str) -> Patch:
+def fenced(pod: Pod, identity: str) -> Patch:
     """Changes nothing but the version, so that what was decided before comes too late."""
-    return _patch(pod, {ACCOUNTANT: reconciler}, {})
+    return _patch(pod, {ACCOUNTANT: identity}, {})
 
 
-def cost_change(pod: Pod, change: Mapping[str, str | None]) -> Patch:
-    return _patch(pod, change, {})
+def cost_change(pod: Pod, super_nodes: frozenset[str]) -> Patch | None:
+    """The deletion cost that a pod with a node lacks, or has no longer; None when nothing is to change."""
+    if not pod.active or not pod.node_name or pod.metadata.controller is None:
+        return None
+    annotations = pod.metadata.annotations
+    change: Mapping[str, str | None] = {}
+    if pod.node_name in super_nodes:
+        change = cost_given(annotations)
+    elif COST in annotations and annotations.get(OUR_COST) == annotations[COST]:
+        change = {COST: None, OUR_COST: None}
+    return _patch(pod, change, {}) if change else None
 
 
 def cost_given(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Nothing when there is a cost that the user gave; one that he took away again stays away, too."""
+    """Nothing when the user gave a cost, or took ours away."""
     return {} if COST in annotations or OUR_COST in annotations else {COST: SUPER_COST, OUR_COST: SUPER_COST}
 
 

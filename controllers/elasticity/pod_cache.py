@@ -1,87 +1,79 @@
-"""All pods as they are last known, by the watch or by the answers to our own writes, whichever is newer."""
+"""The pods that decisions rest on: the informer's copy, which our own writes go through."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
+
+from controllers.elasticity.patches import Patch
 from controllers.elasticity.pods import Pod, facets
-from kube.indexer import Indexer
+from kube.client import Client, Resource
+from kube.errors import NotFound
+from kube.informer import Informer
+from kube.types import key_of
 
+PODS = Resource("", "v1", "pods")
+CALL_TIMEOUT = 4.0
+"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
 FACET = "facet"
 
+Observer = Callable[[Pod | None, Pod | None], None]
 
-class Book:
-    """By uid; safe to read and to write from any thread."""
 
-    def __init__(self) -> None:
-        self._pods: Indexer[Pod] = Indexer()
-        self._pods.add_index(FACET, facets)
-        self._writing = threading.Lock()
-        self._changed: set[str] = set()
+class PodCache:
+    """Safe to share between threads; *check* runs before each write."""
 
-    def observe(self, old: Pod | None, new: Pod | None) -> bool:
-        """As the watch tells it; whether that is news to anybody."""
-        seen = new or old
-        if seen is None:
-            return False
-        if new is None:
-            self.forget(seen.metadata.uid)
-            return True
-        # A version that goes back is an etcd that was restored: then what we knew is no more.
-        return self._put(new, anyway=old is not None and new.version < old.version)
+    def __init__(self, client: Client, informer: Informer[Pod], check: Callable[[], None]) -> None:
+        self._client, self._informer, self._check = client, informer, check
+        self._write_observers: list[Callable[[Pod], None]] = []
+        informer.add_index(FACET, facets)
 
-    def wrote(self, pod: Pod) -> None:
-        """As an answer to us tells it, which counts as a change; of a pod that is gone by now it tells nothing."""
-        self._put(pod, unless_gone=True)
-        self.look_again(pod.metadata.uid)
+    def on_change(self, observer: Observer) -> None:
+        """Call *observer* with (old, new) of each change that is not ours, and now with each known pod."""
+        self._informer.on_change(observer)
 
-    def look_again(self, uid: str) -> None:
-        """As if it had changed: what was decided on it did not come about, although nothing is new."""
-        with self._writing:
-            if self._pods.get(uid) is not None:
-                self._changed.add(uid)
-
-    def forget(self, uid: str) -> None:
-        with self._writing:
-            self._pods.remove(uid)
-            self._changed.discard(uid)
-
-    def get(self, uid: str) -> Pod | None:
-        return self._pods.get(uid)
+    def on_write(self, observer: Callable[[Pod], None]) -> None:
+        """Call *observer* with what we have written or read."""
+        self._write_observers.append(observer)
 
     def all(self) -> Sequence[Pod]:
-        return self._pods.list()
+        return self._informer.list()
 
     def having(self, facet: str) -> Sequence[Pod]:
-        return self._pods.by_index(FACET, facet)
+        return self._informer.by_index(FACET, facet)
 
-    def take_changed(self) -> set[str]:
-        """Those of whom there was news since the last time."""
-        with self._writing:
-            changed, self._changed = self._changed, set()
-            return changed
+    def current(self, pod: Pod) -> Pod | None:
+        """As it is known now; None when it is gone, also when another pod has its name."""
+        found = self._informer.get(key_of(pod.metadata))
+        return found if found is not None and found.metadata.uid == pod.metadata.uid else None
 
-    def _put(self, new: Pod, *, anyway: bool = False, unless_gone: bool = False) -> bool:
-        uid = new.metadata.uid
-        with self._writing:
-            known = self._pods.get(uid)
-            if known is None and unless_gone:
-                return False
-            if known is not None and known.version >= new.version and not anyway:
-                return False
-            self._pods.put(uid, new)
-            is_news = known is None or _matters(known, new)
-            if is_news:
-                self._changed.add(uid)
-            return is_news
+    def patch(self, pod: Pod, patch: Patch) -> None:
+        """KubeError."""
+        at = pod.metadata
+        self._check()
+        answer = self._client.patch(
+            PODS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
+        )
+        self._take_in(answer)
 
+    def delete(self, pod: Pod) -> None:
+        """That version of it. KubeError."""
+        at = pod.metadata
+        self._check()
+        seen = {"uid": at.uid, "resourceVersion": at.resource_version}
+        self._client.delete(PODS, at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
 
-def _matters(old: Pod, new: Pod) -> bool:
-    """Not what the kubelet reports all the time."""
-    before, after = old.metadata, new.metadata
-    return (old.active, old.node_name, before.annotations) != (
-        new.active,
-        new.node_name,
-        after.annotations,
-    ) or ((old.gated, old.stuck_since) != (new.gated, new.stuck_since))
+    def refresh(self, pod: Pod) -> None:
+        """Read it from the API server. KubeError, but for a pod that is gone."""
+        at = pod.metadata
+        try:
+            answer = self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+        except NotFound:
+            return
+        self._take_in(answer)
+
+    def _take_in(self, answer: msgspec.Raw) -> None:
+        if (new := self._informer.wrote(answer)) is not None:
+            for observer in self._write_observers:
+                observer(new)

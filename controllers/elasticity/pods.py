@@ -1,4 +1,4 @@
-"""What is kept in mind of a pod: what places it while it has no node, and next to nothing afterwards."""
+"""What is kept of a pod: all that its placement needs while it has no node, and little afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webhook.elasticity import (
 )
 
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
-"""Labels by which Deployments, and StatefulSets and others, tell their revisions apart."""
+"""Labels by which Deployments, and StatefulSets and others, name their revisions."""
 KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))
 """The annotations that still matter when a pod is bound."""
 
@@ -35,8 +35,8 @@ class Gate(Value, frozen=True):
     name: str = ""
 
 
-class Head(Value, frozen=True):
-    """The parts of a spec that are looked at every time."""
+class RawSpec(Value, frozen=True):
+    """The parts of a spec that are read of each pod."""
 
     node_name: str = ""
     scheduling_gates: tuple[Gate, ...] = ()
@@ -52,8 +52,8 @@ class Status(Value, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Sent(Value, frozen=True):
-    """A pod as it comes; its spec is read in part."""
+class RawPod(Value, frozen=True):
+    """A pod as it arrives; its spec is read in part."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -71,7 +71,7 @@ class Unbound(Value, frozen=True):
 
 
 class Pod(Value, frozen=True):
-    """*unbound* is None for a pod that has a node, and for one that needs none any more."""
+    """*unbound* is None for a pod that has a node, and for one that no longer needs one."""
 
     metadata: ObjectMeta = ObjectMeta()
     node_name: str = ""
@@ -86,7 +86,7 @@ class Pod(Value, frozen=True):
 
     @property
     def gated(self) -> bool:
-        """Whether it waits for us."""
+        """Whether it waits for its placement."""
         return self.active and self.unbound is not None and self.unbound.gated
 
     @property
@@ -100,15 +100,15 @@ class Pod(Value, frozen=True):
         return None if waits is None or waits.gated or waits.nominated else waits.stuck_since
 
     @property
-    def may_be_sent(self) -> bool:
-        """Whether it has no node yet, and may get a super node by our doing."""
+    def may_come_to_super_nodes(self) -> bool:
+        """Whether it has no node yet, and we have allowed it to get a super node."""
         if not self.active or self.unbound is None or self.unbound.gated:
             return False
         return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
     @property
     def key(self) -> str:
-        """Names the replicas among which it is counted: those of its owner and revision, or itself alone."""
+        """What the total "at most N" is of: its owner and revision, or the pod itself."""
         owner = self.metadata.controller
         if owner is None:
             return self.metadata.uid
@@ -120,17 +120,17 @@ class Pod(Value, frozen=True):
         return version_of(self.metadata)
 
 
-def decode(raw: msgspec.Raw) -> Pod:
+def decode(encoded: msgspec.Raw) -> Pod:
     """MsgspecError when it cannot be read."""
-    sent = _SENT.decode(raw)
-    head = _HEAD.decode(sent.spec)
-    finished = sent.status.phase in ("Succeeded", "Failed")
-    repels = repelled_by(bytes(head.affinity))
-    ports = host_ports(head.containers, head.init_containers)
-    if head.node_name or finished:
-        node = sys.intern(head.node_name)
-        return Pod(_slim(sent.metadata), node, finished, repels=repels, host_ports=ports)
-    return Pod(sent.metadata, unbound=_unbound(sent, head), repels=repels, host_ports=ports)
+    raw = _RAW_POD.decode(encoded)
+    spec = _RAW_SPEC.decode(raw.spec)
+    finished = raw.status.phase in ("Succeeded", "Failed")
+    repels = repelled_by(bytes(spec.affinity))
+    ports = host_ports(spec.containers, spec.init_containers)
+    if spec.node_name or finished:
+        node = sys.intern(spec.node_name)
+        return Pod(_slim(raw.metadata), node, finished, repels=repels, host_ports=ports)
+    return Pod(raw.metadata, unbound=_unbound(raw, spec), repels=repels, host_ports=ports)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def facets(pod: Pod) -> Iterable[str]:
-    """Under which names a pod is looked up; nothing is looked for among those that are over."""
+    """The index values of a pod; one that is over has none."""
     if not pod.active:
         return
     yield f"key {pod.key}"
@@ -153,21 +153,23 @@ def facets(pod: Pod) -> Iterable[str]:
         yield f"node {pod.node_name}"
         yield "bound"
         yield f"in {pod.metadata.namespace}"
-        if pod.repels:
-            yield "repels"
     else:
         yield "gated" if pod.gated else "unbound"
+    if pod.repels and not pod.gated:
+        yield "repels"
+    if pod.may_come_to_super_nodes:
+        yield "sent"
     if pod.placed:
         yield f"placed {pod.placed}"
 
 
-def _unbound(sent: Sent, head: Head) -> Unbound:
+def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
     return Unbound(
-        spec=bytes(sent.spec),
-        gated=any(gate.name == GATE for gate in head.scheduling_gates),
-        tolerates=tolerates_super_nodes(head.tolerations),
-        stuck_since=next((_since(sent, each) for each in sent.status.conditions if _says_stuck(each)), None),
-        nominated=bool(sent.status.nominated_node_name),
+        spec=bytes(raw.spec),
+        gated=any(gate.name == GATE for gate in spec.scheduling_gates),
+        tolerates=tolerates_super_nodes(spec.tolerations),
+        stuck_since=next((_since(raw, each) for each in raw.status.conditions if _says_stuck(each)), None),
+        nominated=bool(raw.status.nominated_node_name),
     )
 
 
@@ -175,8 +177,8 @@ def _says_stuck(condition: Condition) -> bool:
     return (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
 
 
-def _since(sent: Sent, condition: Condition) -> datetime | None:
-    return condition.last_transition_time or sent.metadata.creation_timestamp
+def _since(raw: RawPod, condition: Condition) -> datetime | None:
+    return condition.last_transition_time or raw.metadata.creation_timestamp
 
 
 def _slim(metadata: ObjectMeta) -> ObjectMeta:
@@ -215,5 +217,5 @@ def _age(pod: Pod) -> tuple[float, int, str]:
 
 
 _NOTHING: dict[str, str] = {}
-_SENT = msgspec.json.Decoder(Sent)
-_HEAD = msgspec.json.Decoder(Head)
+_RAW_POD = msgspec.json.Decoder(RawPod)
+_RAW_SPEC = msgspec.json.Decoder(RawSpec)

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from kube.label_selectors import LabelSelector
-from kube.node_matching import REQUIRED, NodeSelector
 from kube.quantities import amount
+from kube.selectors import REQUIRED, LabelSelector, NodeSelector
 from kube.types import Toleration, Value, complete
 
 HostPort = tuple[str, str, int]

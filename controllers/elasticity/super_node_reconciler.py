@@ -1,18 +1,17 @@
-"""What is to be done about super nodes is done by the leader, on nothing that has changed meanwhile."""
+"""Apply the plan for super nodes, each step only to the version of the node that it was decided on."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 import structlog
 
 from controllers.elasticity.super_nodes import Do, Note, Step, leftovers, may_go, plan
-from controllers.workqueue import run_turns
-from kube.client import Client, Resource
+from controllers.manager import Context
+from kube.client import Resource
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.event_recorder import EventRecorder, Regarding
+from kube.event_recorder import Regarding
 from kube.leader_election import LeadershipLost
 from kube.types import Node, Pod
 from settings import ElasticitySettings
@@ -20,34 +19,26 @@ from webhook.elasticity import is_daemon_pod
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 PODS = Resource("", "v1", "pods")
-PERIOD = 5.0
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Registrar:
-    """*nodes* are those last heard of; *check* runs before each write, and raises when others may lead."""
+class SuperNodeReconciler:
+    """*nodes* are read from the informer."""
 
     def __init__(
         self,
-        client: Client,
+        context: Context,
         nodes: Callable[[], Iterable[Node]],
-        recorder: EventRecorder,
         settings: Callable[[], ElasticitySettings],
-        *,
-        check: Callable[[], None],
-        now: Callable[[], datetime],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._client, self._nodes, self._recorder, self._settings = client, nodes, recorder, settings
-        self._check, self._now = check, now
-        self._told: dict[str, Note] = {}
+        self._client, self._recorder, self._check = context.client, context.recorder, context.check
+        self._nodes, self._settings, self._now = nodes, settings, now
+        self._reported: dict[str, Note] = {}
 
-    def run(self, stop: threading.Event) -> None:
-        """A turn every few seconds until *stop*; LeadershipLost."""
-        run_turns(self.turn, stop, PERIOD, "super nodes")
-
-    def turn(self) -> None:
-        """Take each step that is due; one that fails stops no other, and is taken in a later turn."""
+    def reconcile(self) -> None:
+        """Take each step that is due; one that fails stops no other, and is tried again next time. LeadershipLost."""
         nodes, settings, now = list(self._nodes()), self._settings(), self._now()
         leaving = [node.metadata.name for node in leftovers(nodes, settings) if may_go(node, now)]
         occupied = {name: self._is_occupied(name) for name in leaving}
@@ -55,25 +46,25 @@ class Registrar:
             self._try(step)
 
     def _is_occupied(self, name: str) -> bool:
-        """By the API server's own word, and while it says nothing; pods of DaemonSets go with their node."""
+        """As the API server has it now, and while it cannot be read; pods of DaemonSets go with their node."""
         try:
             pods = self._client.list(PODS, type=Pod, field_selector=f"spec.nodeName={name}").items
         except KubeError as error:
-            log.warning("the pods of a super node were not read", node=name, error=str(error))
+            log.warning("pods of super node not read", node=name, error=str(error))
             return True
         return not all(is_daemon_pod(pod.metadata) for pod in pods)
 
     def _try(self, step: Step) -> None:
         try:
-            self._tell(step, self._taken(step))
+            self._report(step, self._taken(step))
         except (AlreadyExists, Conflict, NotFound):
-            log.info("a super node is not as it was last seen", node=step.name, step=step.do)
+            log.info("super node has changed", node=step.name, action=step.do)
         except KubeError as error:
-            log.warning("a step for a super node failed", node=step.name, step=step.do, error=str(error))
+            log.warning("super node not written", node=step.name, action=step.do, error=str(error))
         except LeadershipLost:
             raise
         except Exception:
-            log.exception("a step for a super node failed", node=step.name, step=step.do)
+            log.exception("super node not written", node=step.name, action=step.do)
 
     def _taken(self, step: Step) -> Node | None:
         if step.do is Do.NOTHING:
@@ -90,11 +81,13 @@ class Registrar:
         self._client.delete(NODES, step.name, preconditions=preconditions)
         return step.node
 
-    def _tell(self, step: Step, node: Node | None) -> None:
-        """Once, where nothing was done."""
+    def _report(self, step: Step, node: Node | None) -> None:
+        """An Event, once where nothing was done."""
         note = step.note
-        if node is None or (step.do is Do.NOTHING and self._told.get(node.metadata.uid) == note):
+        if node is None or (step.do is Do.NOTHING and self._reported.get(node.metadata.uid) == note):
             return
-        self._told[node.metadata.uid] = note
-        log.info("super node", node=step.name, step=step.do, reason=note.reason, message=note.message)
+        self._reported[node.metadata.uid] = note
+        log.info(
+            "super node reconciled", node=step.name, action=step.do, reason=note.reason, message=note.message
+        )
         self._recorder.event(Regarding.of(node, NODES, "Node"), note.reason, note.message, type=note.type)

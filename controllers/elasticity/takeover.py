@@ -1,178 +1,113 @@
 """Before a new leader decides on a pod, nothing that a former one decided can still take effect.
 
 A former leader may have been stopped in the middle of a write that it had every right to make, and go on at any
-time. Its write is for the version of the pod that it knew. So each pod that it may have decided on is given a new
+time. Its write is for the version of the pod that it knew. So each pod that it may have decided on gets a new
 version: either its write came before and is seen in the answer, or it comes too late and is refused.
 
-That takes a write for each, and an API server may be slow. So it is done beside the decisions, and one owner and
-revision after the other: as soon as all pods that are counted together have been fenced, they are placed, and a
-next leader finds that much less to do. Only where the number on super nodes is limited, which concerns all pods
-together, nothing is decided before all of them are fenced.
+That takes a write for each, and an API server may be slow. So it goes key by key: once all pods of an owner and
+revision are fenced, they are placed. Where the number on super nodes is limited, which concerns all pods together,
+nothing is decided before all of them are fenced.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 import structlog
 
 from controllers.elasticity.patches import fenced
-from controllers.elasticity.pod_cache import Book
-from controllers.elasticity.pods import Pod, decode, oldest_first
-from controllers.elasticity.writer import CALL_TIMEOUT, PODS
-from kube.backoff import Backoff
-from kube.client import Client
+from controllers.elasticity.pod_cache import PodCache
+from controllers.elasticity.pods import Pod, oldest_first
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
-from kube.leader_election import LeadershipLost
 
-PAUSES = Backoff(base=0.2, cap=5.0)
-AT_ONCE = 16
-"""Writes at a time: the rest of the threads is for placing what has been fenced."""
 LONGEST = 90.0
-"""Seconds for one pod: longer than the API server itself goes on with a request. Then it is let be."""
+"""Seconds for one pod: longer than the API server itself goes on with a request. Then it counts as fenced."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Fence:
-    """Around the pods that are *wanted*; *pause* waits for some seconds and says whether it is time to stop.
-
-    *wake* is called when there is more that may be decided, and when the leadership is lost; *at_once*: nothing
-    may be decided before all of them are fenced.
-    """
+class Takeover:
+    """Of the pods known when it is made; *enqueue* is called for each key that may be decided on from then on."""
 
     def __init__(
         self,
-        client: Client,
-        book: Book,
-        reconciler: str,
+        pods: PodCache,
+        identity: str,
+        enqueue: Callable[[str], None],
         *,
-        wanted: Callable[[Pod], bool],
-        check: Callable[[], None],
-        pause: Callable[[float], bool],
-        wake: Callable[[], None] = lambda: None,
-        is_limited: bool = False,
+        is_limited: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._book, self._accountant = client, book, reconciler
-        self._wanted, self._check, self._pause, self._clock = wanted, check, pause, clock
-        self._wake, self._is_limited = wake, is_limited
+        self._pods, self._identity, self._enqueue = pods, identity, enqueue
+        self._is_limited, self._clock = is_limited, clock
         self._lock = threading.Lock()
-        self._due: deque[Pod] = deque()
-        self._open: Counter[str] = Counter()
-        self._lost: LeadershipLost | None = None
+        self._due = {pod.metadata.uid: pod for pod in _key_by_key(filter(self._concerns, pods.all()))}
+        self._open = Counter(pod.key for pod in self._due.values())
+        self._failing_since: dict[str, float] = {}
+        if self._due:
+            log.info("takeover started", pods=len(self._due))
 
-    def put_up(self, hand_out: Callable[[Callable[[], None]], None]) -> None:
-        """Begin; the work is done by those that it is handed out to."""
-        pods = _together(oldest_first(filter(self._wanted, self._book.all())))
-        self._due, self._open = deque(pods), Counter(pod.key for pod in pods)
-        if pods:
-            log.info("takeover begun", pods=len(pods))
-        for _ in range(min(AT_ONCE, len(pods))):
-            hand_out(self._work)
+    @property
+    def due(self) -> Sequence[str]:
+        """The uids of pods to fence, all of a key behind its first one."""
+        return list(self._due)
 
-    def decidable(self) -> Callable[[str], bool]:
-        """By uid, whether all pods that count for a pod are fenced; to be asked before the book is read.
-
-        A pod that was read before it was fenced may be another one by now.
-        """
+    def is_over(self, key: str) -> bool:
+        """Whether its pods may be decided on. Ask before they are read: one that was read before may be outdated."""
         with self._lock:
-            left = frozenset(self._open)
+            return not self._open or (not self._is_limited and key not in self._open)
 
-        def may_decide(uid: str) -> bool:
-            if not left:
-                return True
-            pod = self._book.get(uid)
-            return not self._is_limited and (pod is None or pod.key not in left)
-
-        return may_decide
-
-    def raise_loss(self) -> None:
-        if self._lost:
-            raise self._lost
-
-    def _work(self) -> None:
-        while not self._lost and (pod := self._next()) is not None:
+    def reconcile(self, uid: str) -> float | None:
+        """Fence a pod. KubeError when it must be tried again."""
+        pod = self._pods.current(self._due[uid])
+        if pod is not None and self._concerns(pod):
             try:
-                if not self._around(pod):
-                    return
-            except LeadershipLost as error:
-                self._lost = error
-                self._wake()
-                return
-            except Exception:
-                log.exception("a pod was not fenced", uid=pod.metadata.uid)
-            self._done(pod)
-
-    def _next(self) -> Pod | None:
-        with self._lock:
-            return self._due.popleft() if self._due else None
-
-    def _done(self, pod: Pod) -> None:
-        with self._lock:
-            self._open[pod.key] -= 1
-            is_last = not self._open[pod.key]
-            if is_last:
-                del self._open[pod.key]
-        if is_last:
-            self._wake()
-
-    def _around(self, pod: Pod) -> bool:
-        """Whether there is time for another one."""
-        began, failures = self._clock(), 0
-        while self._clock() - began < LONGEST:
-            self._check()
-            try:
-                if self._try(pod.metadata.uid):
-                    break
+                self._pods.patch(pod, fenced(pod, self._identity))
+            except Conflict:
+                self._pods.refresh(pod)
+                return 0.0
+            except NotFound:
+                pass
             except KubeError as error:
-                failures += 1
-                log.warning("a pod was not fenced", uid=pod.metadata.uid, error=str(error))
-                if _is_refusal(error):
-                    break
-                if self._pause(PAUSES.delay(failures)):
-                    return False
-        return not self._pause(0)
+                if not (_is_refusal(error) or self._is_too_long(uid)):
+                    raise
+                at = pod.metadata
+                log.warning("pod not fenced", namespace=at.namespace, name=at.name, error=str(error))
+        self._finish(uid)
+        return None
 
-    def _try(self, uid: str) -> bool:
-        """Whether there is nothing more to do for it."""
-        pod = self._book.get(uid)
-        if pod is None or not self._wanted(pod):
-            return True
-        at = pod.metadata
-        try:
-            patch = fenced(pod, self._accountant)
-            answer = self._client.patch(
-                PODS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
-            )
-        except Conflict:
-            answer = self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
-            self._book.wrote(decode(answer))
-            return False
-        except NotFound:
-            self._book.forget(uid)
-            return True
-        self._book.wrote(decode(answer))
-        return True
+    def _concerns(self, pod: Pod) -> bool:
+        """Whether a placement may be on its way to it, or the permission to burst where their number is limited."""
+        may_burst = pod.active and pod.unbound is not None and not pod.unbound.tolerates
+        return pod.gated or (self._is_limited and may_burst)
+
+    def _is_too_long(self, uid: str) -> bool:
+        return self._clock() - self._failing_since.setdefault(uid, self._clock()) >= LONGEST
+
+    def _finish(self, uid: str) -> None:
+        with self._lock:
+            key = self._due.pop(uid).key
+            self._open[key] -= 1
+            if self._open[key]:
+                return
+            del self._open[key]
+            is_over = not self._open
+        if is_over:
+            log.info("takeover finished")
+        for each in {pod.key for pod in self._pods.all()} if is_over and self._is_limited else (key,):
+            self._enqueue(each)
 
 
-def _together(pods: Iterable[Pod]) -> list[Pod]:
-    """In their order, but all of a key behind its first one."""
+def _key_by_key(pods: Iterable[Pod]) -> list[Pod]:
     keys: dict[str, list[Pod]] = {}
-    for pod in pods:
+    for pod in oldest_first(pods):
         keys.setdefault(pod.key, []).append(pod)
     return [pod for each in keys.values() for pod in each]
 
 
-def may_have_been_decided_on(pod: Pod, *, is_limited: bool) -> bool:
-    """Whether a placement may be on its way to it; or leave to go to super nodes, where their number *is_limited*."""
-    return pod.gated or (is_limited and pod.active and pod.unbound is not None and not pod.unbound.tolerates)
-
-
 def _is_refusal(error: KubeError) -> bool:
-    """Who refuses this refuses the other write, too."""
+    """What refuses this write refuses that of a former leader, too."""
     return isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests)

@@ -1,4 +1,4 @@
-"""Where pods stand to each other: host ports, affinity and spread, by the filters of the scheduler."""
+"""Whether other pods keep a pod off a node: host ports, affinity and spread, by the filters of the scheduler."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from controllers.elasticity.filters import Request, is_asked_for, taints
-from controllers.elasticity.nodes import FollowedNode
+from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import PodAffinityTerm, SpreadConstraint, conflict
-from kube.label_selectors import LabelSelector, selects
-from kube.node_matching import Expression
+from kube.selectors import Expression, LabelSelector, selects_labels
 
 Lookup = Callable[[str], Sequence[Pod]]
-"""Pods by facet, as `Book.having`."""
+"""Pods by facet, as `PodCache.having`."""
 Match = tuple[tuple[str, ...] | None, LabelSelector | None]
 """Namespaces, None for all, and labels."""
 EVERYTHING = LabelSelector()
@@ -26,7 +25,7 @@ class Topology:
     """The pods on all *nodes*, of which some are *candidates*; pods on their way are added where they are expected."""
 
     def __init__(
-        self, nodes: Iterable[FollowedNode], candidates: Iterable[FollowedNode], having: Lookup
+        self, nodes: Iterable[WatchedNode], candidates: Iterable[WatchedNode], having: Lookup
     ) -> None:
         self._nodes = {node.metadata.name: node for node in nodes}
         self._candidates = tuple(candidates)
@@ -34,7 +33,7 @@ class Topology:
         self._repelling = [each for pod in having("repels") for each in self._repulsions(pod, pod.node_name)]
         self._added: list[tuple[Pod, str]] = []
         self._counts: dict[bytes, tuple[tuple[Match, ...], Counter[str]]] = {}
-        self._domains: dict[bytes, list[FollowedNode]] = {}
+        self._domains: dict[bytes, list[WatchedNode]] = {}
 
     def add(self, pod: Pod, node: str) -> None:
         self._added.append((pod, node))
@@ -42,21 +41,21 @@ class Topology:
         for matches, counter in self._counts.values():
             counter[node] += _meets_all(pod, matches)
 
-    def misses(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def misses(self, request: Request, node: WatchedNode) -> Iterator[str]:
         yield from self._ports(request, node)
         yield from self._repelled(request, node)
         yield from self._repels(request, node)
         yield from self._attracts(request, node)
         yield from self._spread(request, node)
 
-    def _ports(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def _ports(self, request: Request, node: WatchedNode) -> Iterator[str]:
         wanted = request.scheduling.host_ports
         taken = [port for pod in self._on(node.metadata.name) for port in pod.host_ports] if wanted else []
         for port in wanted:
             if any(conflict(port, other) for other in taken):
                 yield f"has host port {port[2]}/{port[0]} free"
 
-    def _repelled(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def _repelled(self, request: Request, node: WatchedNode) -> Iterator[str]:
         """By the anti-affinity of pods that are there."""
         keys = {
             key
@@ -66,13 +65,13 @@ class Topology:
         for key in sorted(keys):
             yield _apart(key)
 
-    def _repels(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def _repels(self, request: Request, node: WatchedNode) -> Iterator[str]:
         for term in request.scheduling.repels:
             counts = self._count((_match(term, request.pod, unknown=None),))
             if self._in_domain(counts, term.topology_key, node):
                 yield _apart(term.topology_key)
 
-    def _attracts(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def _attracts(self, request: Request, node: WatchedNode) -> Iterator[str]:
         terms = request.scheduling.attracts
         if not terms:
             return
@@ -86,12 +85,12 @@ class Topology:
         for term in missing:
             yield f"has pods that its affinity asks for (by {term.topology_key})"
 
-    def _spread(self, request: Request, node: FollowedNode) -> Iterator[str]:
+    def _spread(self, request: Request, node: WatchedNode) -> Iterator[str]:
         for each in request.scheduling.spread:
             if self._skew(request, each, node) > each.max_skew:
                 yield f"keeps maxSkew {each.max_skew} (by {each.topology_key})"
 
-    def _skew(self, request: Request, constraint: SpreadConstraint, node: FollowedNode) -> float:
+    def _skew(self, request: Request, constraint: SpreadConstraint, node: WatchedNode) -> float:
         key, labels = constraint.topology_key, node.metadata.labels
         if key not in labels:
             return float("inf")
@@ -104,7 +103,7 @@ class Topology:
         least = min(domains.values()) if enough else 0
         return domains[labels[key]] + _meets(request.pod, match) - least
 
-    def _eligible(self, request: Request, constraint: SpreadConstraint) -> list[FollowedNode]:
+    def _eligible(self, request: Request, constraint: SpreadConstraint) -> list[WatchedNode]:
         """The nodes whose pods are counted; the same for all pods of a template."""
         asks = request.scheduling
         about = (asks.node_selector, asks.affinity.node_affinity, asks.tolerations, asks.spread, constraint)
@@ -143,10 +142,10 @@ class Topology:
         yield from self._having(f"node {name}")
         yield from (pod for pod, node in self._added if node == name)
 
-    def _in_domain(self, counts: Mapping[str, int], key: str, node: FollowedNode) -> bool:
+    def _in_domain(self, counts: Mapping[str, int], key: str, node: WatchedNode) -> bool:
         return any(count and self._same_domain(key, name, node) for name, count in counts.items())
 
-    def _same_domain(self, key: str, name: str, node: FollowedNode) -> bool:
+    def _same_domain(self, key: str, name: str, node: WatchedNode) -> bool:
         other, value = self._nodes.get(name), node.metadata.labels.get(key)
         return value is not None and other is not None and other.metadata.labels.get(key) == value
 
@@ -156,7 +155,7 @@ def _apart(key: str) -> str:
     return f"is without pods that anti-affinity keeps it apart from (by {key})"
 
 
-def _is_eligible(request: Request, constraint: SpreadConstraint, node: FollowedNode) -> bool:
+def _is_eligible(request: Request, constraint: SpreadConstraint, node: WatchedNode) -> bool:
     has_keys = all(each.topology_key in node.metadata.labels for each in request.scheduling.spread)
     affine = constraint.node_affinity_policy == "Ignore" or is_asked_for(request, node)
     tolerated = constraint.node_taints_policy == "Ignore" or not any(taints(request, node))
@@ -185,7 +184,7 @@ def _spread_match(constraint: SpreadConstraint, pod: Pod) -> Match:
 
 def _meets(pod: Pod, match: Match) -> bool:
     namespaces, selector = match
-    return (namespaces is None or pod.metadata.namespace in namespaces) and selects(
+    return (namespaces is None or pod.metadata.namespace in namespaces) and selects_labels(
         selector, pod.metadata.labels
     )
 

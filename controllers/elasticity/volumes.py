@@ -10,7 +10,7 @@ import msgspec
 
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.pod_requirements import Candidate
-from kube.node_matching import Expression, NodeSelector, Term
+from kube.selectors import Expression, NodeSelector, Term
 from kube.types import (
     PersistentVolume,
     PersistentVolumeClaim,

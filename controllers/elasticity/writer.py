@@ -1,175 +1,188 @@
-"""Each decision is written for the version it was made for; one of unknown outcome is repeated, never replaced."""
+"""Each action is written for the version it was decided on; one of unknown outcome is repeated, never replaced."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Protocol
 
-import msgspec
 import structlog
 
-from controllers.elasticity.pending_writes import Do, Intent, Intents
-from controllers.elasticity.pod_cache import Book
-from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.patches import Patch
+from controllers.elasticity.pod_cache import PodCache
+from controllers.elasticity.pods import Pod
+from controllers.elasticity.quota import Quota
+from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
-from kube.client import Client, Resource
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.leader_election import LeadershipLost
 
-PODS = Resource("", "v1", "pods")
-CALL_TIMEOUT = 4.0
-"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
+
+class Kind(StrEnum):
+    LOCAL = "place locally"
+    SUPER = "place on a super node"
+    ANY = "leave to the scheduler"
+    BURST = "allow on super nodes"
+    COST = "set the deletion cost"
+    DELETE = "delete"
+
+
+TO_SUPER_NODES = (Kind.SUPER, Kind.ANY, Kind.BURST)
+"""After these, a pod may come to a super node."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """*patch* is for *pod* as it was; DELETE has none. After *doubts* tries it is unknown whether one arrived."""
+
+    kind: Kind
+    pod: Pod
+    why: str = ""
+    patch: Patch | None = None
+    doubts: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+
+class Assumptions:
+    """One action for each pod at most; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Action] = {}
+        self._by_key: dict[str, dict[str, Action]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, uid: str) -> Action | None:
+        return self._actions.get(uid)
+
+    def of(self, key: str) -> Mapping[str, Action]:
+        """By uid, those of the pods of *key*. Read them before the pods: they go after their outcome is known."""
+        with self._lock:
+            return dict(self._by_key.get(key, {}))
+
+    def to_super_nodes(self) -> Sequence[Action]:
+        with self._lock:
+            return [each for each in self._actions.values() if each.kind in TO_SUPER_NODES]
+
+    def assume(self, action: Action) -> None:
+        with self._lock:
+            self._actions[action.uid] = action
+            self._by_key.setdefault(action.pod.key, {})[action.uid] = action
+
+    def forget(self, action: Action) -> None:
+        key = action.pod.key
+        with self._lock:
+            self._actions.pop(action.uid, None)
+            of_key = self._by_key.get(key, {})
+            of_key.pop(action.uid, None)
+            if not of_key:
+                self._by_key.pop(key, None)
+
+
 PAUSES = Backoff(base=0.2, cap=30.0)
+"""Between two attempts at one pod."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class Outcome(Protocol):
-    """Whom the outcome is told."""
-
-    def done(self, intent: Intent) -> None: ...
-    def refused(self, intent: Intent, error: ApiError) -> None: ...
+    def done(self, action: Action) -> None: ...
+    def refused(self, action: Action, error: ApiError) -> None: ...
 
 
 class Writer:
-    """*hand_out* takes work for another thread, *wake* is called when it did not go as decided; *check* runs before
-    each write.
-
-    What has not begun when it has *stopped* is left to the next leader.
-    """
+    """*queue* holds uids of pods; *enqueue* is called with the key of a pod that must be decided on again."""
 
     def __init__(
         self,
-        client: Client,
-        book: Book,
+        pods: PodCache,
+        quota: Quota,
         outcome: Outcome,
-        *,
-        check: Callable[[], None],
-        stopped: Callable[[], bool],
-        hand_out: Callable[[Callable[[], None]], None],
-        wake: Callable[[], None],
+        queue: WorkQueue,
+        enqueue: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._client, self._book, self._outcome = client, book, outcome
-        self._check, self._stopped = check, stopped
-        self._hand_out, self._wake, self._clock = hand_out, wake, clock
-        self._intents = Intents()
-        self._lock = threading.Lock()
-        self._doubtful: dict[str, float] = {}
+        self._pods, self._quota, self._outcome = pods, quota, outcome
+        self._queue, self._enqueue = queue, enqueue
+        self._assumptions = Assumptions()
+        self._clock = clock
         self._refusals: dict[str, tuple[int, float]] = {}
-        self.lost: LeadershipLost | None = None
+        """By uid: how many in a row, and until when the pod rests."""
 
-    def under_way(self) -> Mapping[str, Intent]:
-        """To be asked before the book is read."""
-        return self._intents.snapshot()
+    def assumed(self, key: str) -> Mapping[str, Action]:
+        return self._assumptions.of(key)
 
-    def may_begin(self, uid: str) -> bool:
-        """Whether enough time has passed since a write was refused."""
-        return self._refusals.get(uid, (0, 0.0))[1] <= self._clock()
+    def assumed_on_super_nodes(self) -> Sequence[Action]:
+        return self._assumptions.to_super_nodes()
 
-    def start(self, intents: Iterable[Intent]) -> None:
-        """Those of one call are handed out after all of them count."""
-        begun = list(intents)
-        for intent in begun:
-            self._intents.put(intent)
-        for intent in begun:
-            self._hand_out(lambda intent=intent: self._run(intent))  # type: ignore[misc]
+    def rests(self, uid: str) -> float:
+        """For how many seconds the pod is not to be written to, because a write was refused."""
+        return max(0.0, self._refusals.get(uid, (0, 0.0))[1] - self._clock())
 
-    def repeat(self) -> None:
-        """What may or may not have arrived, and is due again."""
-        with self._lock:
-            due = [uid for uid, at in self._doubtful.items() if at <= self._clock()]
-            for uid in due:
-                del self._doubtful[uid]
-        held = self.under_way()
-        self.start(held[uid] for uid in due if uid in held)
+    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
+        """Forget refusals of pods that are gone; *uids* are read after those that are known here."""
+        known = list(self._refusals)
+        for uid in set(known).difference(uids()):
+            self._refusals.pop(uid, None)
 
-    def forget(self, gone: Callable[[str], bool]) -> None:
-        """Refusals of pods that are no more."""
-        with self._lock:
-            for uid in [uid for uid in self._refusals if gone(uid)]:
-                del self._refusals[uid]
+    def start(self, actions: Iterable[Action]) -> None:
+        """Assume all of them, then write."""
+        begun = list(actions)
+        for action in begun:
+            self._assumptions.assume(action)
+            if action.kind in TO_SUPER_NODES:
+                self._quota.assume(action.pod)
+        for action in begun:
+            self._queue.add(action.uid)
 
-    def _run(self, intent: Intent) -> None:
+    def reconcile(self, uid: str) -> float | None:
+        """Write what is assumed of a pod; the seconds after which to repeat it when the outcome is unknown."""
+        action = self._assumptions.get(uid)
+        return self._try(action) if action else None
+
+    def _try(self, action: Action) -> float | None:
         try:
-            if self.lost or self._stopped() or self._write(intent):
-                return
-        except LeadershipLost as error:
-            self.lost = error
-        except KubeError as error:
-            self._doubt(intent, error)
-        except Exception as error:
-            log.exception("a write failed", do=intent.do, uid=intent.uid)
-            self._doubt(intent, error)
-        self._wake()
-
-    def _write(self, intent: Intent) -> bool:
-        """Whether it went as decided."""
-        try:
-            self._check()
-            written = self._send(intent)
+            self._write(action)
         except Conflict:
-            self._settle(intent, self._now(intent))
+            self._pods.refresh(action.pod)  # another client has written, or we have, without an answer
+            self._forget(action)
+            self._enqueue(action.pod.key)
         except NotFound:
-            self._settle(intent, None)
-        except ServerError:
-            raise
-        except ApiError as error:
-            if intent.doubts:  # this one was refused, but the one before may yet arrive
-                raise
-            self._refuse(intent, error)
+            self._forget(action)
+        except KubeError as error:
+            # what is refused now may have arrived before
+            if isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
+                return self._doubt(action, error)
+            self._refuse(action, error)
         else:
-            self._settle(intent, written)
-            self._outcome.done(intent)
-            return True
-        return False
+            self._refusals.pop(action.uid, None)
+            self._forget(action)
+            self._outcome.done(action)
+        return None
 
-    def _send(self, intent: Intent) -> Pod | None:
-        """As it is afterwards."""
-        at = intent.pod.metadata
-        if intent.do is Do.GIVE_UP:
-            seen = {"uid": at.uid, "resourceVersion": at.resource_version}
-            self._client.delete(PODS, at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
-            return None
-        raw = self._client.patch(
-            PODS, at.name, intent.patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
-        )
-        return decode(raw)
+    def _write(self, action: Action) -> None:
+        if action.kind is Kind.DELETE:
+            self._pods.delete(action.pod)
+        elif action.patch is not None:
+            self._pods.patch(action.pod, action.patch)
 
-    def _now(self, intent: Intent) -> Pod | None:
-        """By the API server's own word: somebody else has written, or we have, without hearing of it."""
-        at = intent.pod.metadata
-        try:
-            found = decode(
-                self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT)
-            )
-        except NotFound:
-            return None
-        return found if found.metadata.uid == at.uid else None
+    def _doubt(self, action: Action, error: KubeError) -> float:
+        at, doubts = action.pod.metadata, action.doubts + 1
+        log.warning("pod write without an answer", namespace=at.namespace, name=at.name, error=str(error))
+        self._assumptions.assume(replace(action, doubts=doubts))
+        return PAUSES.delay(doubts)
 
-    def _settle(self, intent: Intent, pod: Pod | None) -> None:
-        if pod is None:
-            self._book.forget(intent.uid)
-        else:
-            self._book.wrote(pod)
-        with self._lock:
-            self._refusals.pop(intent.uid, None)
-        self._intents.drop(intent.uid)
+    def _refuse(self, action: Action, error: ApiError) -> None:
+        count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
+        pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
+        self._refusals[action.uid] = count, self._clock() + pause
+        self._forget(action)
+        self._outcome.refused(action, error)
+        self._enqueue(action.pod.key)
 
-    def _refuse(self, intent: Intent, error: ApiError) -> None:
-        with self._lock:
-            count = self._refusals.get(intent.uid, (0, 0.0))[0] + 1
-            pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
-            self._refusals[intent.uid] = (count, self._clock() + pause)
-        self._book.look_again(intent.uid)
-        self._intents.drop(intent.uid)
-        self._outcome.refused(intent, error)
-
-    def _doubt(self, intent: Intent, error: Exception) -> None:
-        doubtful = replace(intent, doubts=intent.doubts + 1)
-        log.warning("a write is of unknown outcome", do=intent.do, uid=intent.uid, error=str(error))
-        self._intents.put(doubtful)
-        with self._lock:
-            self._doubtful[intent.uid] = self._clock() + PAUSES.delay(doubtful.doubts)
+    def _forget(self, action: Action) -> None:
+        self._assumptions.forget(action)
+        self._quota.forget(action.pod)

@@ -1,61 +1,89 @@
-"""What a plan wants done, one write each; a change is for nothing but the version that it was made for."""
+"""What a plan writes, one request each; a change applies only to the version that it was decided on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kube.types import ObjectMeta
 
 Kind = Literal["Deployment", "DaemonSet", "Role", "RoleBinding", "Node", "IngressDaemonSet"]
 
 
+class Target(NamedTuple):
+    """The object that an action is for; *namespace* is empty for a Node."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def target(kind: Kind, metadata: ObjectMeta) -> Target:
+    return Target(kind, metadata.namespace, metadata.name)
+
+
 @dataclass(frozen=True)
 class Create:
-    kind: Kind
+    target: Target
     body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A merge patch, of the object or of a *subresource* of it."""
+    """A merge patch of the object, or of a *subresource* of it."""
 
-    kind: Kind
-    name: str
+    target: Target
     body: Mapping[str, Any]
     subresource: str = ""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Of the object with this uid only."""
+    """Only of the object with this uid."""
 
-    kind: Kind
-    name: str
+    target: Target
     uid: str
 
 
 Action = Create | Change | Delete
-Name = tuple[Kind, str]
-"""Of an object in the namespace that is worked on, or of a Node."""
 
 
 @dataclass(frozen=True)
 class Writes:
-    """What the writer knows and the objects do not say.
+    """What is known of our own writes and not to be seen in the objects.
 
-    A write may yet arrive at what is *uncertain*. What is *late* was written so long after it was decided on that
-    graces count from this time on.
+    A write may still arrive at an *uncertain* target. A *late* one was written so long after it was decided on that
+    graces count from the time given here.
     """
 
-    uncertain: frozenset[Name] = frozenset()
-    late: Mapping[Name, datetime] = field(default_factory=dict)
+    uncertain: frozenset[Target] = frozenset()
+    late: Mapping[Target, datetime] = field(default_factory=dict)
 
 
-def change(kind: Kind, metadata: ObjectMeta, parts: Mapping[str, Any], **rest: Mapping[str, Any]) -> Change:
-    """*parts* of the *metadata* as they are held, and *rest* of the object beside them, empty ones left out."""
-    guard = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-    body: dict[str, Any] = {"metadata": {**parts, **guard}}
-    return Change(kind, metadata.name, body | {name: part for name, part in rest.items() if part})
+def create(kind: Kind, body: Mapping[str, Any]) -> Create:
+    metadata = body["metadata"]
+    return Create(Target(kind, metadata["namespace"], metadata["name"]), body)
+
+
+def change(
+    kind: Kind,
+    held: ObjectMeta,
+    metadata: Mapping[str, Any],
+    subresource: str = "",
+    **parts: Mapping[str, Any],
+) -> Change:
+    """Of *metadata* and of other *parts* of the object; empty parts are left out."""
+    guard = {"uid": held.uid, "resourceVersion": held.resource_version}
+    body: dict[str, Any] = {"metadata": {**metadata, **guard}}
+    body |= {name: part for name, part in parts.items() if part}
+    return Change(target(kind, held), body, subresource)
+
+
+def delete(kind: Kind, held: ObjectMeta) -> Delete:
+    return Delete(target(kind, held), held.uid)

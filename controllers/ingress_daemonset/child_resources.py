@@ -1,12 +1,12 @@
-"""What an IngressDaemonSet has beside its Deployments: health checkers, and what they are allowed."""
+"""The actions for health-check DaemonSets and their permissions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, change
-from controllers.ingress_daemonset.compare import covers, overwrite
+from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete
 from controllers.ingress_daemonset.desired import digest
 from controllers.ingress_daemonset.drift import (
     Altered,
@@ -14,107 +14,116 @@ from controllers.ingress_daemonset.drift import (
     Drift,
     annotations_of,
     baseline_of,
+    covers,
     drift_of,
+    overwrite,
     rewritten,
 )
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
-from controllers.ingress_daemonset.objects import Grant, Workload, has_selector
+from controllers.ingress_daemonset.types import Child, Grant, Workload
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
-
-def health_checkers(
-    resource: IngressDaemonSet, daemonsets: Iterable[Workload], given: HealthChecker
-) -> Iterable[Action]:
-    held = list(daemonsets)
-    by_name = {each.metadata.name: each for each in held}
-    bodies = {body["metadata"]["name"]: body for body in daemon_sets(resource, given)}
-    for name, body in bodies.items():
-        found = by_name.get(name)
-        if found is None:
-            yield Create("DaemonSet", _with_baseline(body))
-        elif _is_ours(resource, found, body):
-            yield from _kept(found, body)
-    yield from surplus("DaemonSet", resource, set(bodies), held)
+Body = dict[str, Any]
 
 
-def altered(
-    resource: IngressDaemonSet, daemonsets: Iterable[Workload], given: HealthChecker
-) -> Iterable[Altered]:
-    """Those that are left as another writer makes them again and again."""
-    bodies = {body["metadata"]["name"]: body for body in daemon_sets(resource, given)}
-    for held in daemonsets:
-        body = bodies.get(held.metadata.name)
-        if body and _is_ours(resource, held, body) and _drift(held, body) is Drift.ALTERED:
-            yield Altered("DaemonSet", held.metadata.name, held.spec_digest)
+@dataclass(frozen=True)
+class Children:
+    """The objects of an IngressDaemonSet's namespace that bear a label of ours, and unmanaged ones of their names."""
+
+    deployments: Sequence[Workload] = ()
+    daemonsets: Sequence[Workload] = ()
+    roles: Sequence[Grant] = ()
+    bindings: Sequence[Grant] = ()
 
 
-def _with_baseline(body: dict[str, Any]) -> dict[str, Any]:
+class ChildResources:
+    """Desired and held, but for Deployments."""
+
+    def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
+        self._uid, self._held = resource.metadata.uid, held
+        self._daemonsets = _by_name(daemon_sets(resource, defaults))
+        self._access = access(resource)
+
+    def daemonset_actions(self) -> Iterable[Action]:
+        held = {each.metadata.name: each for each in self._held.daemonsets}
+        for name, body in self._daemonsets.items():
+            if name not in held:
+                yield create("DaemonSet", _with_baseline(body))
+            elif self._is_managed(held[name], body):
+                yield from _daemonset_changes(held[name], body)
+        yield from self._surplus("DaemonSet", self._held.daemonsets, set(self._daemonsets))
+
+    def access_actions(self) -> Iterable[Action]:
+        """The Role first: the API server refuses a binding to a Role that it does not know yet."""
+        by_kind: dict[Kind, Sequence[Grant]] = {"Role": self._held.roles, "RoleBinding": self._held.bindings}
+        for body in self._access:
+            kind: Kind = body["kind"]
+            found = next((each for each in by_kind[kind] if each.metadata.name == _name(body)), None)
+            if found is None:
+                yield create(kind, body)
+            elif found.is_of(self._uid) and (parts := _differing(body, found)):
+                yield change(kind, found.metadata, {}, **parts)
+        for kind, grants in by_kind.items():
+            yield from self._surplus(kind, grants, {_name(body) for body in self._access})
+
+    def altered(self) -> Iterable[Altered]:
+        """DaemonSets that are left as another writer made them."""
+        for held in self._held.daemonsets:
+            body = self._daemonsets.get(held.metadata.name)
+            if body and self._is_managed(held, body) and _drift(held, body) is Drift.ALTERED:
+                yield Altered("DaemonSet", held.metadata.name, held.spec_digest)
+
+    def unmanaged(self) -> list[str]:
+        """The names of objects that have a name of ours; they are left alone."""
+        bodies = self._daemonsets | _by_name(self._access)
+        held: list[Child] = [*self._held.daemonsets, *self._held.roles, *self._held.bindings]
+        taken = [each for each in held if each.metadata.name in bodies]
+        return [
+            each.metadata.name for each in taken if not self._is_managed(each, bodies[each.metadata.name])
+        ]
+
+    def _surplus(self, kind: Kind, held: Iterable[Child], desired: set[str]) -> Iterable[Action]:
+        for each in held:
+            if each.is_of(self._uid) and not each.is_terminating and each.metadata.name not in desired:
+                yield delete(kind, each.metadata)
+
+    def _is_managed(self, held: Child, body: Body) -> bool:
+        fits = held.could_become(body) if isinstance(held, Workload) else True
+        return held.is_of(self._uid) and fits
+
+
+def _with_baseline(body: Body) -> Body:
     annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
     return body | {"metadata": body["metadata"] | {"annotations": annotations}}
 
 
-def _kept(held: Workload, body: dict[str, Any]) -> Iterable[Action]:
+def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
     """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
     drift, old = _drift(held, body), baseline_of(held.metadata.annotations) or Baseline()
-    now, wanted = held.metadata.generation, digest(body["spec"])
+    now, desired = held.metadata.generation, digest(body["spec"])
     if drift.calls_for_update:
-        asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)
+        asked = rewritten(Baseline(desired, generation=now + 1), drift, old, held.spec_digest)
         spec = overwrite(body["spec"], held.spec)
         yield change("DaemonSet", held.metadata, {"annotations": annotations_of(asked)}, spec=spec)
     elif drift is Drift.UNRECORDED:
-        known = Baseline(wanted, generation=now, digest=held.spec_digest, undone=old.undone)
+        known = Baseline(desired, generation=now, digest=held.spec_digest, undone=old.undone)
         yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
 
 
-def _drift(held: Workload, body: dict[str, Any]) -> Drift:
-    wanted = body["spec"]
-    return drift_of(held, digest(wanted), held.spec_digest, lambda: covers(wanted, held.spec))
+def _drift(held: Workload, body: Body) -> Drift:
+    desired = body["spec"]
+    return drift_of(held, digest(desired), held.spec_digest, lambda: covers(desired, held.spec))
 
 
-def accesses(
-    resource: IngressDaemonSet, roles: Iterable[Grant], bindings: Iterable[Grant]
-) -> Iterable[Action]:
-    held: dict[Kind, list[Grant]] = {"Role": list(roles), "RoleBinding": list(bindings)}
-    bodies = access(resource)
-    for body in bodies:
-        kind: Kind = body["kind"]
-        name = body["metadata"]["name"]
-        found = next((each for each in held[kind] if each.metadata.name == name), None)
-        if found is None:
-            yield Create(kind, body)
-        elif found.is_of(resource.metadata.uid) and (parts := _differing(body, found)):
-            yield change(kind, found.metadata, {}, **parts)
-    names = {body["metadata"]["name"] for body in bodies}
-    for kind, grants in held.items():
-        yield from surplus(kind, resource, names, grants)
+def _differing(body: Body, held: Grant) -> Body:
+    live = {"rules": held.rules, "subjects": held.subjects}
+    return {part: body[part] for part in live if part in body and not covers(body[part], live[part])}
 
 
-def surplus(
-    kind: Kind, resource: IngressDaemonSet, wanted: set[str], held: Iterable[Workload | Grant]
-) -> Iterable[Action]:
-    """What is ours, and has no use any more."""
-    for each in held:
-        is_ours = each.is_of(resource.metadata.uid) and each.metadata.deletion_timestamp is None
-        if is_ours and each.metadata.name not in wanted:
-            yield Delete(kind, each.metadata.name, each.metadata.uid)
+def _by_name(bodies: Iterable[Body]) -> dict[str, Body]:
+    return {_name(body): body for body in bodies}
 
 
-def strangers(resource: IngressDaemonSet, held: Iterable[Workload | Grant]) -> list[str]:
-    """The names of those of *held* that stand where ours should: nothing is done to them."""
-    bodies = [*daemon_sets(resource, HealthChecker()), *access(resource)]
-    by_name = {body["metadata"]["name"]: body for body in bodies}
-    taken = [(each, by_name[each.metadata.name]) for each in held if each.metadata.name in by_name]
-    return [each.metadata.name for each, body in taken if not _is_ours(resource, each, body)]
-
-
-def _is_ours(resource: IngressDaemonSet, held: Workload | Grant, body: dict[str, Any]) -> bool:
-    could_be = has_selector(held, body) if isinstance(held, Workload) else True
-    return held.is_of(resource.metadata.uid) and could_be
-
-
-def _differing(body: dict[str, Any], held: Grant) -> dict[str, Any]:
-    wanted = {"rules": held.rules, "subjects": held.subjects}
-    return {
-        part: body[part] for part, live in wanted.items() if part in body and not covers(body[part], live)
-    }
+def _name(body: Body) -> str:
+    return str(body["metadata"]["name"])

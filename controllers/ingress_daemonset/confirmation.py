@@ -1,4 +1,4 @@
-"""Whether the health checkers of a node confirm that they have answered 503 since it was detached."""
+"""Whether a node's health checkers confirm that they have answered 503 since it was detached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REFUSED = 503
 
 @dataclass(frozen=True)
 class Reading:
-    """What the checker of a node at *address* and *port* said last; *error* is why it could not be read."""
+    """The last answer of the checker at *address* and *port*; *error* says why there is none."""
 
     address: str
     port: int
@@ -21,12 +21,13 @@ class Reading:
     error: str = ""
 
     def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str:
-        """Why it does not confirm that *deployment* is off for *scheduled*; empty when it does."""
-        checker = f"the health checker at {_host(self.address)}:{self.port}"
+        """Why it does not confirm that *deployment* is detached for *scheduled*; empty when it does."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        checker = f"the health checker at {address}:{self.port}"
         if self.state is None:
             return f"{checker} cannot be read: {self.error}"
         if self.state.status != REFUSED:
-            return f"{checker} answers {self.state.status}: it does not know of the detachment"
+            return f"{checker} answers {self.state.status}: it has not seen the detachment"
         if (self.state.uid, self.state.scheduled) != (deployment.uid, scheduled):
             return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
         if self.state.detached_seconds < grace:
@@ -35,13 +36,13 @@ class Reading:
 
 
 Readings = Mapping[str, tuple[Reading, ...]]
-"""By the name of the node."""
+"""By node name."""
 
 
 def doubt_of(
     ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
 ) -> str:
-    """Why the checkers on *ports* do not all confirm; empty when they do."""
+    """Why not all checkers on *ports* confirm; empty when they do."""
     by_port = {each.port: each for each in readings}
     for port in ports:
         if port not in by_port:
@@ -49,7 +50,3 @@ def doubt_of(
         if found := by_port[port].doubt(deployment, scheduled, grace):
             return found
     return ""
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -1,4 +1,4 @@
-"""The Deployment of a node, as the IngressDaemonSet would have it."""
+"""The Deployment that a node should have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset.ports import without_ports
 from healthchecker.naming import DIGEST, LONGEST, deployment_name
 from webhook.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.int_or_percent import is_some
@@ -18,19 +17,18 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 
 Raw = Mapping[str, Any]
 HISTORY = 1
-"""Old ReplicaSets for each node; nothing is ever rolled back to them."""
+"""Old ReplicaSets per node; they are never rolled back to."""
 
 
 def deployment(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
     template = template_for(resource, node)
-    spec = {**settings_of(resource), "selector": selector(resource, node), "template": template}
     labels = {**resource.spec.selector.match_labels, NODE_LABEL: label(node)}
+    own = metadata(resource, deployment_name(resource.metadata.name, node), labels)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(resource, deployment_name(resource.metadata.name, node), labels)
-        | {"annotations": {TEMPLATE_HASH: digest(template)}},
-        "spec": spec,
+        "metadata": own | {"annotations": {TEMPLATE_HASH: digest(template)}},
+        "spec": {**settings_of(resource), "selector": {"matchLabels": labels}, "template": template},
     }
 
 
@@ -48,29 +46,33 @@ def metadata(resource: IngressDaemonSet, name: str, labels: Mapping[str, str]) -
 
 
 def settings_of(resource: IngressDaemonSet) -> dict[str, Any]:
-    """What of the spec can be changed without replacing a pod."""
+    """The fields of the spec that can change without replacing a pod."""
     return {
         "replicas": resource.spec.pods_per_node,
         "minReadySeconds": resource.spec.min_ready_seconds,
         "progressDeadlineSeconds": resource.spec.progress_deadline_seconds,
         "revisionHistoryLimit": HISTORY,
-        # A rollout is paused on the IngressDaemonSet: a paused Deployment would hold up its node without a word.
+        # The IngressDaemonSet pauses a rollout; a paused Deployment would hold up its node silently.
         "paused": False,
-        "strategy": strategy(resource),
+        "strategy": _strategy(resource),
     }
 
 
-def strategy(resource: IngressDaemonSet) -> dict[str, Any]:
-    if shares_ports(resource) and not crowds(resource):
-        # The kubelet refuses a pod while another holds its ports, even one that is about to end.
+def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
+    if shares_ports(resource) and not _crowds(resource):
+        # The kubelet refuses a pod while another holds its ports, even a terminating one.
         return {"type": "Recreate"}
     rolling = resource.spec.update_strategy.rolling_update
     surge, unavailable = rolling.max_surged_pods_per_node, _unavailable(rolling)
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}
 
 
-def selector(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
-    return {"matchLabels": {**resource.spec.selector.match_labels, NODE_LABEL: label(node)}}
+def _unavailable(rolling: RollingUpdate) -> int | str:
+    if rolling.detaches:
+        return "100%"
+    moves = is_some(rolling.max_unavailable_pods_per_node) or is_some(rolling.max_surged_pods_per_node)
+    # The API server refuses a Deployment in which both are 0.
+    return rolling.max_unavailable_pods_per_node if moves else 1
 
 
 def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
@@ -78,10 +80,28 @@ def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     tolerated = [msgspec.to_builtins(each) for each in tolerations(template_of(resource.spec).spec)]
     spec = {**spec, "nodeName": node, "tolerations": tolerated}
-    if shares_ports(resource) and crowds(resource):
+    if shares_ports(resource) and _crowds(resource):
         spec = without_ports(spec)
     labels = {**(meta.get("labels") or {}), NODE_LABEL: label(node)}
     return {"metadata": {**meta, "labels": labels}, "spec": spec}
+
+
+def shares_ports(resource: IngressDaemonSet) -> bool:
+    return bool((resource.spec.template.get("spec") or {}).get("hostNetwork"))
+
+
+def _crowds(resource: IngressDaemonSet) -> bool:
+    """Whether a node may have to run two of the pods at a time."""
+    surge = resource.spec.update_strategy.rolling_update.max_surged_pods_per_node
+    return resource.spec.pods_per_node > 1 or is_some(surge)
+
+
+def label(node: str) -> str:
+    """The node's name; its beginning and a hash of the whole when that is too long for a label's value."""
+    if len(node) <= LONGEST:
+        return node
+    beginning = node[: LONGEST - DIGEST - 1].rstrip("-.")
+    return f"{beginning}-{hashlib.sha256(node.encode()).hexdigest()[:DIGEST]}"
 
 
 def digest(template: Raw) -> str:
@@ -89,7 +109,7 @@ def digest(template: Raw) -> str:
 
 
 def shared_digest(template: Raw) -> str:
-    """Of what is the same on all nodes: all but the node's name and its label."""
+    """A digest of all but the node's name and its label, so that it is the same on all nodes."""
     template = without_timestamp(template)
     meta, pod = template["metadata"], template.get("spec") or {}
     labels = _without(meta.get("labels") or {}, NODE_LABEL)
@@ -105,27 +125,30 @@ def _without(part: Raw, key: str) -> dict[str, Any]:
     return {name: value for name, value in part.items() if name != key}
 
 
-def label(node: str) -> str:
-    """The node's name; its beginning and a hash of the whole when that is too long for a label's value."""
-    if len(node) <= LONGEST:
-        return node
-    beginning = node[: LONGEST - DIGEST - 1].rstrip("-.")
-    return f"{beginning}-{hashlib.sha256(node.encode()).hexdigest()[:DIGEST]}"
+def without_ports(spec: Raw) -> dict[str, Any]:
+    """A pod's *spec* without port lists, in which probes and hooks have numbers instead of names.
+
+    The kubelet refuses a second pod on a node that lists the same ports of the host.
+    """
+    lists = {name: spec[name] for name in ("containers", "initContainers") if spec.get(name)}
+    return {**spec} | {name: [_bare(each) for each in containers] for name, containers in lists.items()}
 
 
-def shares_ports(resource: IngressDaemonSet) -> bool:
-    return bool((resource.spec.template.get("spec") or {}).get("hostNetwork"))
+def _bare(container: Raw) -> dict[str, Any]:
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports") or () if port.get("name")}
+    bare = _numbered(_without(container, "ports"), ("livenessProbe", "readinessProbe", "startupProbe"), ports)
+    if hooks := bare.get("lifecycle"):
+        bare["lifecycle"] = _numbered(hooks, ("postStart", "preStop"), ports)
+    return bare
 
 
-def crowds(resource: IngressDaemonSet) -> bool:
-    """Whether a node can have to run two of the pods side by side."""
-    surge = resource.spec.update_strategy.rolling_update.max_surged_pods_per_node
-    return resource.spec.pods_per_node > 1 or is_some(surge)
-
-
-def _unavailable(rolling: RollingUpdate) -> int | str:
-    if rolling.detaches:
-        return "100%"
-    moves = is_some(rolling.max_unavailable_pods_per_node) or is_some(rolling.max_surged_pods_per_node)
-    # With neither a Deployment could not be updated at all, and the API server refuses it.
-    return rolling.max_unavailable_pods_per_node if moves else 1
+def _numbered(parts: Raw, handlers: tuple[str, ...], ports: Mapping[str, int]) -> dict[str, Any]:
+    """*parts*, with numbers for the named ports of those that are *handlers*."""
+    found = {**parts}
+    for handler in handlers:
+        for asking in ("httpGet", "tcpSocket"):
+            asked = (found.get(handler) or {}).get(asking)
+            if asked and isinstance(asked.get("port"), str):
+                number = ports.get(asked["port"], asked["port"])
+                found[handler] = {**found[handler], asking: {**asked, "port": number}}
+    return found

@@ -1,84 +1,25 @@
-"""A node whose pods are about to be evicted is detached first, outside of any rollout."""
+"""Detach a node before its pods are evicted, outside of any rollout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Change, Delete, Writes, change
-from controllers.ingress_daemonset.node_rollout import LONG_AGO, Site, time_of
-from controllers.ingress_daemonset.objects import Workload
+from controllers.ingress_daemonset.actions import Action, Change, Writes, change, delete, target
+from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout
+from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
-from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 LINGER = timedelta(seconds=60)
-"""For so long after the last refusal a node stays detached, so that the eviction can be tried again."""
-
-
-def hand_over(
-    resource: IngressDaemonSet, sites: Sequence[Site], departing: Iterable[Departure], now: datetime
-) -> Iterator[Change]:
-    """What evictions go by, in the status, for this version of it: the webhook writes requests there meanwhile."""
-    by_node, leaving = {site.node.name: site for site in sites}, {each.node for each in departing}
-    requests, evictable = resource.drain_requests, resource.evictable_nodes
-    ended = {node for node in requests if has_ended(resource, node, by_node.get(node), now)}
-    wanted = {site.node.name for site in sites if may_evict(site, now)}
-    if resource.spec.detaches_for_evictions:
-        # Nothing of ours is there that could be detached.
-        wanted |= requests.keys() - by_node.keys() - leaving - ended
-    said = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    status = {
-        DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
-        EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted))
-        | dict.fromkeys(sorted(wanted - evictable.keys()), said),
-    }
-    if parts := {name: part for name, part in status.items() if part}:
-        whole = change("IngressDaemonSet", resource.metadata, {}, status=parts)
-        yield replace(whole, subresource="status")
-
-
-def may_evict(site: Site, now: datetime) -> bool:
-    """Whether evictions from its node may pass; once they may, they do while it stays detached."""
-    if site.drains:
-        stays = site.evictable and site.in_flight
-        return not is_over(site, now) and (stays or (not site.uncertain and site.is_released(now)))
-    # A Deployment that is not ours, or on its way out, is not detached by us.
-    held = site.deployment is not None and (site.absent or site.foreign)
-    asked = bool(site.drain_requested) and site.resource.spec.detaches_for_evictions
-    return held and asked and not is_over(site, now)
-
-
-def is_over(site: Site, now: datetime) -> bool:
-    """Whether a request is, after its time: a node that is cordoned, or about to be deleted, waits for its end."""
-    ends_at = ends(site)
-    return ends_at is not None and ends_at <= now
-
-
-def ends(site: Site) -> datetime | None:
-    """When the request ends by time alone."""
-    if site.node.cordoned or site.node.to_be_deleted:
-        return None
-    return times_out(site.resource, site.drain_requested)
-
-
-def times_out(resource: IngressDaemonSet, requested: str) -> datetime:
-    """When a request ends at the latest of a node that is not cordoned; one that cannot be read has."""
-    asked = time_of(requested)
-    return asked + timedelta(seconds=resource.spec.drain_timeout_seconds) + LINGER if asked else LONG_AGO
-
-
-def has_ended(resource: IngressDaemonSet, node: str, site: Site | None, now: datetime) -> bool:
-    """Whether the request for *node* has; one for a node without a *site* does by time."""
-    if not resource.spec.detaches_for_evictions:
-        return True
-    return is_over(site, now) if site else times_out(resource, resource.drain_requests[node]) <= now
+"""A node stays detached for so long after the last denied eviction, so that it can be retried."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A Deployment whose node has left: what is done now, or when it goes."""
+    """A Deployment whose node has left: the action for it now, or when it is deleted."""
 
     held: Workload
     action: Action | None = None
@@ -89,26 +30,77 @@ class Departure:
         return str(self.held.spec.get("template", {}).get("spec", {}).get("nodeName", ""))
 
 
+def update_status(
+    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], leaving: Iterable[Departure], now: datetime
+) -> Iterator[Change]:
+    """Say in the status which nodes may be drained, and clear requests that have ended.
+
+    Only for this version of it: the webhook writes requests there meanwhile.
+    """
+    by_node, left = {each.node.name: each for each in rollouts}, {each.node for each in leaving}
+    requests, evictable = resource.drain_requests, resource.evictable_nodes
+    ended = {node for node in requests if has_ended(resource, node, by_node.get(node), now)}
+    wanted = {each.node.name for each in rollouts if may_evict(each, now)}
+    if resource.spec.detaches_for_evictions:
+        # Those nodes have nothing of ours that could be detached.
+        wanted |= requests.keys() - by_node.keys() - left - ended
+    added = dict.fromkeys(sorted(wanted - evictable.keys()), f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    status = {
+        DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
+        EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted)) | added,
+    }
+    if parts := {name: part for name, part in status.items() if part}:
+        yield change("IngressDaemonSet", resource.metadata, {}, "status", status=parts)
+
+
+def may_evict(rollout: NodeRollout, now: datetime) -> bool:
+    """Whether evictions from its node may pass; once they may, they do while it stays detached."""
+    if rollout.draining:
+        stays = rollout.drain.evictable and rollout.in_flight
+        released = not rollout.uncertain and rollout.is_released(now)
+        return not is_over(rollout, now) and (stays or released)
+    # An unmanaged or a terminating Deployment is not detached by us.
+    held = rollout.deployment is not None and (rollout.absent or rollout.unmanaged)
+    asked = bool(rollout.drain.requested) and rollout.resource.spec.detaches_for_evictions
+    return held and asked and not is_over(rollout, now)
+
+
+def is_over(rollout: NodeRollout, now: datetime) -> bool:
+    """Whether the request has timed out; on a node that is cordoned or about to be deleted it does not."""
+    if rollout.node.cordoned or rollout.node.to_be_deleted:
+        return False
+    return times_out(rollout.resource, rollout.drain.requested) <= now
+
+
+def times_out(resource: IngressDaemonSet, requested: str) -> datetime:
+    """When a request ends on a node that is not cordoned; an unreadable one has ended."""
+    asked = time_of(requested)
+    return asked + timedelta(seconds=resource.spec.drain_timeout_seconds) + LINGER if asked else LONG_AGO
+
+
+def has_ended(resource: IngressDaemonSet, node: str, rollout: NodeRollout | None, now: datetime) -> bool:
+    """Whether the request for *node* has; without a *rollout* it ends by time."""
+    if not resource.spec.detaches_for_evictions:
+        return True
+    return is_over(rollout, now) if rollout else times_out(resource, resource.drain_requests[node]) <= now
+
+
 def departures(
-    resource: IngressDaemonSet, wanted: set[str], held: Iterable[Workload], writes: Writes, now: datetime
+    resource: IngressDaemonSet, desired: set[str], held: Iterable[Workload], writes: Writes, now: datetime
 ) -> list[Departure]:
-    """Of the Deployments of ours that no node needs any more."""
-    uid = resource.metadata.uid
-    return [
-        _departure(resource, each, writes, now)
-        for each in held
-        if each.is_of(uid) and each.metadata.deletion_timestamp is None and each.metadata.name not in wanted
-    ]
+    """Of our Deployments that are not *desired*."""
+    ours = (each for each in held if each.is_of(resource.metadata.uid) and not each.is_terminating)
+    return [_departure(resource, each, writes, now) for each in ours if each.metadata.name not in desired]
 
 
 def _departure(resource: IngressDaemonSet, held: Workload, writes: Writes, now: datetime) -> Departure:
-    """Its health checks fail for the whole grace before its pods go."""
-    gone = Departure(held, Delete("Deployment", held.metadata.name, held.metadata.uid))
+    """Its health checks fail for the whole grace before its pods are deleted."""
+    gone = Departure(held, delete("Deployment", held.metadata))
     annotation = resource.spec.update_strategy.rolling_update.deployment_annotation
     serves = held.status.available_replicas > 0 and resource.spec.health_check_node_ports
     if annotation is None or not annotation.grace_period_seconds or not serves:
         return gone
-    if ("Deployment", held.metadata.name) in writes.uncertain:
+    if target("Deployment", held.metadata) in writes.uncertain:
         return Departure(held)
     mark = rollout_annotations.on_deployment(held.metadata.annotations)
     if mark is None or mark.key not in held.metadata.annotations:

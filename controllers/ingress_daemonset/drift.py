@@ -1,9 +1,9 @@
-"""Whether a live object is still as the API server answered our own write.
+"""Whether a live object is still what the API server answered to our own write.
 
-The API server prunes, defaults and respells what it is given, and policies add to it. All of that is in its answer to
-our write, so the answer is the baseline: what differs from it later was changed by another writer. The baseline is
-written along with the write, for the generation that the write makes: while the object has this generation, what is
-live *is* the answer, and its digest is recorded as soon as it is known.
+The API server prunes, defaults and respells what it stores, and policies add to it. Its answer to our write has all of
+that, so the answer is the baseline: a later difference was made by another writer. The baseline is written together
+with the object, for the generation that this write makes. While the object has that generation, it *is* the answer,
+and its digest is recorded as soon as it is known.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Kind
-from controllers.ingress_daemonset.objects import Workload
+from controllers.ingress_daemonset.types import Workload
+from kube.quantities import amount
 from kube.types import Value, complete
 from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 
 REMEMBERED = 5
-"""Alterations of an object that were undone; more would be two writers that undo each other's work."""
+"""Restored alterations that are remembered per object; with more, two writers would undo each other's work."""
 MOST_ANSWERS = 1000
-"""Templates whose answers are known at a time: one for each IngressDaemonSet and rollout."""
+"""Templates whose answers are known at a time: one per IngressDaemonSet and rollout."""
+QUANTITIES = ("limits", "requests", "sizeLimit", "divisor")
 
 
 class Baseline(Value, frozen=True):
-    """*template* and *settings* are hashes of what we asked for, *digest* is of what the API server made of it.
+    """What we applied: hashes of the *template* and the *settings*, and the *digest* of what became of the template.
 
-    *shared* is a hash of what of the template is the same for all nodes.
-    *generation* is the one that our write made. *undone* are digests of alterations that we have undone.
+    *shared* is a hash of the part of the template that is the same for all nodes, *generation* the one that our write
+    made, *undone* has the digests of alterations that we have restored.
     """
 
     template: str = ""
@@ -42,10 +44,7 @@ class Baseline(Value, frozen=True):
     undone: tuple[str, ...] = ()
 
     def is_answered_by(self, held: Workload) -> bool:
-        """Whether nothing but our own write has changed *held*.
-
-        A write that changed nothing makes no generation, so that the one we have written down is ahead.
-        """
+        """Whether only our own write has changed *held*; one without effect made no generation."""
         return self.generation >= held.metadata.generation
 
 
@@ -55,13 +54,13 @@ complete(Baseline)
 class Drift(Enum):
     NONE = auto()
     UNRECORDED = auto()
-    """As it should be, and the baseline does not say so yet."""
+    """As desired; the baseline does not say so yet."""
     OUTDATED = auto()
-    """Another template is wanted by now."""
+    """Another template is desired now."""
     DRIFTED = auto()
     """Changed by another writer."""
     ALTERED = auto()
-    """Changed in the same way once more, after that was undone: left as it is."""
+    """Changed in the same way again after it was restored; left as it is."""
 
     @property
     def calls_for_update(self) -> bool:
@@ -74,7 +73,7 @@ class Drift(Enum):
 
 @dataclass(frozen=True)
 class Altered:
-    """An object that is left as another writer has made it; *digest* is of what is live."""
+    """An object that is left as another writer made it; *digest* is of its live state."""
 
     kind: Kind
     name: str
@@ -82,7 +81,7 @@ class Altered:
 
 
 def baseline_of(annotations: Mapping[str, str]) -> Baseline | None:
-    """None, too, for one of another template: a release that knows no baselines has written since."""
+    """None, too, for a baseline of another template: a release without baselines has written since."""
     try:
         found = msgspec.json.decode(annotations.get(APPLIED_TEMPLATE, "null"), type=Baseline | None)
     except msgspec.MsgspecError:
@@ -93,16 +92,16 @@ def baseline_of(annotations: Mapping[str, str]) -> Baseline | None:
 def drift_of(
     held: Workload, wanted: str, digest: str, covered: Callable[[], bool], *, placed: bool = True
 ) -> Drift:
-    """*wanted* is a hash, *digest* is of what is live, and *placed* says whether it is for the right node.
+    """*wanted* is a hash, *digest* is of the live object, *placed* is whether that is for the right node.
 
-    *covered* is asked where there is no baseline, as in objects of earlier releases: whether it is all live.
+    *covered*, whether all that is desired is live, is asked where there is no baseline, as in earlier releases.
     """
     annotations, baseline = held.metadata.annotations, baseline_of(held.metadata.annotations)
     unknown = APPLIED_TEMPLATE not in annotations and TEMPLATE_HASH not in annotations
     if annotations.get(TEMPLATE_HASH) != wanted and not (unknown and covered()):
         return Drift.OUTDATED
     if baseline is not None and baseline.is_answered_by(held):
-        # A newer API server that defaults a new field writes nothing, so that the generation stays.
+        # A newer API server that defaults a new field makes no generation.
         exact = (baseline.generation, baseline.digest) == (held.metadata.generation, digest)
         return Drift.NONE if exact else Drift.UNRECORDED
     if baseline is None or not baseline.digest:
@@ -113,7 +112,7 @@ def drift_of(
 
 
 def rewritten(asked: Baseline, drift: Drift, old: Baseline, digest: str) -> Baseline:
-    """*asked*, when *digest* is overwritten: what is restored will be as it was, and what was undone is remembered."""
+    """*asked*, when *digest* is overwritten: a restored object will be as it was, and the alteration is remembered."""
     if drift is not Drift.DRIFTED:
         return asked
     return changed(asked, digest=old.digest, undone=(*old.undone, digest)[-REMEMBERED:])
@@ -126,7 +125,7 @@ def annotations_of(baseline: Baseline) -> dict[str, str | None]:
 
 @dataclass
 class Answers:
-    """What the API server made of templates for Deployments, so that the next node needs no second write.
+    """What the API server made of templates, so that the next node needs no second write.
 
     Safe to use from any thread.
     """
@@ -142,7 +141,7 @@ class Answers:
         self._digests[baseline.shared] = held.template_digest
 
     def expected(self, action: Action) -> Action:
-        """*action*, with the digest that its answer will have, if that is known."""
+        """*action* with the digest that its answer will have, if that is known."""
         if not isinstance(action, Create | Change):
             return action
         metadata = action.body["metadata"]
@@ -153,3 +152,34 @@ class Answers:
             return action
         filled = {**annotations, **annotations_of(changed(baseline, digest=digest))}
         return replace(action, body={**action.body, "metadata": {**metadata, "annotations": filled}})
+
+
+def covers(desired: Any, live: Any, *, quantity: bool = False) -> bool:
+    """Whether *live* has all of *desired*; the rest of *live* are defaults."""
+    if isinstance(desired, Mapping):
+        held = live if isinstance(live, Mapping) else {}
+        return all(
+            covers(value, held.get(key), quantity=quantity or key in QUANTITIES)
+            for key, value in desired.items()
+        )
+    if isinstance(desired, list | tuple):
+        listed = live or []
+        return len(desired) == len(listed) and all(map(covers, desired, listed))
+    if desired == live or (not desired and not live):
+        return True
+    return quantity and live is not None and _is_same_amount(desired, live)
+
+
+def _is_same_amount(one: Any, other: Any) -> bool:
+    try:
+        return amount(str(one)) == amount(str(other))
+    except ValueError:
+        return False
+
+
+def overwrite(desired: Any, live: Any) -> Any:
+    """The merge patch that turns *live* into exactly *desired*."""
+    if not isinstance(desired, Mapping) or not isinstance(live, Mapping):
+        return desired
+    gone = {key: None for key in live if key not in desired}
+    return gone | {key: overwrite(value, live.get(key)) for key, value in desired.items()}

@@ -1,4 +1,4 @@
-"""Which fields of a pod template another field manager owns, as the API server records it in managedFields."""
+"""Which fields of a pod template another field manager owns, by the managedFields of the object."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ complete(Managed)
 
 @dataclass(frozen=True)
 class Alteration:
-    """*fields* as paths; without any, something was removed, which belongs to no manager."""
+    """*fields* are paths; without any, a field was removed, which has no manager."""
 
     manager: str = ""
     fields: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def alteration(found: Managed) -> Alteration:
 
 
 def _is_ours(entry: ManagedFields) -> bool:
-    """The one that wrote our baseline."""
+    """Whether it wrote our baseline."""
     return f"f:{APPLIED_TEMPLATE}" in _at(entry.fields, ("f:metadata", "f:annotations"))
 
 
@@ -72,7 +72,7 @@ def _at(fields: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
 
 def _paths(fields: Mapping[str, Any], path: str) -> Iterator[str]:
     parts = {key: value for key, value in fields.items() if key != SELF}
-    # An item or a map that is owned itself is named whole: it was added.
+    # An item or a map that has a manager itself was added as a whole.
     if not parts or SELF in fields:
         yield path
         return
@@ -83,14 +83,10 @@ def _paths(fields: Mapping[str, Any], path: str) -> Iterator[str]:
 def _segment(key: str) -> str:
     """``f:name`` is a field, ``k:{"name":"proxy"}`` an item by its keys, anything else an item."""
     kind, _, name = key.partition(":")
-    if kind == "f":
-        return f".{name}"
-    return f"[{name}]" if kind != "k" else f"[{_keys(name)}]"
-
-
-def _keys(text: str) -> str:
+    if kind != "k":
+        return f".{name}" if kind == "f" else f"[{name}]"
     try:
-        found = msgspec.json.decode(text, type=dict[str, Any])
+        keys = msgspec.json.decode(name, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return text
-    return ",".join(f"{key}={value}" for key, value in found.items())
+        return f"[{name}]"
+    return f"[{','.join(f'{key}={value}' for key, value in keys.items())}]"

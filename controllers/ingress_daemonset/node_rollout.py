@@ -1,4 +1,4 @@
-"""A node and its Deployment, and how far its update is."""
+"""A node with its Deployment: the phase of its rollout, and how far its detachment is."""
 
 from __future__ import annotations
 
@@ -9,14 +9,26 @@ from functools import cached_property
 from typing import Any
 
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Name, Writes
-from controllers.ingress_daemonset.compare import covers
+from controllers.ingress_daemonset.actions import Target, Writes, target
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
-from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, drift_of
-from controllers.ingress_daemonset.objects import Workload, has_selector
+from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, covers, drift_of
+from controllers.ingress_daemonset.rollout_annotations import Mark
+from controllers.ingress_daemonset.types import Workload
+from healthchecker import SCHEDULED
+from healthchecker.naming import deployment_name
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import OFF, PREFERRED, Annotation, IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset.types import (
+    OFF,
+    PREFERRED,
+    Annotation,
+    IngressDaemonSet,
+    RollingUpdate,
+    time_of,
+)
+
+LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Phase(StrEnum):
@@ -29,34 +41,48 @@ class Phase(StrEnum):
     ATTACHING = "Attaching"
     DRAINING = "Draining"
     ALTERED = "Altered"
-    FOREIGN = "Foreign"
+    UNMANAGED = "Foreign"
+
+
+@dataclass(frozen=True)
+class DrainStatus:
+    """What the status of the IngressDaemonSet has about the drain of a node."""
+
+    requested: str = ""
+    evictable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
-    """*body* is what its Deployment should be, *readings* are of its health checkers.
-
-    *drain_requested* and *evictable* are what the status has for its node.
-    """
+class NodeRollout:
+    """*readings* are of the node's health checkers."""
 
     resource: IngressDaemonSet
     node: FollowedNode
-    body: dict[str, Any]
     deployment: Workload | None
     writes: Writes
     readings: tuple[Reading, ...] = ()
-    drain_requested: str = ""
-    evictable: bool = False
+    drain: DrainStatus = DrainStatus()
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The desired Deployment."""
+        return deployment(self.resource, self.node.name)
+
+    @cached_property
+    def target(self) -> Target:
+        """Of its Deployment."""
+        of = self.resource.metadata
+        return Target("Deployment", of.namespace, deployment_name(of.name, self.node.name))
+
+    @property
+    def name(self) -> str:
+        """Of its Deployment."""
+        return self.target.name
 
     @cached_property
     def uncertain(self) -> bool:
-        """Whether a write to it, or to its Node, may yet arrive."""
-        return not self.writes.uncertain.isdisjoint({("Node", self.node.name), ("Deployment", self.name)})
-
-    @cached_property
-    def name(self) -> str:
-        """Of its Deployment."""
-        return str(self.body["metadata"]["name"])
+        """Whether a write to its Deployment or its Node may still arrive."""
+        return not self.writes.uncertain.isdisjoint({target("Node", self.node.metadata), self.target})
 
     @property
     def rolling(self) -> RollingUpdate:
@@ -68,68 +94,71 @@ class Site:
 
     @cached_property
     def annotations(self) -> dict[str, str]:
-        """Of the Deployment; none of one that is not ours."""
-        return self.deployment.metadata.annotations if self.deployment and not self.foreign else {}
+        """Of the Deployment; none of an unmanaged one."""
+        return self.deployment.metadata.annotations if self.deployment and not self.unmanaged else {}
 
     @cached_property
-    def scheduled(self) -> rollout_annotations.Mark | None:
+    def deployment_mark(self) -> Mark | None:
         return rollout_annotations.on_deployment(self.annotations)
 
     @cached_property
-    def detached(self) -> rollout_annotations.Mark | None:
+    def node_mark(self) -> Mark | None:
         return rollout_annotations.on_node(self.node.metadata.annotations).get(self.uid)
 
     @cached_property
-    def foreign(self) -> bool:
-        """Somebody else's, or one that the original made for this IngressDaemonSet: a selector can never be changed."""
+    def unmanaged(self) -> bool:
+        """Whether the Deployment has another owner, or the selector that the original controller gave it."""
         held = self.deployment
-        return held is not None and not (held.is_of(self.uid) and has_selector(held, self.body))
+        return held is not None and not (held.is_of(self.uid) and held.could_become(self.body))
 
     @cached_property
     def absent(self) -> bool:
-        return self.deployment is None or self.deployment.metadata.deletion_timestamp is not None
+        return self.deployment is None or self.deployment.is_terminating
 
     @cached_property
     def in_flight(self) -> bool:
-        return self.uncertain or self.scheduled is not None or self.detached is not None
+        return self.uncertain or self.deployment_mark is not None or self.node_mark is not None
 
     @cached_property
-    def off(self) -> bool:
-        """Off the load balancer, whoever saw to it."""
-        by_deployment, by_node = self.rolling.deployment_annotation, self.rolling.node_annotation
+    def detached(self) -> bool:
+        """Whether it is detached from the load balancer, by us or by others."""
+        on_deployment, on_node = self.rolling.deployment_annotation, self.rolling.node_annotation
         return (
             self.in_flight
-            or (by_deployment is not None and by_deployment.key in self.annotations)
-            or (by_node is not None and by_node.key in self.node.metadata.annotations)
+            or (on_deployment is not None and on_deployment.key in self.annotations)
+            or (on_node is not None and on_node.key in self.node.metadata.annotations)
         )
 
     @cached_property
     def unavailable(self) -> bool:
-        """Off, or soon to be, or not to be counted on: it uses up a part of the budget."""
+        """Whether it counts against the budget: detached, or about to be, or unreliable."""
         node = self.node
-        return self.off or not node.ready or node.cordoned or node.excluded or node.to_be_deleted
+        return self.detached or not node.ready or node.cordoned or node.excluded or node.to_be_deleted
 
     @cached_property
-    def drains(self) -> bool:
+    def draining(self) -> bool:
         """Whether its pods are about to be evicted, and it can be detached before."""
-        if self.absent or self.foreign or not self.resource.spec.detaches_for_evictions:
+        if self.absent or self.unmanaged or not self.resource.spec.detaches_for_evictions:
             return False
-        return bool(self.drain_requested) or self.node.to_be_deleted
+        return bool(self.drain.requested) or self.node.to_be_deleted
 
     @cached_property
     def may_be_evictable(self) -> bool:
-        """Whether the status says so, or a write of it may yet arrive: before it is withdrawn, none is attached."""
-        return self.evictable or ("IngressDaemonSet", self.resource.metadata.name) in self.writes.uncertain
+        """Whether the status says so, or a write of it may still arrive; until withdrawn, it is not attached."""
+        return (
+            self.drain.evictable
+            or target("IngressDaemonSet", self.resource.metadata) in self.writes.uncertain
+        )
 
     @cached_property
     def degraded(self) -> bool:
-        """Being updated, or short of pods that it had; not for being NotReady alone, nor for being new."""
+        """Whether it is being updated or has lost pods; a new or a NotReady node alone is not degraded."""
         if self.in_flight or self.absent or self.deployment is None:
             return self.in_flight
         return self.node.ready and self.deployment.was_complete and not self.deployment.available
 
     @property
-    def wanted_hash(self) -> str:
+    def desired_hash(self) -> str:
         return str(self.body["metadata"]["annotations"][TEMPLATE_HASH])
 
     @cached_property
@@ -141,13 +170,13 @@ class Site:
         """Of the template."""
         if self.deployment is None:
             return Drift.NONE
-        live, wanted = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
+        live, desired = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
         return drift_of(
             self.deployment,
-            self.wanted_hash,
+            self.desired_hash,
             self.deployment.template_digest,
-            lambda: covers(wanted, live),
-            placed=_place(live) == _place(wanted),
+            lambda: covers(desired, live),
+            placed=_place(live) == _place(desired),
         )
 
     @cached_property
@@ -156,13 +185,13 @@ class Site:
 
     @cached_property
     def phase(self) -> Phase:
-        if self.foreign:
-            return Phase.FOREIGN
+        if self.unmanaged:
+            return Phase.UNMANAGED
         if self.absent or self.deployment is None:
             return Phase.STARTING
         if self.outdated:
             return Phase.DETACHING if self.in_flight else Phase.OUTDATED
-        if self.drains:
+        if self.draining:
             return Phase.DRAINING
         if self.in_flight:
             return Phase.ATTACHING if self.deployment.rolled_out else Phase.UPDATING
@@ -172,40 +201,54 @@ class Site:
             return Phase.CURRENT
         return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
 
-    @cached_property
-    def unscheduled(self) -> bool:
-        """Whether its Deployment lacks an annotation, or our Mark of it."""
-        return _lacks(self.rolling.deployment_annotation, self.scheduled, self.annotations)
-
-    @cached_property
-    def attached(self) -> bool:
-        """Whether its Node lacks an annotation, or our Mark of it."""
-        return _lacks(self.rolling.node_annotation, self.detached, self.node.metadata.annotations)
+    @property
+    def is_detaching(self) -> bool:
+        return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
     @property
-    def confirmed_at(self) -> datetime | None:
-        """When the Node says it was detached this time; None without such a word."""
-        wanted, mark = self.rolling.timestamp, self.detached
-        said = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
-        return None if mark is None or said == mark.stale else time_of(said)
+    def is_stuck(self) -> bool:
+        return self.phase is Phase.UPDATING and self.deployment is not None and self.deployment.is_stuck
+
+    @cached_property
+    def deployment_unmarked(self) -> bool:
+        """Whether the Deployment lacks the annotation to detach, or our mark of it."""
+        return _lacks(self.rolling.deployment_annotation, self.deployment_mark, self.annotations)
+
+    @cached_property
+    def node_unmarked(self) -> bool:
+        """Whether the Node lacks the annotation to detach, or our mark of it."""
+        return _lacks(self.rolling.node_annotation, self.node_mark, self.node.metadata.annotations)
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When the Node was detached this time, by its annotation; None without one."""
+        wanted, mark = self.rolling.timestamp, self.node_mark
+        text = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
+        return None if mark is None or text == mark.stale else time_of(text)
+
+    @property
+    def lacks_timestamp(self) -> bool:
+        marked = self.is_detaching and not self.deployment_unmarked and not self.node_unmarked
+        return marked and self.safe_at is None
 
     @property
     def safe_at(self) -> datetime | None:
-        """When the last grace ends; None while something is not annotated, or not confirmed, from which one counts."""
-        if self.unscheduled or self.attached:
+        """When the last grace ends; None while one has not begun."""
+        if self.deployment_unmarked or self.node_unmarked:
             return None
-        by_deployment, by_node = self.rolling.deployment_annotation, self.rolling.node_annotation
-        ends = []
-        if by_deployment and self.scheduled:
-            since = self._stood_since(("Deployment", self.name), self.scheduled)
-            ends.append(_after(since, by_deployment.grace_period_seconds))
-        if by_node and self.detached:
-            since = self._stood_since(("Node", self.node.name), self.detached)
-            ends.append(_after(since, by_node.grace_period_seconds))
+        graces = [
+            (self.rolling.deployment_annotation, self.deployment_mark, self.target),
+            (self.rolling.node_annotation, self.node_mark, target("Node", self.node.metadata)),
+        ]
+        ends = [
+            _after(max(mark.at, self.writes.late.get(written, mark.at)), annotation.grace_period_seconds)
+            for annotation, mark, written in graces
+            if annotation and mark
+        ]
         if wanted := self.rolling.timestamp:
-            if (confirmed := self.confirmed_at) is None:
+            if (detached_at := self.timestamp) is None:
                 return None
-            ends.append(_after(confirmed, wanted.grace_period_seconds))
+            ends.append(_after(detached_at, wanted.grace_period_seconds))
         return max(ends, default=LONG_AGO)
 
     @cached_property
@@ -214,57 +257,40 @@ class Site:
         ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
         if self.rolling.confirm == OFF or not ports or annotation is None or self.deployment is None:
             return ""
-        scheduled = self.annotations.get(rollout_annotations.SCHEDULED, "")
+        scheduled = self.annotations.get(SCHEDULED, "")
         grace = annotation.grace_period_seconds
         return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
 
     @property
     def doubt_ends_at(self) -> datetime | None:
-        """When it goes on without a confirmation; None when it does not."""
+        """When the update goes on without a confirmation; None when it never does."""
         if self.rolling.confirm != PREFERRED or (safe_at := self.safe_at) is None:
             return None
         return _after(safe_at, self.rolling.confirm_timeout_seconds)
 
     def is_released(self, now: datetime) -> bool:
-        """Whether the load balancer has let go of it: the graces are over, and the checkers have confirmed."""
+        """Whether the load balancer sends it nothing more: the graces are over, and the checkers have confirmed."""
         if (safe_at := self.safe_at) is None or safe_at > now:
             return False
         ends = self.doubt_ends_at
         return not self.doubt or (ends is not None and ends <= now)
 
     def is_doubted(self, now: datetime) -> bool:
-        """Whether it is held for the confirmation alone, by checkers that have been read, or cannot be."""
+        """Whether only the confirmation is missing, though the checkers were read."""
         safe_at = self.safe_at
         is_over = safe_at is not None and safe_at <= now
-        return bool(self.readings) and is_over and not self.is_released(now)
-
-    def _stood_since(self, name: Name, mark: rollout_annotations.Mark) -> datetime:
-        return max(mark.at, self.writes.late.get(name, mark.at))
-
-
-LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        return self.is_detaching and bool(self.readings) and is_over and not self.is_released(now)
 
 
 def _place(template: dict[str, Any]) -> tuple[Any, Any]:
-    """What differs from node to node."""
+    """The parts that differ from node to node."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 
 
-def _lacks(
-    wanted: Annotation | None, mark: rollout_annotations.Mark | None, annotations: dict[str, str]
-) -> bool:
+def _lacks(wanted: Annotation | None, mark: Mark | None, annotations: dict[str, str]) -> bool:
     return wanted is not None and (mark is None or mark.key != wanted.key or wanted.key not in annotations)
 
 
 def _after(moment: datetime, seconds: int) -> datetime:
     return moment + timedelta(seconds=seconds)
-
-
-def time_of(said: str) -> datetime | None:
-    """None for what is no time with a zone."""
-    try:
-        moment = datetime.fromisoformat(said)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None

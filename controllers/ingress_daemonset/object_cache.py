@@ -1,115 +1,142 @@
-"""Objects of one kind as they are last known, by the watch or by an answer to ourselves, whichever is newer."""
+"""What is known of all objects: by informers, by answers to our own requests, and by reads of unmanaged objects."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from kube.indexer import Indexer, IndexFunction, Object
+from controllers.informers import Informers
+from controllers.ingress_daemonset.actions import Kind, Target
+from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.types import Grant, Workload
+from kube.client import Client
+from kube.errors import KubeError, NotFound
 from kube.informer import Informer
-from kube.types import key_of, version_of
+from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
+from kube.types import ObjectMeta, Value, complete
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from webhook.ingress_daemonset.node_matching import FollowedNode
+from webhook.ingress_daemonset.template import readable
 
-T = TypeVar("T", bound=Object)
-Change = Callable[[T | None, T | None], None]
+CALL_TIMEOUT = 4.0
+"""Seconds; less than the time from the end of our leadership to the beginning of the next."""
+RBAC = ("rbac.authorization.k8s.io", "v1")
+RESOURCES: Mapping[Kind, Resource] = {
+    "IngressDaemonSet": INGRESS_DAEMONSETS,
+    "Node": NODES,
+    "Deployment": DEPLOYMENTS,
+    "DaemonSet": Resource("apps", "v1", "daemonsets"),
+    "Role": Resource(*RBAC, "roles"),
+    "RoleBinding": Resource(*RBAC, "rolebindings"),
+}
+LABELS: Mapping[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "Role": FOR, "RoleBinding": FOR}
+"""By which children are followed; kinds that are not named here are followed completely."""
+DECODERS: Mapping[Kind, Callable[[msgspec.Raw], Any]] = {
+    "IngressDaemonSet": lambda raw: readable(msgspec.json.decode(raw)),
+    "Node": msgspec.json.Decoder(FollowedNode).decode,
+    "Deployment": msgspec.json.Decoder(Workload).decode,
+    "DaemonSet": msgspec.json.Decoder(Workload).decode,
+    "Role": msgspec.json.Decoder(Grant).decode,
+    "RoleBinding": msgspec.json.Decoder(Grant).decode,
+}
+NAMESPACE = "namespace"
+
+T = TypeVar("T")
 
 
-class Book(Generic[T]):
-    """Safe to read and to write from any thread.
+class Written(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
 
-    What bears no label by which it would be *followed* is known by our own reads only, since a time on *clock*.
-    Of a *whole* kind there is no such thing.
+
+complete(Written)
+
+
+def informers_of(informers: Informers) -> dict[Kind, Informer[Any]]:
+    return {
+        kind: informers.of(
+            resource, Written, Selection(label_selector=LABELS.get(kind, "")), decode=DECODERS[kind]
+        )
+        for kind, resource in RESOURCES.items()
+    }
+
+
+class ObjectCache:
+    """Safe to use from any thread.
+
+    No informer follows an object without the label of its kind, such as one that others created under a name of ours.
+    It is known as it was last read, at a time on *clock*.
     """
 
     def __init__(
         self,
-        followed: Informer[T],
-        decode: Callable[[msgspec.Raw], T],
-        *,
-        whole: bool,
+        client: Client,
+        informers: Mapping[Kind, Informer[Any]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._followed, self._decode = followed, decode
-        self._whole, self._clock = whole, clock
-        self._store: Indexer[T] = Indexer()
-        self._read_at: dict[str, float] = {}
-        self._writing = threading.Lock()
+        self.client, self.informers, self._clock = client, informers, clock
+        self._unlabelled: dict[Target, tuple[Any, float]] = {}
+        self._lock = threading.Lock()
+        for kind in LABELS:
+            informers[kind].add_index(NAMESPACE, lambda held: [held.metadata.namespace])
 
-    def get(self, key: str) -> T | None:
-        return self._store.get(key)
+    def get(self, target: Target) -> Any | None:
+        return self.informers[target.kind].get(target.key) or self._unlabelled.get(target, (None,))[0]
 
-    def list(self) -> Sequence[T]:
-        return self._store.list()
+    def list(self, kind: Kind) -> Sequence[Any]:
+        return self.informers[kind].list()
 
-    def by_index(self, name: str, value: str) -> Sequence[T]:
-        return self._store.by_index(name, value)
+    def in_namespace(self, kind: Kind, namespace: str) -> Sequence[Any]:
+        found, known = self.informers[kind].by_index(NAMESPACE, namespace), self.unlabelled()
+        others = [target for target in known if (target.kind, target.namespace) == (kind, namespace)]
+        return [*found, *(known[target][0] for target in others)]
 
-    def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        self._store.add_index(name, function)
+    def unlabelled(self) -> dict[Target, tuple[Any, float]]:
+        """What no informer follows, and when it was read."""
+        with self._lock:
+            gone = [each for each in self._unlabelled if self.informers[each.kind].get(each.key)]
+            for each in gone:
+                del self._unlabelled[each]
+            return dict(self._unlabelled)
 
-    def listen(self, news: Change[T]) -> None:
-        """Take in all that is followed, and will be; *news* is called with (old, new) of what we did not know."""
+    def take_in(self, target: Target, raw: msgspec.Raw) -> ObjectMeta:
+        """Remember the API server's answer; its metadata."""
+        label, metadata = LABELS.get(target.kind), msgspec.json.decode(raw, type=Written).metadata
+        with self._lock:
+            self._unlabelled.pop(target, None)
+            if label is None or label in metadata.labels:
+                self.informers[target.kind].wrote(raw)
+            else:
+                self._unlabelled[target] = (DECODERS[target.kind](raw), self._clock())
+        return metadata
 
-        def observe(old: T | None, new: T | None) -> None:
-            if self._observe(old, new):
-                news(old, new)
+    def forget(self, target: Target, uid: str) -> None:
+        """The API server says that the object of this *uid* is gone."""
+        with self._lock:
+            self._unlabelled.pop(target, None)
+        self.informers[target.kind].forget(target.key, uid)
 
-        self._followed.on_change(observe)
+    def read(self, target: Target) -> None:
+        """Ask the API server. KubeError: what is known stays."""
+        known = self.get(target)
+        try:
+            found = self.fetch(target, msgspec.Raw)
+        except NotFound:
+            if known is not None:
+                self.forget(target, known.metadata.uid)
+        except KubeError:
+            with self._lock:
+                if target in self._unlabelled:
+                    self._unlabelled[target] = (known, self._clock())
+            raise
+        else:
+            self.take_in(target, found)
 
-    def wrote(self, raw: msgspec.Raw) -> None:
-        """As an answer to a write, or a read, tells it."""
-        new = self._decode(raw)
-        key = key_of(new.metadata)
-        with self._writing:
-            if self._whole and self._store.get(key) is None:
-                return  # the watch has told of its end already
-            self._put(new)
-            if self._followed.get(key) is None:
-                self._read_at[key] = self._clock()
-
-    def looked_at(self, key: str) -> None:
-        """In vain."""
-        with self._writing:
-            if key in self._read_at:
-                self._read_at[key] = self._clock()
-
-    def forget(self, key: str) -> None:
-        """It is gone, says the API server itself."""
-        with self._writing:
-            self._drop(key)
-
-    def strangers(self) -> Mapping[str, float]:
-        """What is known by our own reads only, by key, and since when."""
-        with self._writing:
-            return dict(self._read_at)
-
-    def _observe(self, old: T | None, new: T | None) -> bool:
-        """Whether it is news to us."""
-        with self._writing:
-            if new is not None:
-                # A version that goes back is an etcd that was restored: then what we knew is no more.
-                went_back = old is not None and version_of(new.metadata) < version_of(old.metadata)
-                self._read_at.pop(key_of(new.metadata), None)
-                return self._put(new, anyway=went_back)
-            gone = old.metadata if old else None
-            known = self._store.get(key_of(gone)) if gone else None
-            # Another of the same name may have come already.
-            if gone is None or known is None or known.metadata.uid != gone.uid:
-                return False
-            self._drop(key_of(gone))
-            return True
-
-    def _drop(self, key: str) -> None:
-        self._store.remove(key)
-        self._read_at.pop(key, None)
-
-    def _put(self, new: T, *, anyway: bool = False) -> bool:
-        key = key_of(new.metadata)
-        known = self._store.get(key)
-        if known is not None and version_of(known.metadata) >= version_of(new.metadata) and not anyway:
-            return False
-        self._store.put(key, new)
-        return True
+    def fetch(self, target: Target, type: type[T]) -> T:  # noqa: A002 - as the client
+        namespace = target.namespace or None
+        return self.client.get(
+            RESOURCES[target.kind], target.name, namespace, type=type, timeout=CALL_TIMEOUT
+        )

@@ -5,79 +5,71 @@ from __future__ import annotations
 from datetime import datetime
 
 from controllers.ingress_daemonset.drift import Drift
-from controllers.ingress_daemonset.node_rollout import Phase, Site
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 
 
-def why(site: Site, now: datetime) -> str:
-    """What a node waits for, in a sentence."""
-    not_ready = "" if site.node.ready else "; the node is NotReady"
-    return _sentence(site, now) + not_ready
+def why(rollout: NodeRollout, now: datetime) -> str:
+    not_ready = "" if rollout.node.ready else "; the node is NotReady"
+    return _sentence(rollout, now) + not_ready
 
 
-def _sentence(site: Site, now: datetime) -> str:
-    name = site.name
-    match site.phase:
-        case Phase.FOREIGN:
-            return f"Deployment {name} {_whose(site)}: delete or rename it"
+def _sentence(rollout: NodeRollout, now: datetime) -> str:
+    name, held = rollout.name, rollout.deployment
+    match rollout.phase:
+        case Phase.UNMANAGED:
+            return f"Deployment {name} {_difference(rollout)}: delete or rename it"
         case Phase.DETACHING:
-            return _detaching(site, now)
+            return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
         case Phase.DRAINING:
-            return _draining(site, now)
-        case Phase.UPDATING if site.deployment and site.deployment.is_stuck:
+            return _draining(rollout, now)
+        case Phase.UPDATING if held and held.is_stuck:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            return f"{available_pods(site)} of {site.resource.spec.pods_per_node} pods are available"
+            return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
         case Phase.ATTACHING:
-            return "all pods are available; its annotations are being taken off"
-        case Phase.OUTDATED if site.drift is Drift.DRIFTED:
+            return "all pods are available; its annotations are being removed"
+        case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
             return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
         case Phase.OUTDATED:
             return "it waits for its turn"
         case Phase.ALTERED:
-            return (
-                f"Deployment {name} was changed again in the same way after it was restored, and is left so"
-            )
+            return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
         case Phase.CURRENT:
-            return "nothing is to be done"
+            return "it is up to date"
 
 
-def _whose(site: Site) -> str:
-    ours = site.deployment is not None and site.deployment.is_of(site.uid)
-    return "has another selector, which cannot be changed" if ours else "belongs to somebody else"
+def _difference(rollout: NodeRollout) -> str:
+    ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+    return "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
 
 
-def _draining(site: Site, now: datetime) -> str:
-    if site.evictable:
+def _draining(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.drain.evictable:
         return "it is detached to be drained: its pods may be evicted"
-    if not site.in_flight:
+    if not rollout.in_flight:
         return "it is to be drained, and waits for room in maxUnavailableNodes"
-    return f"it is to be drained; {_let_go(site, now)}"
+    return f"it is to be drained; {_detaching(rollout, now)}"
 
 
-def _detaching(site: Site, now: datetime) -> str:
-    return "the rollout is paused" if site.resource.spec.paused else _let_go(site, now)
-
-
-def _let_go(site: Site, now: datetime) -> str:
-    """How far the load balancer is from having let go of it."""
-    if site.unscheduled or site.attached:
+def _detaching(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.deployment_unmarked or rollout.node_unmarked:
         return "it is being detached"
-    if site.is_doubted(now):
-        return f"its detachment is not confirmed: {site.doubt}; {_way_out(site)}"
-    if (safe_at := site.safe_at) is not None:
-        return f"the load balancer has until {rfc3339(safe_at)} to let go"
-    key = site.rolling.timestamp.key if site.rolling.timestamp else ""
-    return f"nobody has confirmed its detachment in annotation {key} yet"
+    if rollout.is_doubted(now):
+        return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+    if (safe_at := rollout.safe_at) is not None:
+        return f"the load balancer has until {rfc3339(safe_at)} to stop sending traffic"
+    key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
+    return f"its detachment is not confirmed: annotation {key} is missing or old"
 
 
-def _way_out(site: Site) -> str:
-    if (ends := site.doubt_ends_at) is not None:
-        return f"the update goes on without at {rfc3339(ends)}"
+def _way_out(rollout: NodeRollout) -> str:
+    if (ends := rollout.doubt_ends_at) is not None:
+        return f"the update goes on without a confirmation at {rfc3339(ends)}"
     return "see why, or set confirm to preferred or off"
 
 
-def available_pods(site: Site) -> int:
-    held = None if site.foreign else site.deployment
+def available_pods(rollout: NodeRollout) -> int:
+    held = None if rollout.unmanaged else rollout.deployment
     return held.status.available_replicas if held else 0
 
 

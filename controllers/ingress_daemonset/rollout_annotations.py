@@ -1,4 +1,4 @@
-"""What stands on a Deployment and a Node while they are updated: since when, which annotation, and whose it is."""
+"""The annotations on a Deployment and a Node while they are detached, and the marks that say whose they are."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from datetime import datetime
 
 import msgspec
 
+from healthchecker import SCHEDULED
 from kube.types import Value, complete
 from webhook.ingress_daemonset import DETACHED_BY
 from webhook.ingress_daemonset.types import Annotation
 
-SCHEDULED = "drawbridge.io/update-scheduled"
-"""On a Deployment, its Mark: from the choice of its node until it is rolled out and attached again."""
 Changes = dict[str, str | None]
 
 
 class Mark(Value, frozen=True):
-    """*put* is false for an annotation that stood there before: it stays; *stale* is the timestamp that did."""
+    """Since when we detach, by the annotation *key*.
+
+    *put* is false for an annotation that was there before and stays; *stale* is the timestamp that was there before.
+    """
 
     at: datetime
     key: str = ""
@@ -25,7 +27,7 @@ class Mark(Value, frozen=True):
     stale: str = ""
 
 
-Holders = dict[str, Mark]
+Marks = dict[str, Mark]
 complete(Mark)
 
 
@@ -36,16 +38,16 @@ def on_deployment(annotations: Mapping[str, str]) -> Mark | None:
         return None
 
 
-def on_node(annotations: Mapping[str, str]) -> Holders:
-    """By the uid of the IngressDaemonSet; what cannot be read is nobody's, and what it stood for stays."""
+def on_node(annotations: Mapping[str, str]) -> Marks:
+    """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
     try:
-        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
+        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Marks)
     except msgspec.MsgspecError:
         return {}
 
 
 def schedule(annotations: Mapping[str, str], wanted: Annotation | None, now: datetime) -> Changes:
-    """To a Deployment; without *wanted* only the Mark, of which health checkers know nothing."""
+    """Detach a Deployment; without *wanted* write only the mark, which health checkers ignore."""
     if wanted is None:
         return {SCHEDULED: _text(Mark(now, put=False))}
     old = on_deployment(annotations)
@@ -56,46 +58,45 @@ def schedule(annotations: Mapping[str, str], wanted: Annotation | None, now: dat
 
 
 def unschedule(annotations: Mapping[str, str]) -> Changes:
+    """Attach a Deployment."""
     mark = on_deployment(annotations)
     if mark is None:
         return {}
-    gone = (SCHEDULED, mark.key) if mark.put and mark.key in annotations else (SCHEDULED,)
-    return dict.fromkeys(gone)
+    return dict.fromkeys((SCHEDULED, mark.key) if mark.put and mark.key in annotations else (SCHEDULED,))
 
 
 def detach(
     annotations: Mapping[str, str], uid: str, wanted: Annotation, timestamp: str, now: datetime
 ) -> Changes:
-    """To a Node; *timestamp* is the key under which it is confirmed.
+    """Detach a Node, which is confirmed under the key *timestamp*.
 
-    On a node that is detached already the timestamp that stands there tells of this same detachment.
+    If the node is detached already, the timestamp that is there belongs to that same detachment.
     """
-    holders = on_node(annotations)
-    same = [mark for mark in holders.values() if mark.key == wanted.key]
+    marks = on_node(annotations)
+    same = [mark for mark in marks.values() if mark.key == wanted.key]
     if wanted.key not in annotations:
         mark = Mark(now, wanted.key, stale=annotations.get(timestamp, ""))
     else:
         put, stale = any(each.put for each in same), next((each.stale for each in same), "")
         mark = Mark(now, wanted.key, put, stale)
     value = annotations.get(wanted.key, wanted.value)
-    left = _released(holders, uid, wanted.key)
-    return {**left, wanted.key: value, DETACHED_BY: _text({**holders, uid: mark})}
+    return {**_released(marks, uid, wanted.key), wanted.key: value, DETACHED_BY: _text({**marks, uid: mark})}
 
 
 def attach(annotations: Mapping[str, str], uid: str) -> Changes:
-    """To a Node; the annotation stays as long as another IngressDaemonSet needs it."""
-    holders = on_node(annotations)
-    if uid not in holders:
+    """Attach a Node; the annotation stays while another IngressDaemonSet needs it."""
+    marks = on_node(annotations)
+    if uid not in marks:
         return {}
-    rest = {each: mark for each, mark in holders.items() if each != uid}
-    return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
+    rest = {each: mark for each, mark in marks.items() if each != uid}
+    return {**_released(marks, uid, ""), DETACHED_BY: _text(rest) if rest else None}
 
 
-def _released(holders: Holders, uid: str, kept: str) -> Changes:
-    mine = holders.get(uid)
+def _released(marks: Marks, uid: str, kept: str) -> Changes:
+    mine = marks.get(uid)
     if mine is None or not mine.put or mine.key == kept:
         return {}
-    needed = any(mark.key == mine.key for each, mark in holders.items() if each != uid)
+    needed = any(mark.key == mine.key for each, mark in marks.items() if each != uid)
     return {} if needed else {mine.key: None}
 
 

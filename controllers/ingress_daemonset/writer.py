@@ -1,116 +1,89 @@
-"""Writes the steps of a plan side by side, and knows of each object whether a write to it may yet arrive.
+"""Run the steps of a plan concurrently, and know of each object whether a write to it may still arrive.
 
-A change is for the version it was decided on, so a write of which nothing was heard is settled by repeating it:
-whatever the answer, the first one cannot arrive afterwards. Until then its object is uncertain, and let be.
+A change applies only to the version that it was decided on. So a write of unknown outcome is settled by repeating it:
+after any answer, the first one cannot arrive any more. Until then its object is uncertain and left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any
 
 import msgspec
 import structlog
 
-from controllers.executor import Work
-from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Kind, Writes
-from controllers.ingress_daemonset.copies import RESOURCES, Books
+from controllers.executor import Submit
+from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Target, Writes
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.planner import Step
-from controllers.ingress_daemonset.retry_state import Target, Troubles, Write, target_of
-from kube.client import Client
+from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
+from controllers.ingress_daemonset.reporter import Reporter
+from controllers.ingress_daemonset.retry_state import RetryState, Write
+from controllers.manager import Context
 from kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.types import ObjectMeta, Value, complete, key_of
+from kube.types import ObjectMeta, key_of
 
-CALL_TIMEOUT = 4.0
-"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
 PATIENCE = 3
-"""Times that something may be missing before that is told: the API server hears of a new Role late itself."""
+"""Refusals of the kind that may pass by itself, before an Event: a RoleBinding may come before its Role is known."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Outcome(Protocol):
-    """Whom each outcome is told."""
-
-    def wrote(self, action: Action, result: str) -> None: ...
-    def refused(self, owner: ObjectMeta, action: Action, error: Exception) -> None: ...
-    def unchanged(self, owner: ObjectMeta, action: Action) -> None: ...
-
-
-class Written(Value, frozen=True):
-    """All that is read of an answer here."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-complete(Written)
-
-
-@dataclass
 class Writer:
-    """*hand_out* takes work for another thread; *check* runs before each write; once *stopped*, none begins."""
+    """*submit* hands work to another thread."""
 
-    client: Client
-    books: Books
-    outcome: Outcome
-    check: Callable[[], None]
-    stopped: Callable[[], bool]
-    hand_out: Callable[[Work], None]
-    troubles: Troubles
-    answers: Answers = field(default_factory=Answers)
+    def __init__(
+        self, context: Context, cache: ObjectCache, retries: RetryState, reporter: Reporter, submit: Submit
+    ) -> None:
+        self._context, self._cache, self._submit = context, cache, submit
+        self._retries, self._reporter = retries, reporter
+        self._answers = Answers()
 
-    def carry_out(self, owner: ObjectMeta, steps: Iterable[Step], decided: float) -> bool:
-        """Whether anything was written, or learned, so that another look is worth it; raises LeadershipLost.
-
-        *decided* is when it was, on the clock.
-        """
+    def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]], decided: float) -> bool:
+        """Whether something was written or learned, so that a new reconcile is due. LeadershipLost."""
         writes = [[Write(owner, action, decided) for action in step] for step in steps]
-        return any(self._together([partial(self._take, each) for each in writes]))
+        return any(self._concurrently([partial(self._run_step, each) for each in writes]))
 
     def settle(self) -> None:
-        """Repeat what is in doubt, and due; raises LeadershipLost."""
-        self._together([partial(self._try, write) for write in self.troubles.doubtful()])
+        """Repeat the writes of unknown outcome that are due. LeadershipLost."""
+        self._concurrently([partial(self._try, write) for write in self._retries.doubtful()])
+
+    def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> None:
+        """KubeError, LeadershipLost. The fields for drains are not part of *status*: the webhook writes them, too."""
+        body = {"metadata": {"uid": owner.uid}, "status": status}
+        target = Target("IngressDaemonSet", owner.namespace, owner.name)
+        self._context.check()
+        written = self._send(Change(target, body, "status"))
+        if written is not None:
+            self._cache.take_in(target, written)
 
     def retry_after(self, owner: ObjectMeta, actions: Iterable[Action]) -> float | None:
-        """Seconds until one of *actions*, which are all that is wanted now, may be tried again, or a doubt settled."""
-        return self.troubles.retry_after(key_of(owner), {target_of(owner, each) for each in actions})
-
-    def look(self, kind: Kind, namespace: str, name: str) -> None:
-        """Read an object that is not followed; what is known of it stays while the API server does not say."""
-        target = Target(kind, namespace, name)
-        try:
-            self._learn(target)
-        except KubeError as error:
-            log.warning("an object cannot be read", target=target, error=str(error))
-            self.books.of(kind).looked_at(target.key)
+        """Seconds until the next retry, where *actions* are all that *owner* wants now."""
+        return self._retries.retry_after(key_of(owner), {each.target for each in actions})
 
     def writes(self, namespace: str) -> Writes:
-        """What the objects of *namespace*, and Nodes, do not say themselves."""
-        return self.troubles.writes(namespace, self._is_there)
+        return self._retries.writes(namespace, lambda target: self._cache.get(target) is not None)
 
-    def _is_there(self, target: Target) -> bool:
-        return self.books.of(target.kind).get(target.key) is not None
+    def forget(self, key: str) -> None:
+        self._retries.forget(key)
 
-    def _together(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
+    def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
         """Their results, when all have ended."""
         results: SimpleQueue[bool | Exception] = SimpleQueue()
         for work in works:
-            self.hand_out(partial(_report, work, results))
+            self._submit(partial(_put_result, work, results))
         ended = [results.get() for _ in works]
         for each in ended:
             if isinstance(each, Exception):
                 raise each
         return [each is True for each in ended]
 
-    def _take(self, step: Iterable[Write]) -> bool:
-        """Whether anything is known now that was not before."""
+    def _run_step(self, step: Iterable[Write]) -> bool:
+        """Whether something is known now that was not before."""
         learned = False
         for write in step:
-            if not self.troubles.may_begin(write.target):
+            if not self._retries.may_begin(write.action.target):
                 break
             learned = True
             if not self._try(write):
@@ -119,22 +92,22 @@ class Writer:
 
     def _try(self, write: Write) -> bool:
         """Whether it was done as decided."""
-        if self.stopped():
+        if self._context.stop.is_set():
             return False
-        self.check()
+        self._context.check()
         try:
             return self._attempt(write)
         except Exception as error:
-            # Whatever it was, it must not be tried again and again without a pause.
-            log.exception("a write failed", target=write.target)
+            # It must not be retried without a pause.
+            log.exception("write failed", **_keys(write))
             self._doubt(write, error)
             return False
 
     def _attempt(self, write: Write) -> bool:
         try:
-            written = self._send(write, self.answers.expected(write.action))
+            written = self._send(self._answers.expected(write.action))
         except (Conflict, NotFound, AlreadyExists) as error:
-            self._lost(write, error)
+            self._outdated(write, error)
         except ServerError as error:
             self._doubt(write, error)
         except ApiError as error:
@@ -142,103 +115,81 @@ class Writer:
         except KubeError as error:
             self._doubt(write, error)
         else:
-            return self._arrived(write, written)
+            return self._done(write, written)
         return False
 
-    def _arrived(self, write: Write, written: msgspec.Raw | None) -> bool:
-        """Whether it has changed anything: else it would be decided on again at once, and for ever."""
-        self._take_in(write.target, written)
-        if written is not None and _changed_nothing(write.action, written):
-            self._unchanged(write)
-            return False
-        self._learn_answer(write.target)
-        self.troubles.settled(write)
-        self.outcome.wrote(write.action, "ok")
-        return True
-
-    def _learn_answer(self, target: Target) -> None:
-        if target.kind == "Deployment" and (held := self.books.deployments.get(target.key)):
-            self.answers.learn(held)
-
-    def _send(self, write: Write, action: Action) -> msgspec.Raw | None:
-        """The object as it is afterwards; None of one that is gone."""
-        resource, name, place = (
-            RESOURCES[write.action.kind],
-            write.target.name,
-            write.target.namespace or None,
-        )
+    def _send(self, action: Action) -> msgspec.Raw | None:
+        """The object after the write; None of a deleted one."""
+        kind, namespace, name = action.target
+        resource, client, timeout = RESOURCES[kind], self._context.client, CALL_TIMEOUT
         match action:
             case Create(body=body):
-                return self.client.create(resource, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+                return client.create(resource, body, namespace or None, type=msgspec.Raw, timeout=timeout)
             case Change(body=body, subresource=part):
-                part_of = resource.sub(part)
-                return self.client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=CALL_TIMEOUT)
+                part_of, place = resource.sub(part), namespace or None
+                return client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=timeout)
             case Delete(uid=uid):
-                self.client.delete(resource, name, place, preconditions={"uid": uid}, timeout=CALL_TIMEOUT)
+                client.delete(resource, name, namespace or None, preconditions={"uid": uid}, timeout=timeout)
                 return None
 
-    def _lost(self, write: Write, error: ApiError) -> None:
-        """Somebody else has written, or we have, without hearing of it: see what is there."""
+    def _done(self, write: Write, written: msgspec.Raw | None) -> bool:
+        """Whether it changed something: otherwise it would be decided on again at once."""
+        action = write.action
+        if isinstance(action, Delete):
+            self._cache.forget(action.target, action.uid)
+        elif written is not None:
+            stored = self._cache.take_in(action.target, written)
+            if (
+                isinstance(action, Change)
+                and action.body["metadata"]["resourceVersion"] == stored.resource_version
+            ):
+                self._unchanged(write)
+                return False
+        if action.target.kind == "Deployment" and (held := self._cache.get(action.target)):
+            self._answers.learn(held)
+        self._retries.settled(write)
+        self._reporter.wrote(action, "ok")
+        return True
+
+    def _outdated(self, write: Write, error: ApiError) -> None:
+        """Another writer was first, or our own write of unknown outcome: read the object."""
         if isinstance(error, NotFound) and isinstance(write.action, Create):
             self._refused(write, error, patience=PATIENCE)
             return
-        self.outcome.wrote(write.action, "conflict")
+        self._reporter.wrote(write.action, "conflict")
         try:
-            self._learn(write.target)
-        except KubeError as trouble:
-            self._doubt(write, trouble)
+            self._cache.read(write.action.target)
+        except KubeError as failure:
+            self._doubt(write, failure)
         else:
-            self.troubles.settled(write)
-
-    def _learn(self, target: Target) -> None:
-        try:
-            found = self.client.get(
-                RESOURCES[target.kind],
-                target.name,
-                target.namespace or None,
-                type=msgspec.Raw,
-                timeout=CALL_TIMEOUT,
-            )
-        except NotFound:
-            self._take_in(target, None)
-        else:
-            self._take_in(target, found)
-
-    def _take_in(self, target: Target, raw: msgspec.Raw | None) -> None:
-        book = self.books.of(target.kind)
-        if raw is None:
-            book.forget(target.key)
-        else:
-            book.wrote(raw)
+            self._retries.settled(write)
 
     def _doubt(self, write: Write, error: Exception) -> None:
-        log.warning("a write is of unknown outcome", target=write.target, error=str(error))
-        self.troubles.failed(write, doubtful=True)
-        self.outcome.wrote(write.action, "unknown")
+        log.warning("write has unknown outcome", **_keys(write), error=str(error))
+        self._retries.failed(write, doubtful=True)
+        self._reporter.wrote(write.action, "unknown")
 
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
-        log.warning("a write was refused", target=write.target, error=str(error))
-        times = self.troubles.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
-        self.outcome.wrote(write.action, "refused")
+        log.warning("write refused", **_keys(write), error=str(error))
+        times = self._retries.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
+        self._reporter.wrote(write.action, "refused")
         if times > patience:
-            self.outcome.refused(write.owner, write.action, error)
+            self._reporter.refused(write.owner, write.action, error)
 
     def _unchanged(self, write: Write) -> None:
-        log.warning("a write changed nothing", target=write.target)
-        times = self.troubles.failed(write, doubtful=False)
-        self.outcome.wrote(write.action, "unchanged")
+        log.warning("write had no effect", **_keys(write))
+        times = self._retries.failed(write, doubtful=False)
+        self._reporter.wrote(write.action, "unchanged")
         if times > PATIENCE:
-            self.outcome.unchanged(write.owner, write.action)
+            self._reporter.unchanged(write.owner, write.action)
 
 
-def _changed_nothing(action: Action, written: msgspec.Raw) -> bool:
-    before = action.body["metadata"].get("resourceVersion") if isinstance(action, Change) else None
-    return (
-        before is not None and before == msgspec.json.decode(written, type=Written).metadata.resource_version
-    )
+def _keys(write: Write) -> dict[str, str]:
+    kind, namespace, name = write.action.target
+    return {"kind": kind, "namespace": namespace, "name": name}
 
 
-def _report(work: Callable[[], bool], results: SimpleQueue[bool | Exception]) -> None:
+def _put_result(work: Callable[[], bool], results: SimpleQueue[bool | Exception]) -> None:
     try:
         results.put(work())
     except Exception as error:

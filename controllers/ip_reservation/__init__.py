@@ -1,1 +1,6 @@
-"""Reserved addresses are released in their time, and those that never passed admission are reserved late."""
+"""Release reservations when they are over, and reserve addresses that were missed or taken out of a segment.
+
+The leader reconciles three kinds of keys: all segments every few seconds, each pod that goes without a record, and
+each segment that another client has changed. An address stays reserved while its pod may still have it and until its
+time is over; only the leader shrinks or deletes segments.
+"""

@@ -1,47 +1,51 @@
-"""The feature as the leader runs it: what it follows, and the workers that release and catch up."""
+"""Wire the controllers of reservations: releases, late reservations and restored ones."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from calico.errors import NotServed
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import Limits
-from controllers.ip_reservation.following import PODS, Copies, copies_of
-from controllers.ip_reservation.late_reservations import LateReservations
-from controllers.ip_reservation.releaser import Releaser
-from controllers.ip_reservation.restore import OwnReleases, Restore
+from calico.segment import IPReservation, Limits, Record
+from controllers.clock import CLOCK
+from controllers.ip_reservation.late_reconciler import LateReconciler
+from controllers.ip_reservation.observers import Departures, Removals
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.restore_reconciler import RestoreReconciler
+from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
 from controllers.manager import Context
-from controllers.owners import Owners
 from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
 from kube.leader_election import LeadershipLost
-from kube.types import Pod
-from settings import IPReservationSettings, Settings
+from settings import IPReservationSettings
+from settings import Settings as AllSettings
 
 PAUSES = Backoff(base=0.1, cap=15.0)
-"""What failed, be it a round, a late reservation or the look for Calico, is tried again soon: addresses wait for it."""
+"""Failures are retried soon: addresses wait for it."""
 LATE_WORKERS, RESTORE_WORKERS = 8, 4
 """They wait for the ledger together, so that their reservations share its writes."""
-
+DEADLINE = 8.0
+"""Seconds for one reservation; a leader that stops waits for those that have begun."""
 LAST_WORK = 5.0
-"""Seconds that late reservations are given when the leader is told to stop."""
+"""Seconds for queued reservations when the leader stops."""
+
+Settings = Callable[[], IPReservationSettings]
 
 log = structlog.get_logger(__name__)
 
 
-def enabled(settings: Settings) -> bool:
+def enabled(settings: AllSettings) -> bool:
     return settings.ip_reservation.enabled
 
 
-def run(context: Context, settings: Callable[[], Settings]) -> None:
-    """Work until the context stops; Calico's IPReservation is waited for."""
+def run(context: Context, settings: Callable[[], AllSettings]) -> None:
+    """Wait until Calico's IPReservation is served, then work until the context stops."""
 
     def now() -> IPReservationSettings:
         return settings().ip_reservation
@@ -50,88 +54,63 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     resource = context.wait_for(reservations.resource, PAUSES, "Calico's IPReservation", NotServed)
     if resource is None:
         return
-    copies = copies_of(context.informers, resource)
-    if context.wait_synced(copies.segments, copies.namespaces, copies.pods):
-        _work(Tools(context, now, reservations, copies))
+    caches = caches_of(context.informers, resource)
+    if context.wait_synced(caches.segments, caches.namespaces, caches.pods):
+        _work(context, now, reservations, caches)
 
 
-@dataclass(frozen=True)
-class Tools:
-    """What the workers work with."""
-
-    context: Context
-    settings: Callable[[], IPReservationSettings]
-    reservations: Reservations
-    copies: Copies
-
-    def rounds(self, own: OwnReleases) -> Releaser:
-        return Releaser(
-            self.copies.segments,
-            self.copies.pods,
-            self.reservations,
-            read_pod=lambda namespace, name: self.context.client.get(PODS, name, namespace, type=Pod),
-            settings=self.settings,
-            recorder=self.context.recorder,
-            own=own,
-        )
-
-    def restore(self, queue: WorkQueue, own: OwnReleases, ledger: Ledger) -> Restore:
-        return Restore(
-            queue,
-            segments=self.copies.segments,
-            reservations=self.reservations,
-            ledger=ledger,
-            own=own,
-            settings=self.settings,
-            recorder=self.context.recorder,
-        )
-
-    def late(self, queue: WorkQueue, ledger: Ledger) -> LateReservations:
-        return LateReservations(
-            queue,
-            segments=self.copies.segments,
-            namespaces=self.copies.namespaces,
-            reservations=self.reservations,
-            ledger=ledger,
-            owner_is_deleted=Owners(self.context.client).is_deleted,
-            settings=self.settings,
-            recorder=self.context.recorder,
-        )
-
-    def ledger(self) -> Ledger:
-        return Ledger(
-            self.reservations,
-            os.environ.get("POD_NAME", "controllers"),
-            limits=lambda: Limits(self.settings().segment_max_entries),
-            max_age=lambda: self.settings().segment_max_age,
-        )
-
-
-def _work(tools: Tools) -> None:
-    context = tools.context
+def _work(context: Context, settings: Settings, reservations: Reservations, caches: Caches) -> None:
     late_queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
     restore_queue = WorkQueue("ip_reservation_restore", pauses=PAUSES)
-    round_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
-    ledger, own = tools.ledger(), OwnReleases()
-    late, restore = tools.late(late_queue, ledger), tools.restore(restore_queue, own, ledger)
+    release_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
+    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
+    reserve, live = reserving(reservations, settings), LiveReader(context.client, reservations, clock)
+    departures = Departures(late_queue.add, caches.namespaces.get, clock)
+    removals = Removals(restore_queue.add, clock)
+    late = LateReconciler(departures, caches, live, reserve, settings, reporter)
+    restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
+    release = release_reconciler(context, caches, reservations, removals, settings)
     with (
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
-        context.working(round_queue, tools.rounds(own).reconcile),
+        context.working(release_queue, release.reconcile),
     ):
-        tools.copies.segments.on_change(restore.observe)
-        tools.copies.pods.on_change(late.observe)
-        round_queue.add("round")
+        caches.segments.on_change(removals.observe)
+        caches.pods.on_change(departures.observe)
+        release_queue.add("segments")
         context.stop.wait()
-        _work_off((late_queue, restore_queue), context.check)
+        _finish((late_queue, restore_queue), context.check)
 
 
-def _work_off(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:
-    """Let what waits be done, while we lead: the next leader does not learn of pods and records that are gone."""
+def release_reconciler(
+    context: Context, caches: Caches, reservations: Reservations, removals: Removals, settings: Settings
+) -> ReleaseReconciler:
+    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
+    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
+    return ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
+
+
+def reserving(reservations: Reservations, settings: Settings) -> Callable[[Sequence[Record]], IPReservation]:
+    """Make records durable; returns the segment that has the last of them, or raises NotReserved."""
+    ledger = Ledger(
+        reservations,
+        os.environ.get("POD_NAME", "controllers"),
+        limits=lambda: Limits(settings().segment_max_entries),
+        max_age=lambda: settings().segment_max_age,
+    )
+
+    def reserve(records: Sequence[Record]) -> IPReservation:
+        return ledger.reserve(records, time.monotonic() + DEADLINE)
+
+    return reserve
+
+
+def _finish(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:
+    """Finish queued reservations while we lead: the next leader does not know pods and records that are gone."""
     deadline = time.monotonic() + LAST_WORK
     try:
         while not all(queue.idle for queue in queues) and time.monotonic() < deadline:
             check()
             time.sleep(0.05)
     except LeadershipLost:
-        log.warning("addresses that wait to be reserved late are left")
+        log.warning("late reservations abandoned, leadership lost")

@@ -13,7 +13,7 @@ import pytest
 from certs import issue
 from certs.ca_bundle import certificates_in
 from certs.secret import Held
-from controllers.certificates.store import SECRETS, Site
+from controllers.certificates.store import SECRETS, Store
 from kube.errors import ServerError
 from kube.types import Node
 from lab.bootstrap import running
@@ -133,9 +133,9 @@ def let_certificates_expire(lab: Lab) -> None:
     begin, end = now - timedelta(days=90), now - timedelta(hours=1)
     ca = issue.new_ca("drawbridge", begin, end)
     expired = Held(tuple(certificates_in(ca.certificate)), ca.key, issue.new_leaf(ca, [NAME], [], begin, end))
-    site = Site(lab.client, programs.NAMESPACE, SECRET, RELEASE, check=lambda: None)
-    site.store(site.look(), expired)
-    site.inject(site.look(), ca.certificate)
+    store = Store(lab.client, programs.NAMESPACE, SECRET, RELEASE, check=lambda: None)
+    store.write_secret(store.read(), expired)
+    store.write_bundles(store.read(), ca.certificate)
 
 
 def await_at_work(lab: Lab) -> None:

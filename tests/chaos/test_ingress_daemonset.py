@@ -96,7 +96,7 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
             edge_lab.wait(lambda: faults.is_ready(edge_lab.client), 60, "the API server to be ready")
             await_full(edge)
             with faults.frozen(edge_lab, "kube-apiserver"):
-                await_all(edge_lab, asked, 503, "lost sight of Deployment")
+                await_all(edge_lab, asked, 503, "was last seen")
             edge_lab.wait(lambda: faults.is_ready(edge_lab.client), 60, "the API server to be ready")
             edge.settle(*NODES, image="proxy:2")
             await_all(edge_lab, asked, 200)

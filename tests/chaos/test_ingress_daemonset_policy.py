@@ -69,10 +69,10 @@ def test_a_policy_engine_that_is_down_for_a_while_holds_a_rollout_up_and_breaks_
     with rolling_out(edge_lab) as edge:
         with faults.killed(edge_lab, POLICY):
             edge.wait(lambda: is_refused(edge), "writes to be refused")
-            before, attempts = updated(edge), len(audit.told(log).writes)
+            before, attempts = updated(edge), len(audit.read(log).writes)
             end = time.monotonic() + DOWN
             edge.wait(lambda: time.monotonic() > end, "the time to pass")
-            assert len(audit.told(log).writes) - attempts <= DOWN * PER_SECOND
+            assert len(audit.read(log).writes) - attempts <= DOWN * PER_SECOND
             assert updated(edge) == before != set(NODES)
         edge.wait(lambda: not is_refused(edge), "the policy engine to be back")
 

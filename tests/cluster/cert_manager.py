@@ -58,7 +58,7 @@ def running(lab: Lab, directory: Path) -> Iterator[None]:
 
 
 def renew(lab: Lab, name: str) -> None:
-    """Have a certificate issued anew, as ``cmctl renew`` does."""
+    """Have a certificate issued again, as ``cmctl renew`` does."""
     lab.wait(partial(_renewing, lab, name), 30, f"{name} to be marked for its renewal")
 
 

@@ -28,7 +28,7 @@ from tests.cluster.workloads import PODS
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"
-REPLICAS = 3
+REPLICAS, THREADS = 3, 5
 
 
 def stored(lab: Lab, secret: str = SECRET, key: str = "tls.crt") -> list[x509.Certificate]:
@@ -62,20 +62,20 @@ def addresses(lab: Lab) -> list[str]:
 
 
 class Admissions:
-    """Evictions of nobody: each is reviewed, and then not found, by an API server that must not go on without.
+    """Evictions of a pod that does not exist: the API server has each reviewed, and then finds no pod.
 
-    An API server keeps its connections, so every server is also asked for its certificate anew all the time.
+    An API server keeps its connections, so every server is also called on new ones all the time.
     """
 
     def __init__(self, lab: Lab, namespace: str) -> None:
-        self._lab, self._path = lab, PODS.path(namespace, "nobody", "eviction")
+        self._lab, self._path = lab, PODS.path(namespace, "absent", "eviction")
         self.failed: list[str] = []
         self.reviewed = 0
         self.distrusted: list[str] = []
         self.trusted = 0
 
     def ask(self) -> None:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
         try:
             self._lab.client.request("POST", self._path, body=body, timeout=60)
         except NotFound:
@@ -105,11 +105,19 @@ class Admissions:
 
 
 @contextmanager
-def asking(lab: Lab, namespace: str, threads: int = 5) -> Iterator[Admissions]:
-    """About fifty admissions a second, from before the block until after it."""
+def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = False) -> Iterator[Admissions]:
+    """About fifty admissions a second, from before the block until after it; none fails for want of trust.
+
+    A server that is killed takes its open requests with it.
+    """
     admissions, stop = Admissions(lab, namespace), threading.Event()
-    tasks = [admissions.ask] * threads + [admissions.meet]
-    askers = [threading.Thread(target=_again_and_again, args=(task, stop)) for task in tasks]
+
+    def repeat(task: Callable[[], None]) -> None:
+        while not stop.wait(0.1):
+            task()
+
+    tasks = [admissions.ask] * THREADS + [admissions.meet]
+    askers = [threading.Thread(target=repeat, args=(task,)) for task in tasks]
     for each in askers:
         each.start()
     try:
@@ -120,16 +128,15 @@ def asking(lab: Lab, namespace: str, threads: int = 5) -> Iterator[Admissions]:
         stop.set()
         for each in askers:
             each.join()
-
-
-def _again_and_again(task: Callable[[], None], stop: threading.Event) -> None:
-    while not stop.wait(0.1):
-        task()
+    failed = [
+        each for each in admissions.failed if not server_killed or "x509" in each or "certificate" in each
+    ]
+    assert (failed, admissions.distrusted) == ([], [])
 
 
 @contextmanager
 def late_kubelets(lab: Lab) -> Iterator[None]:
-    """While the block runs, no server hears of a change of its Secret: it may take kubelets a minute and a half."""
+    """While the block runs, no server gets a change of its Secret: kubelets may take a minute and a half."""
     [pid] = [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in _command(pid)]
     processes.send(pid, signal.SIGSTOP)
     try:
@@ -169,7 +176,7 @@ def await_shown(lab: Lab) -> x509.Certificate:
 
 
 def await_new_server(lab: Lab) -> None:
-    """A server ends and another one comes: API servers connect anew to all of them."""
+    """A server ends and another one comes: API servers connect to all of them again."""
     old = programs.ready(lab, "webhook")[0]
     programs.delete(lab, old)
     lab.wait(lambda: old not in programs.all_pods(lab), 90, f"{old} to be gone")

@@ -1,4 +1,4 @@
-"""A write of Drawbridge meets one of somebody else, as it seldom does: the API server answers it with a conflict."""
+"""A write of Drawbridge conflicts with another one: the API server answers it with 409."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 class Once:
-    """The first write of each kind to come is answered with a conflict; *writes* tells which operation counts."""
+    """The first write of each kind to come is answered with a conflict; *writes* has the operation that counts."""
 
     def __init__(self, by: str, writes: Mapping[str, str]) -> None:
         self.by, self.to_come = by, dict(writes)
@@ -36,7 +36,7 @@ class Once:
 
 
 def _is_release(request: Review) -> bool:
-    """The leader's rounds, which begin anew anyway, also note in a segment that a pod has gone."""
+    """The leader's rounds, which are repeated anyway, also note in a segment that a pod has gone."""
     if request["resource"]["resource"] != "ipreservations" or request["operation"] != "UPDATE":
         return False
     after, before = (set(request[which]["spec"]["reservedCIDRs"]) for which in ("object", "oldObject"))

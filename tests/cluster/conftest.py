@@ -24,6 +24,7 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
+    ingress_daemonset_playing,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
@@ -88,7 +89,7 @@ def fleet(cloud_lab: Lab) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="session")
 def elastic_lab() -> Iterator[Lab]:
-    """A lab with nodes at home and one super node, whose pods kwok plays."""
+    """A lab with local nodes and one super node, whose pods kwok plays."""
     with running(values=elasticity.VALUES, calico=None, nodes=2, policy=True) as up:
         yield up
 
@@ -111,8 +112,17 @@ def edge_lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def record(edge_lab: Lab) -> Iterator[Record]:
     """All that happens to the nodes and the pods of that lab."""
-    with ingress_daemonset_history.recording(edge_lab.client) as told:
-        yield told
+    with ingress_daemonset_history.recording(edge_lab.client) as events:
+        yield events
+
+
+@pytest.fixture(scope="module")
+def played(
+    request: pytest.FixtureRequest, edge_lab: Lab, record: Record
+) -> Iterator[Callable[[ingress_daemonset_playing.Scene], None]]:
+    """The SCENES of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
+    with ingress_daemonset_playing.playing(edge_lab, record, request.module.SCENES) as end_of:
+        yield end_of
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +135,7 @@ def image() -> Stage:
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """An address of this machine's own, at which nobody listens."""
+    """A loopback address at which no server listens."""
     slot, holder = slots.claim()
     with holder:
         yield str(ip_network(slot.pod_range)[1])
@@ -145,7 +155,7 @@ def lab(group: str, request: pytest.FixtureRequest) -> Lab:
 
 @pytest.fixture
 def redis(lab: Lab) -> Iterator[str]:
-    """A namespace of its own in which addresses are reserved."""
+    """A separate namespace in which addresses are reserved."""
     name = f"t-{secrets.token_hex(4)}"
     yield reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

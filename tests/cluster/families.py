@@ -25,8 +25,8 @@ def ipv6_of(ipv4: str) -> str:
 
 def in_each_family(lab: Lab, pods: Sequence[Pod]) -> list[Pod]:
     """*pods*, in turn, with their IPv4 address, with an IPv6 address, and with both, as their kubelet would say."""
-    told = [family(pod.status.pod_ip) for pod, family in zip(pods, cycle(FAMILIES), strict=False)]
+    given = [family(pod.status.pod_ip) for pod, family in zip(pods, cycle(FAMILIES), strict=False)]
     return [
         workloads.patch_status(lab, pod, podIP=ips[0], podIPs=[{"ip": ip} for ip in ips])
-        for pod, ips in zip(pods, told, strict=True)
+        for pod, ips in zip(pods, given, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A process of the image as a kubelet would start it: as nobody, on a read-only root, with what a pod is given."""
+"""A process of the image as a kubelet starts it: unprivileged, on a read-only root, with the mounts of a pod."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import yaml
 
 from lab.image.process import Mount, Process, started
 from lab.image.stage import Stage
-from lab.kubelet.kubeconfig import api_server
-from lab.session import Lab
 from lab.waiting import until
 from tests.server import leaf, write_pair
 
@@ -27,17 +25,16 @@ NOWHERE = {
     "apiVersion": "v1",
     "kind": "Config",
     "clusters": [{"cluster": {"server": "http://127.0.0.1:1"}, "name": "down"}],
-    "contexts": [{"context": {"cluster": "down", "user": "nobody"}, "name": "down"}],
-    "users": [{"name": "nobody", "user": {"token": "none"}}],
+    "contexts": [{"context": {"cluster": "down", "user": "none"}, "name": "down"}],
+    "users": [{"name": "none", "user": {"token": "none"}}],
     "current-context": "down",
 }
 """A kubeconfig that leads to an API server which is down."""
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 @dataclass(frozen=True)
 class World:
-    """What a pod of ours is given beside its image, and its address, which nobody else has."""
+    """What a pod of ours is given beside its image, and its address, which no other pod has."""
 
     image: Stage
     directory: Path
@@ -47,7 +44,7 @@ class World:
     def tmp(self) -> Path:
         return self.directory / "tmp"
 
-    def process(self, *argv: str, mounts: Mapping[str, Mount] | None = None, **env: str) -> Process:
+    def process(self, *argv: str, **env: str) -> Process:
         return Process(
             argv or self.image.command,
             self.image.layers,
@@ -57,7 +54,6 @@ class World:
             mounts={
                 "/etc/drawbridge": Mount(self.directory / "given"),
                 "/tmp": Mount(self.tmp, read_only=False),  # noqa: S108 - in the image
-                **(mounts or {}),
             },
             read_only=True,
         )
@@ -65,23 +61,6 @@ class World:
     def configured(self, *argv: str, **env: str) -> Process:
         """With an API server that is down."""
         return self.process(*argv, DRAWBRIDGE_CONFIG=CONFIG, KUBECONFIG="/etc/drawbridge/kubeconfig", **env)
-
-    def in_a_pod(self, lab: Lab, account: str, *argv: str, **env: str) -> Process:
-        """With the API server of *lab*, to which it speaks as ServiceAccount ``namespace/name``."""
-        host, port = api_server(lab.kubeconfig)
-        server = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
-        mounts = {ACCOUNT: Mount(self._account(lab, *account.split("/")))}
-        return self.process(*argv, mounts=mounts, DRAWBRIDGE_CONFIG=CONFIG, **server, **env)
-
-    def _account(self, lab: Lab, namespace: str, name: str) -> Path:
-        """A directory with what the kubelet mounts for it."""
-        directory = self.directory / f"account-{name}"
-        directory.mkdir(exist_ok=True)
-        cluster = yaml.safe_load(lab.kubeconfig.read_text())["clusters"][0]["cluster"]
-        (directory / "ca.crt").write_text(Path(cluster["certificate-authority"]).read_text())
-        (directory / "token").write_text(lab.kubectl("create", "token", name, "-n", namespace).stdout)
-        (directory / "namespace").write_text(namespace)
-        return directory
 
 
 def world(image: Stage, directory: Path, address: str, **settings: object) -> World:
@@ -128,7 +107,7 @@ def await_ready(world: World) -> None:
 
 
 def get(world: World, port: int = HEALTH, path: str = "/") -> tuple[int, str] | None:
-    """The answer, or None when nobody is there."""
+    """The answer, or None when no server listens."""
     connection = http.client.HTTPConnection(world.address, port, timeout=SECONDS)
     try:
         connection.request("GET", path)

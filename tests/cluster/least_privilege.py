@@ -23,9 +23,9 @@ def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(logs))
         yield logs
-    refused = [str(request) for story in stories(logs) for request in story.refused]
+    refused = [str(request) for log in access_logs(logs) for request in log.refused]
     assert refused == []
 
 
-def stories(logs: Path) -> list[audit.Story]:
-    return [audit.told(log) for log in sorted(logs.rglob("*.log"))]
+def access_logs(logs: Path) -> list[audit.AccessLog]:
+    return [audit.read(log) for log in sorted(logs.rglob("*.log"))]

@@ -60,9 +60,9 @@ def _blocks(each: Raw) -> str:
     if each["kind"] in JUDGES:
         return "reviews requests"
     if each["kind"] == "APIService" and "service" in spec:
-        return "is served by somebody else"
+        return "is served by a Service"
     if each["kind"] == "CustomResourceDefinition" and spec["conversion"]["strategy"] != "None":
-        return "is converted by somebody else"
+        return "is converted by a webhook"
     held = [name for name in each["metadata"].get("finalizers", ()) if OURS.search(name)]
     return f"waits for {held}" if held else ""
 

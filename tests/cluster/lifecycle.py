@@ -53,7 +53,7 @@ def a_node_opens_with_its_address_and_gives_it_back(lab: Lab, _record: Record) -
     fleet.assert_nothing_is_left_behind()
 
 
-def replicas_beyond_those_at_home_go_to_a_super_node(lab: Lab, _record: Record) -> None:
+def replicas_beyond_the_local_ones_go_to_a_super_node(lab: Lab, _record: Record) -> None:
     shop = Shop(lab)
     shop.deploy("web", 3, template(keeping(1)))
     shop.settle("web", 3)
@@ -72,24 +72,24 @@ def nodes_are_taken_off_the_load_balancer_one_by_one(lab: Lab, record: Record) -
     edge.wait(edge.is_gone, "the IngressDaemonSet to be gone")
 
 
-SCENES: tuple[Callable[[Lab, Record], None], ...] = (
+PROMISES: tuple[Callable[[Lab, Record], None], ...] = (
     an_address_is_reserved_before_its_pod_goes,
     a_node_opens_with_its_address_and_gives_it_back,
-    replicas_beyond_those_at_home_go_to_a_super_node,
+    replicas_beyond_the_local_ones_go_to_a_super_node,
     nodes_are_taken_off_the_load_balancer_one_by_one,
 )
 
 
 def play_all(lab: Lab, record: Record) -> None:
-    """One scene for each feature, at once: most of their time they wait."""
-    with ThreadPoolExecutor(len(SCENES)) as pool:
-        for played in [pool.submit(scene, lab, record) for scene in SCENES]:
+    """One promise of each feature, all at once: most of their time they wait."""
+    with ThreadPoolExecutor(len(PROMISES)) as pool:
+        for played in [pool.submit(promise, lab, record) for promise in PROMISES]:
             played.result()
 
 
 @dataclass(frozen=True)
 class World:
-    """What is half done when nobody is there any more, and what is done."""
+    """Work that is done, and work that is half done when Drawbridge is uninstalled."""
 
     fleet: Fleet
     shop: Shop
@@ -118,7 +118,7 @@ def _reserve(lab: Lab, world: World) -> None:
 
 
 def _join(_lab: Lab, world: World) -> None:
-    """Two of the nodes wait for ever: they do not say where they run."""
+    """Two of the nodes wait forever: they do not say where they run."""
     for name in ("waiting", "given-up"):
         world.fleet.join(name, instance="")
     world.fleet.join("open")
@@ -136,7 +136,7 @@ def _place(_lab: Lab, world: World) -> None:
 
 
 def _roll_out(_lab: Lab, world: World) -> None:
-    """A rollout of two has come to its first node, whose detachment nobody confirms."""
+    """A rollout of two has come to its first node, whose detachment is never confirmed."""
     edge = world.edge
     edge.create("still", rolling=detaching(1), healthCheckNodePorts=[10080])
     edge.create(rolling=detaching(1, **by_node(0), **awaiting(0)))

@@ -36,7 +36,7 @@ class Load:
         """*namespace* is one whose pods have their addresses reserved."""
         self._client, self._namespace = lab.client, namespace
         self._questions: Sequence[Callable[[], bool]] = (
-            self._evicts_nobody,
+            self._eviction_is_reviewed,
             self._node_is_tainted,
             self._pod_is_gated,
             self._default_is_added,
@@ -47,7 +47,7 @@ class Load:
         self.answered = 0
         self.refused: list[str] = []
         self.unreviewed: list[str] = []
-        """Those that were let through as if there was no webhook; of evictions nobody can tell."""
+        """Those that were admitted without a review; an eviction does not show it."""
 
     @property
     def rate(self) -> float:
@@ -72,16 +72,16 @@ class Load:
         if not reviewed:
             self.unreviewed.append(name)
 
-    def _evicts_nobody(self) -> bool:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+    def _eviction_is_reviewed(self) -> bool:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
         try:
-            self._post(PODS, eviction, "nobody", "eviction", dryRun=None)
+            self._post(PODS, eviction, "absent", "eviction", dryRun=None)
         except NotFound:
             return True
         raise AssertionError("a pod that is not there was evicted")
 
     def _node_is_tainted(self) -> bool:
-        metadata = {"name": "nobody", "labels": {NEED_LABEL: "true"}}
+        metadata = {"name": "absent", "labels": {NEED_LABEL: "true"}}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         path = NODES.path()
         return is_tainted(
@@ -89,7 +89,7 @@ class Load:
         )
 
     def _pod_is_gated(self) -> bool:
-        metadata = {"name": "nobody", "annotations": {LOCAL_REPLICAS: "0"}}
+        metadata = {"name": "absent", "annotations": {LOCAL_REPLICAS: "0"}}
         spec = {"containers": [{"name": "app", "image": "app"}]}
         return is_gated(
             self._post(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -102,8 +102,8 @@ class Load:
         faulty = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}}
         try:
             self._post(INGRESS_DAEMONSETS, _ingress_daemonset(faulty))
-        except Invalid as told:
-            if "maxDegradedNodes" not in told.message:
+        except Invalid as refusal:
+            if "maxDegradedNodes" not in refusal.message:
                 raise
             return True
         return False
@@ -119,8 +119,8 @@ def _ingress_daemonset(spec: Raw) -> Raw:
     return {
         "apiVersion": API_VERSION,
         "kind": "IngressDaemonSet",
-        "metadata": {"name": "nobody"},
-        "spec": {"template": {"metadata": {"labels": {"app": "nobody"}}, "spec": pod}, **spec},
+        "metadata": {"name": "absent"},
+        "spec": {"template": {"metadata": {"labels": {"app": "absent"}}, "spec": pod}, **spec},
     }
 
 

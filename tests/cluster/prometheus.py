@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a lab, as the operator would let it by what the chart renders."""
+"""A real Prometheus that scrapes a lab, as the operator would configure it from what the chart renders."""
 
 from __future__ import annotations
 
@@ -26,37 +26,32 @@ SWITCHED_ON = {
     "monitoring": {"serviceMonitor": {"enabled": True, "interval": "2s"}, "prometheusRule": {"enabled": True}}
 }
 
-EDGE = "there is an IngressDaemonSet"
-UNLESS = {
-    "an object cannot be read": ["drawbridge_informer_undecodable_objects_total"],
-    "an Event is not written": ["drawbridge_events_dropped_total"],
-    "the configuration changes": ["drawbridge_config_reloads_total"],
-    "an address is released": ["drawbridge_reservations_released_total"],
-    "a key of a queue fails": ["drawbridge_workqueue_retries_total"],
-    "a pod has a gate": ["drawbridge_elasticity_placed_total"],
-    "a pod is not for super nodes": ["drawbridge_elasticity_refused_total"],
-    "the certificate is self-managed": [
-        "drawbridge_certificate_not_after_timestamp_seconds",
-        "drawbridge_certificates_issued_total",
-    ],
-    EDGE: [
-        "drawbridge_ingress_daemonset_altered",
-        "drawbridge_ingress_daemonset_halted",
-        "drawbridge_ingress_daemonset_nodes",
-        "drawbridge_ingress_daemonset_unconfirmed",
-        "drawbridge_ingress_daemonset_writes_total",
-        "drawbridge_ingress_daemonset_plan_seconds_bucket",
-        "drawbridge_healthchecker_answers_total",
-        "drawbridge_healthchecker_blind",
-        "drawbridge_healthchecker_healthy",
-        "drawbridge_healthchecker_sight_age_seconds",
-    ],
-    "the API server gets no answer": [
-        "apiserver_admission_webhook_fail_open_count",
-        "apiserver_admission_webhook_rejection_count",
-    ],
+OF_INGRESS_DAEMONSETS = {
+    "drawbridge_ingress_daemonset_altered",
+    "drawbridge_ingress_daemonset_halted",
+    "drawbridge_ingress_daemonset_nodes",
+    "drawbridge_ingress_daemonset_unconfirmed",
+    "drawbridge_ingress_daemonset_writes_total",
+    "drawbridge_ingress_daemonset_plan_seconds_bucket",
+    "drawbridge_healthchecker_answers_total",
+    "drawbridge_healthchecker_blind",
+    "drawbridge_healthchecker_healthy",
+    "drawbridge_healthchecker_sight_age_seconds",
 }
-"""Series that are not there in a lab that has been at work for a moment, unless."""
+CONDITIONAL = OF_INGRESS_DAEMONSETS | {
+    "drawbridge_informer_undecodable_objects_total",
+    "drawbridge_events_dropped_total",
+    "drawbridge_config_reloads_total",
+    "drawbridge_reservations_released_total",
+    "drawbridge_workqueue_retries_total",
+    "drawbridge_elasticity_placed_total",
+    "drawbridge_elasticity_refused_total",
+    "drawbridge_certificate_not_after_timestamp_seconds",
+    "drawbridge_certificates_issued_total",
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_rejection_count",
+}
+"""Series that a lab does not have until something happens that their names say."""
 
 Object = dict[str, Any]
 
@@ -86,7 +81,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(lab: Lab, directory: Path, checkers: Mapping[str, str] | None = None) -> Iterator[Prometheus]:
-    """It runs for the length of the block; what it says is in *directory*.
+    """One that runs during the block; its log is in *directory*.
 
     *checkers* says where the health checkers of nodes are: no kubelet of a lab runs them.
     """

@@ -64,7 +64,7 @@ def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) 
 
 def writes(log: Path) -> Sequence[Request]:
     """By Drawbridge's ServiceAccounts and those that it has made."""
-    return audit.told(log).writes
+    return audit.read(log).writes
 
 
 def seconds_since_last(found: Sequence[Request]) -> float:

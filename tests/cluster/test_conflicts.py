@@ -1,4 +1,4 @@
-"""What somebody else has written at the same moment is read, by the right to do so, and the work goes on."""
+"""After a conflict with another write, Drawbridge reads the object again, with its permissions, and goes on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
 
 
-def test_an_address_is_reserved_although_somebody_writes_its_segment_at_that_moment(
-    lab: Lab, group: str, redis: str
-) -> None:
-    # Each of the two servers has a segment of its own by then, or begins one.
+def test_an_address_is_reserved_despite_a_conflict_on_its_segment(lab: Lab, group: str, redis: str) -> None:
+    # Each of the two servers has its own segment by then, or begins one.
     pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(4)]
     with conflicting(lab, by="webhook", ipreservations="UPDATE"):
         for pod in pods:
@@ -27,7 +25,7 @@ def test_an_address_is_reserved_although_somebody_writes_its_segment_at_that_mom
     assert {pod.metadata.uid for pod in pods} <= workloads.records(lab, group).keys()
 
 
-def test_a_pod_is_placed_although_somebody_writes_it_at_that_moment(elastic_lab: Lab) -> None:
+def test_a_pod_is_placed_despite_a_conflict_on_the_pod(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with conflicting(elastic_lab, pods="UPDATE"):
         shop.deploy("web", 3, template(keeping(1)))
@@ -36,7 +34,7 @@ def test_a_pod_is_placed_although_somebody_writes_it_at_that_moment(elastic_lab:
     assert (len(shop.home()), len(shop.away())) == (1, 2)
 
 
-def test_a_node_gets_its_address_although_somebody_writes_its_claim_at_that_moment(fleet: Fleet) -> None:
+def test_a_node_gets_its_address_despite_a_conflict_on_its_address_claim(fleet: Fleet) -> None:
     with conflicting(fleet.lab, configmaps="UPDATE"):
         fleet.join("a")
         fleet.await_open("a")
@@ -45,9 +43,7 @@ def test_a_node_gets_its_address_although_somebody_writes_its_claim_at_that_mome
     assert len(fleet.ordered_for("a")) == 1
 
 
-def test_a_rollout_goes_its_way_although_somebody_writes_each_object_at_that_moment(
-    edge_lab: Lab, record: Record
-) -> None:
+def test_a_rollout_completes_despite_a_conflict_on_each_object(edge_lab: Lab, record: Record) -> None:
     edge = Edge(edge_lab, record, "a", "b")
     kinds = ("deployments", "daemonsets", "roles", "rolebindings")
     with conflicting(edge_lab, ingressdaemonsets="UPDATE", nodes="UPDATE", **dict.fromkeys(kinds, "CREATE")):

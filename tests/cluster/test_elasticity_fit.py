@@ -9,15 +9,13 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
-from controllers.elasticity.eligibility import candidate_of
+from controllers.elasticity.eligibility import Storage, candidate_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.following import NODES
-from controllers.elasticity.nodes import FollowedNode, super_nodes
+from controllers.elasticity.informers import NODES
+from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
-from controllers.elasticity.pod_cache import Book
 from controllers.elasticity.pods import decode
-from controllers.elasticity.pvc_lookup import Claims
 from controllers.elasticity.scheduling import scheduling_of
 from controllers.elasticity.volumes import gather, needs, reach
 from kube.client import Resource
@@ -37,6 +35,7 @@ from tests.cluster.elasticity import (
     template,
 )
 from tests.cluster.workloads import PODS, STATEFULSETS
+from tests.elasticity_world import having
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 from webhook.elasticity.affinity import bound_to_super_nodes
 
@@ -188,15 +187,13 @@ def test_what_fits_is_what_the_scheduler_takes(elastic_lab: Lab) -> None:
 
 def _why_not(shop: Shop, name: str, made: Raw) -> str:
     """What we say of a pod that is not there yet, and of all that is."""
-    book = Book()
-    for raw in shop.client.list(PODS, type=msgspec.Raw).items:
-        book.observe(None, decode(raw))
-    nodes = super_nodes(shop.client.list(NODES, type=FollowedNode).items)
+    pods = [decode(raw) for raw in shop.client.list(PODS, type=msgspec.Raw).items]
+    nodes = sorted_out(shop.client.list(NODES, type=WatchedNode).items)
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
-    claims = gather(needs(candidate_of(pod)), shop.namespace, Claims(shop.client))
+    claims = gather(needs(candidate_of(pod)), shop.namespace, Storage(shop.client))
     request = Request(pod, scheduling_of(made["spec"]), reach(candidate_of(pod), claims))
-    return Fleet(nodes, book.having, ()).why_not(request)
+    return Fleet(nodes, having(pods)).why_not(request)
 
 
 def _verdict(pod: Pod) -> str:

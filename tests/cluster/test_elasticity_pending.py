@@ -47,7 +47,7 @@ def what_home_has_no_room_for_goes_as_it_stands(shop: Shop) -> None:
         assert (len(shop.home()), len(shop.away())) == (3, 2)
         assert names(judge.ever(shop.namespace)) <= shop.home() | shop.away()
     for name in shop.away():
-        assert "no room at home" in shop.await_event(name, "SentToSuperNode").lower()
+        assert "no local node has room" in shop.await_event(name, "SentToSuperNode").lower()
         shop.wait(lambda: costs(shop).get(name) == SUPER_COST, f"{name} to be the first to go")  # noqa: B023
     assert costs(shop).keys() == shop.away()
 

@@ -139,7 +139,7 @@ def test_a_gated_pod_says_what_it_waits_for(elastic_lab: Lab) -> None:
         shop.run("waits", template(keeping(1)))
         assert shop.pod("waits").metadata.annotations[REASON] == WAITS
     shop.await_home("waits")
-    assert "stays home" in shop.pod("waits").metadata.annotations[REASON]
+    assert "stays local" in shop.pod("waits").metadata.annotations[REASON]
 
 
 def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) -> None:

@@ -11,9 +11,9 @@ WHERE = ("--namespace", NAMESPACE)
 
 
 def test_a_release_that_answers_passes_and_leaves_no_pod(lab_v3: Lab) -> None:
-    told = lab_v3.helm("test", RELEASE, *WHERE).stdout
+    output = lab_v3.helm("test", RELEASE, *WHERE).stdout
 
-    assert "Phase:          Succeeded" in told
+    assert "Phase:          Succeeded" in output
     assert lab_v3.kubectl("get", f"pod/{RELEASE}-test", *WHERE, "--ignore-not-found").stdout == ""
     logs = lab_v3.directory.rglob(f"{NAMESPACE}_{RELEASE}-test_*/admission/*.log")
     assert {log.read_text() for log in logs} == {

@@ -98,7 +98,7 @@ INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
         rolling(annotateDeploymentToDetach={"gracePeriodSeconds": -1}),
         (f"{ROLLING}.annotateDeploymentToDetach.gracePeriodSeconds",),
     ),
-    "a timestamp that nobody writes": (
+    "a timestamp that is never written": (
         rolling(maxUnavailableNodes=1, **{TIMESTAMP: {"key": "example.com/since"}}),
         (f"{TIMESTAMP} needs annotateNodeToDetach, too",),
     ),
@@ -124,7 +124,7 @@ INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
         pod(containers=[CONTAINER, CONTAINER]),
         (f"{POD}.containers[1].name: 'web' is used twice",),
     ),
-    "a node of its own": (pod(nodeName="n1"), (f"{POD}.nodeName", "choose nodes by nodeSelector")),
+    "a fixed node": (pod(nodeName="n1"), (f"{POD}.nodeName", "choose nodes by nodeSelector")),
     "pods that end": (pod(restartPolicy="Never"), (f"{POD}.restartPolicy",)),
     "pods with a deadline": (pod(activeDeadlineSeconds=60), (f"{POD}.activeDeadlineSeconds",)),
     "a port of the host for two pods": (
@@ -266,5 +266,5 @@ def test_a_health_port_is_refused_where_nodes_are_shared_and_warned_of_elsewhere
         "create", "-n", edge.namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(second)
     )
     assert (
-        f"healthCheckNodePort 10099 is that of IngressDaemonSet {edge.namespace}/first, too" in applied.stderr
+        f"healthCheckNodePort 10099 is also that of IngressDaemonSet {edge.namespace}/first" in applied.stderr
     )

@@ -13,11 +13,10 @@ import pytest
 from controllers.ingress_daemonset.drift import baseline_of
 from kube.client import Resource
 from kube.errors import Invalid
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching, on_node
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, Record
-from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
+from tests.cluster.ingress_daemonset_playing import Scene, title
 from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", namespaced=False)
@@ -290,12 +289,6 @@ SCENES: dict[Scene, tuple[str, ...]] = {
     an_object_of_the_release_before_is_adopted_without_a_rollout: tuple("ab"),
     an_unknown_field_is_refused_with_its_path: tuple("a"),
 }
-
-
-@pytest.fixture(scope="module")
-def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
-    with playing(edge_lab, record, SCENES) as end_of:
-        yield end_of
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=title)

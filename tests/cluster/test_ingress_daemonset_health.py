@@ -121,5 +121,5 @@ def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for
         await_all(edge.lab, [checkers["a"]], 200)
         edge.client.delete(ACCOUNTS, "default", edge.namespace)
 
-        await_all(edge.lab, [checkers["a"]], 503, "lost sight of Deployment")
+        await_all(edge.lab, [checkers["a"]], 503, "was last seen")
         await_all(edge.lab, [checkers["a"]], 503, "Unauthorized")

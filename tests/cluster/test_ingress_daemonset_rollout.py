@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from kube.client import Resource
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DETACHED,
-    NOBODY,
+    MISSING_ACCOUNT,
     awaiting,
     by_deployment,
     by_node,
@@ -20,8 +19,8 @@ from tests.cluster.ingress_daemonset import (
     on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming, lost
-from tests.cluster.ingress_daemonset_history import PODS, Record, SeenNode
-from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from tests.cluster.ingress_daemonset_history import PODS, SeenNode
+from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 
 STALE = "2026-01-01T00:00:00Z"
@@ -156,7 +155,7 @@ def a_node_that_is_not_ready_counts_and_is_updated_last(edge: Edge) -> None:
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     edge.create(progressDeadlineSeconds=3, rolling=detaching(2))
     edge.settle(*"abcd")
-    edge.retemplate("proxy:2", serviceAccountName=NOBODY)
+    edge.retemplate("proxy:2", serviceAccountName=MISSING_ACCOUNT)
     # On a busy machine it may have halted before, when the very first pods did not come in time.
     edge.wait(lambda: edge.node_name("a") in edge.events().get("RolloutHalted", ""), "an Event of its halt")
     edge.wait(lambda: edge.reasons().get("Progressing") == "False Halted", "the status to say so")
@@ -193,12 +192,6 @@ SCENES: dict[Scene, tuple[str, ...]] = {
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
     a_node_that_a_human_has_detached_counts_and_stays_so: tuple("abc"),
 }
-
-
-@pytest.fixture(scope="module")
-def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
-    with playing(edge_lab, record, SCENES) as end_of:
-        yield end_of
 
 
 @pytest.mark.promise

@@ -9,7 +9,7 @@ import pytest
 
 from tests import audit
 from tests.cluster import least_privilege
-from tests.rights import EVERYWHERE, Right, table
+from tests.permissions import EVERYWHERE, Permission, table
 
 GROUP = "ingressdaemonsets.mumoshu.github.io"
 UNSEEN = {
@@ -18,7 +18,7 @@ UNSEEN = {
     (
         "controllers",
         "ingressDaemonSet",
-        Right(EVERYWHERE, GROUP, "ingressdaemonsets/finalizers", "", "update"),
+        Permission(EVERYWHERE, GROUP, "ingressdaemonsets/finalizers", "", "update"),
     ),
 }
 """Permissions that are needed, and appear in no request."""
@@ -31,9 +31,12 @@ def test_every_permission_was_used() -> None:
         pytest.skip(f"only a whole run shows it: {least_privilege.RUN} names no audit logs")
     # Only the provider of eklet knows what it does with its permissions.
     ours = {
-        (each.account, each.by, right) for each in table() if each.account != "eklet" for right in each.rights
+        (each.account, each.by, right)
+        for each in table()
+        if each.account != "eklet"
+        for right in each.permissions
     }
-    used = audit.proved(least_privilege.stories(Path(logs)))
+    used = audit.proved(least_privilege.access_logs(Path(logs)))
 
     assert sorted(f"{account}, {by}: {right}" for account, by, right in ours - used - UNSEEN) == []
     assert ours >= UNSEEN

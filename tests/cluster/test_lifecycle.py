@@ -50,8 +50,8 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def record(lab: Lab) -> Iterator[Record]:
-    with ingress_daemonset_history.recording(lab.client) as told:
-        yield told
+    with ingress_daemonset_history.recording(lab.client) as events:
+        yield events
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def asked(lab: Lab) -> str:
 
 @pytest.mark.promise
 def test_all_four_features_work_in_one_installation(lab: Lab, record: Record) -> None:
-    stranger = lab.kubectl("get", "pods", "--as", "system:serviceaccount:default:default", check=False)
-    assert "(Forbidden)" in stranger.stderr
+    other = lab.kubectl("get", "pods", "--as", "system:serviceaccount:default:default", check=False)
+    assert "(Forbidden)" in other.stderr
     assert "Phase:          Succeeded" in lab.helm("test", RELEASE, *WHERE).stdout
 
     lifecycle.play_all(lab, record)
@@ -98,25 +98,25 @@ def world(lab: Lab, record: Record) -> World:
 
 
 @pytest.mark.promise
-def test_an_uninstallation_refuses_nobody_at_any_moment(lab: Lab, asked: str, world: World) -> None:
+def test_an_uninstallation_refuses_no_request_at_any_moment(lab: Lab, asked: str, world: World) -> None:
     with loaded(lab, asked) as load:
         lab.wait(lambda: load.answered > 100, 60, "admissions to be reviewed")
         assert load.unreviewed == []
         lab.helm("uninstall", RELEASE, *WHERE)
         lab.wait(lambda: not programs.all_pods(lab), 90, "all pods to end")
         before = load.answered
-        lab.wait(lambda: load.answered > before + 100, 60, "admissions that nobody reviews")
+        lab.wait(lambda: load.answered > before + 100, 60, "admissions without a review")
 
     assert load.refused == []
 
 
-def test_what_is_left_is_what_the_docs_tell_of_and_blocks_nothing(lab: Lab, world: World) -> None:
+def test_what_is_left_is_documented_and_blocks_nothing(lab: Lab, world: World) -> None:
     in_the_middle = f"IngressDaemonSet {world.edge.namespace}/web: waits for ['{FINALIZER}']"
     assert leftovers.blockers(lab.client) == [in_the_middle]
     assert_left_soon(lab, leftovers.STAYS)
 
 
-def test_what_was_held_before_goes_when_nobody_is_there(lab: Lab, world: World) -> None:
+def test_what_was_held_can_be_removed_without_drawbridge(lab: Lab, world: World) -> None:
     lab.client.delete(PODS, "redis", world.redis)
     lab.client.delete(NAMESPACES, world.redis)
     # Helm has opened the gates of both before.

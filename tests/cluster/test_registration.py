@@ -1,53 +1,45 @@
-"""The API server asks about exactly those deletions that may have to wait for a reservation."""
+"""The API server calls the webhook for exactly those deletions that may have to wait for a reservation."""
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
 
-from certs import issue
 from kube.client import Resource
 from kube.errors import ServerError
-from lab import install
+from lab import chart
 from lab.session import Lab
 from tests.cluster import workloads
+from webhook.ip_reservation import KUBELET_REASONS
 
 NAMESPACE = "asked-about"
-REGISTRATIONS = Resource(
+CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
 FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
-UNTOUCHED = {"schedulerName": "nobody"}
+UNTOUCHED = {"schedulerName": "none"}
 IP = {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}
-FAILED = IP | {"phase": "Failed"}
+FAILED, SUCCEEDED = IP | {"phase": "Failed"}, IP | {"phase": "Succeeded"}
 NEVER = {"restartPolicy": "Never"}
 
 
 @pytest.fixture(scope="module")
-def rendered(bare_lab: Lab) -> dict[str, dict[str, Any]]:
-    """What the chart installs: one object of each kind."""
-    now = datetime.now(UTC)
-    ca = issue.new_ca("nobody", now, now + timedelta(days=1)).certificate
-    values = {"certs": {"mode": "files", "existingSecret": "none", "caBundle": base64.b64encode(ca).decode()}}
-    command = ["template", "drawbridge", str(install.CHART), "--namespace", "drawbridge", "--values", "-"]
-    documents = yaml.safe_load_all(bare_lab.helm(*command, stdin=json.dumps(values)).stdout)
-    return {document["kind"]: document for document in documents if document}
+def rendered() -> dict[str, dict[str, Any]]:
+    """What the chart installs, one object of each kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all(chart.manifests("{}")) if each}
 
 
 @pytest.fixture(scope="module")
 def asking(bare_lab: Lab, rendered: dict[str, dict[str, Any]]) -> Iterator[Lab]:
-    """A lab with the chart's registration but without a server: a deletion that it asks about is refused."""
-    registration = rendered["ValidatingWebhookConfiguration"]
+    """A lab with the chart's webhook configuration but without a server: calls of the webhook fail."""
+    configuration = rendered["ValidatingWebhookConfiguration"]
     workloads.reserved_namespace(bare_lab.client, NAMESPACE)
     workloads.create_pod(bare_lab, NAMESPACE, "first", **UNTOUCHED)
-    bare_lab.client.create(REGISTRATIONS, registration)
+    bare_lab.client.create(CONFIGURATIONS, configuration)
     try:
         canaries = (create(bare_lab, f"canary-{number}") for number in itertools.count())
         bare_lab.wait(
@@ -55,7 +47,7 @@ def asking(bare_lab: Lab, rendered: dict[str, dict[str, Any]]) -> Iterator[Lab]:
         )
         yield bare_lab
     finally:
-        bare_lab.client.delete(REGISTRATIONS, registration["metadata"]["name"])
+        bare_lab.client.delete(CONFIGURATIONS, configuration["metadata"]["name"])
         bare_lab.client.delete(workloads.NAMESPACES, NAMESPACE)
 
 
@@ -87,58 +79,35 @@ def disrupted(reason: str, status: str = "True") -> dict[str, Any]:
     return {"conditions": [{"type": "DisruptionTarget", "status": status, "reason": reason}]}
 
 
-@pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param({}, id="with an address"),
-        pytest.param({"status": IP | {"phase": "Running"}}, id="running"),
-        pytest.param({"annotations": {"a": "b"}}, id="annotated"),
-        pytest.param({"status": FAILED | {"reason": "NodeAffinity"}}, id="failed though it restarts always"),
-        pytest.param(NEVER | {"status": FAILED | disrupted("DeletionByTaintManager")}, id="of a lost node"),
-        pytest.param(
-            NEVER | {"status": FAILED | disrupted("TerminationByKubelet")}, id="ended by its kubelet"
-        ),
-        *(
-            pytest.param(NEVER | {"status": FAILED | {"reason": reason}}, id=f"failed as {reason}")
-            for reason in ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
-        ),
-    ],
-)
-def test_the_api_server_asks_about_a_pod(
-    asking: Lab, request: pytest.FixtureRequest, pod: dict[str, Any]
+ASKED: dict[str, dict[str, Any]] = {
+    "with-an-address": {},
+    "running": {"status": IP | {"phase": "Running"}},
+    "failed-though-it-restarts-always": {"status": FAILED | {"reason": "NodeAffinity"}},
+    "of-a-lost-node": NEVER | {"status": FAILED | disrupted("DeletionByTaintManager")},
+    "ended-by-its-kubelet": NEVER | {"status": FAILED | disrupted("TerminationByKubelet")},
+    **{reason.lower(): NEVER | {"status": FAILED | {"reason": reason}} for reason in KUBELET_REASONS},
+}
+NOT_ASKED: dict[str, dict[str, Any]] = {
+    "without-an-address": {"status": {}},
+    "on-the-host-network": {"hostNetwork": True},
+    "succeeded": {"status": SUCCEEDED},
+    "evicted-after-its-success": {"status": SUCCEEDED | {"reason": "Evicted"}},
+    "failed": NEVER | {"status": FAILED},
+    "failed-too-often": {"restartPolicy": "OnFailure", "status": FAILED},
+    "took-too-long": NEVER | {"status": FAILED | {"reason": "DeadlineExceeded"}},
+    "undisrupted": NEVER | {"status": FAILED | disrupted("Any", status="False")},
+    "mirror": {"annotations": {"kubernetes.io/config.mirror": "x"}, "nodeName": "elsewhere"},
+}
+
+
+@pytest.mark.parametrize(("name", "pod"), (ASKED | NOT_ASKED).items(), ids=ASKED | NOT_ASKED)
+def test_the_webhook_is_called_for_pods_that_may_need_a_reservation(
+    asking: Lab, name: str, pod: dict[str, Any]
 ) -> None:
-    assert is_asked_about(asking, create(asking, name_of(request), **pod))
+    assert is_asked_about(asking, create(asking, name, **pod)) is (name in ASKED)
 
 
-@pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param({"status": {}}, id="without an address"),
-        pytest.param({"hostNetwork": True}, id="on the host network"),
-        pytest.param({"status": IP | {"phase": "Succeeded"}}, id="that has succeeded"),
-        pytest.param({"status": IP | {"phase": "Succeeded", "reason": "Evicted"}}, id="that had succeeded"),
-        pytest.param(NEVER | {"status": FAILED}, id="that has failed"),
-        pytest.param({"restartPolicy": "OnFailure", "status": FAILED}, id="that has failed too often"),
-        pytest.param(NEVER | {"status": FAILED | {"reason": "DeadlineExceeded"}}, id="that took too long"),
-        pytest.param(NEVER | {"status": FAILED | disrupted("Any", status="False")}, id="undisrupted"),
-        pytest.param(
-            {"annotations": {"kubernetes.io/config.mirror": "x"}, "nodeName": "elsewhere"}, id="a mirror"
-        ),
-    ],
-)
-def test_the_api_server_does_not_ask_about_a_pod(
-    asking: Lab, request: pytest.FixtureRequest, pod: dict[str, Any]
-) -> None:
-    assert not is_asked_about(asking, create(asking, name_of(request), **pod))
-
-
-def name_of(request: pytest.FixtureRequest) -> str:
-    return (
-        f"{request.function.__name__}-{request.node.callspec.id}".replace("_", "-").replace(" ", "-").lower()
-    )
-
-
-def test_the_api_server_knows_the_level_that_the_programs_are_put_into(
+def test_the_priority_level_of_the_flow_schema_exists(
     bare_lab: Lab, rendered: dict[str, dict[str, Any]]
 ) -> None:
     name = bare_lab.client.create(FLOW_SCHEMAS, rendered["FlowSchema"])["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What the leader looks up of an address: whether its workload goes, too, and whether its segment is still in use."""
+"""What the leader looks up of an address: whether its workload is deleted, too, and whether its segment is in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPECS: dict[Resource, dict[str, Any]] = {
 KINDS = {"deployments": "Deployment", "daemonsets": "DaemonSet", "jobs": "Job"}
 
 
-def test_nothing_is_written_for_pods_that_go_with_their_workload_of_whatever_kind(lab_v3: Lab) -> None:
+def test_nothing_is_written_for_pods_that_are_deleted_with_their_workload(lab_v3: Lab) -> None:
     namespace = workloads.reserved_namespace(lab_v3.client, "t-owners")
     for kind, spec in SPECS.items():
         head = {"apiVersion": kind.api_version, "kind": KINDS[kind.plural], "metadata": {"name": "a"}}
@@ -57,9 +57,7 @@ def are_running(lab: Lab, namespace: str) -> bool:
     )
 
 
-def test_a_segment_goes_when_it_is_empty_and_nobody_adds_to_it_any_more(
-    lab: Lab, group: str, redis: str
-) -> None:
+def test_a_segment_is_deleted_when_it_is_empty_and_sealed(lab: Lab, group: str, redis: str) -> None:
     workloads.running_pod(lab, redis, "a")
     lab.client.delete(workloads.PODS, "a", redis)
     before = segments(lab, group)

@@ -1,6 +1,6 @@
-"""Whatever way a pod goes, through the real API server and controllers, its addresses are reserved before.
+"""Addresses are reserved before their pod is gone, by each way in which the real API server and controllers end it.
 
-Each scene has pods with an IPv4 address, with an IPv6 address, and with one of each.
+Each test has pods with an IPv4 address, with an IPv6 address, and with one of each.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.cluster.workloads import GROUPS, PODS, SECONDS
 
 REPLICAS = 6
 CPU = "5"
-"""What each pod of a scene requests of the 32 of its node."""
+"""What each pod requests of the 32 of its node."""
 DELETED, UNREADY = 100, 101
 """Numbers of the nodes that are lost."""
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 JOBS = Resource("batch", "v1", "jobs")
 
 
-def scene(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
+def pods_of_each_family(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
     container = {"name": "redis", "image": "redis", "resources": {"requests": {"cpu": CPU}}}
     pods = workloads.running_statefulset(lab, namespace, replicas, name=namespace, containers=[container])
     return in_each_family(lab, pods)
@@ -130,7 +130,7 @@ def _marks(go: Callable[[Lab, str], None], group: str) -> list[pytest.MarkDecora
 def test_each_address_is_reserved_before_its_pod_is_gone(
     lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
 ) -> None:
-    pods = scene(lab, redis)
+    pods = pods_of_each_family(lab, redis)
     with witness(lab, GROUPS[group]) as seen:
         go(lab, redis)
         await_gone_and_reserved_in_time(lab, seen, pods)
@@ -142,7 +142,7 @@ def test_each_address_is_reserved_before_its_pod_is_gone(
 def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
     lab: Lab, group: str, redis: str
 ) -> None:
-    pods = scene(lab, redis, replicas=len(FAMILIES))
+    pods = pods_of_each_family(lab, redis, replicas=len(FAMILIES))
     budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": redis}}}
     body = {"apiVersion": BUDGETS.api_version, "kind": "PodDisruptionBudget", "spec": budget}
     lab.client.create(BUDGETS, body | {"metadata": {"name": "all"}}, redis)
@@ -154,7 +154,7 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
             lab.wait(
                 lambda: all(given_back(seen, pod) for pod in pods), SECONDS, "each address to be given back"
             )
-            lab.wait(lambda: told_given_back(lab, redis) == uids(pods), SECONDS, "an event for each pod")
+            lab.wait(lambda: given_back_events(lab, redis) == uids(pods), SECONDS, "an event for each pod")
 
         assert seen.gone(pods) == 0
         lab.client.delete(BUDGETS, "all", redis)
@@ -166,12 +166,12 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
 
 def given_back(seen: Witness, pod: Pod) -> bool:
     """Whether each of its addresses was reserved, and no longer is."""
-    holds = seen.heard().holds_of(pod)
+    holds = seen.history_so_far().holds_of(pod)
     over = {hold.record.cidr for hold in holds if hold.until is not None}
     return over == addresses(pod) and all(hold.until is not None for hold in holds)
 
 
-def told_given_back(lab: Lab, namespace: str) -> set[str]:
+def given_back_events(lab: Lab, namespace: str) -> set[str]:
     return {event["involvedObject"]["uid"] for event in workloads.events(lab, namespace, "IPGivenBack")}
 
 
@@ -198,7 +198,7 @@ def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str
 def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_object_is_gone(
     lab: Lab, group: str, redis: str
 ) -> None:
-    pods = scene(lab, redis)
+    pods = pods_of_each_family(lab, redis)
     with witness(lab, GROUPS[group]) as seen:
         for pod in pods:
             workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
@@ -206,6 +206,8 @@ def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_objec
         await_gone_and_reserved_in_time(lab, seen, pods)
 
     assert_held(lab, group, pods, late=True)
+    assert {workloads.records(lab, group)[uid].reason for uid in uids(pods)} == {"evicted by the kubelet"}
+    lab.wait(lambda: workloads.events(lab, redis, "IPReservedLate"), SECONDS, "the Event")
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,7 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
 
     lab.wait(terminating, 2 * SECONDS, "the pods of the node to be deleted")
     assert_held(lab, "v3", pods)
-    # They stay like this until somebody says that the node is off.
+    # They stay like this until the node is marked as shut down.
     lab.kubectl(
         "taint", "node", node_name(UNREADY), "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )

@@ -18,8 +18,8 @@ class Witness:
     def __init__(self, told: Told) -> None:
         self._told, self.history = told, History()
 
-    def heard(self) -> History:
-        """All that has happened, as far as is known by now."""
+    def history_so_far(self) -> History:
+        """All that has happened, so far."""
         self._listen()
         return self.history
 
@@ -29,7 +29,7 @@ class Witness:
         return sum(pod.metadata.uid in self.history.departures for pod in pods)
 
     def unreserved(self, pods: Sequence[Pod]) -> list[str]:
-        """Those of *pods* that went, as far as is known by now, while an address of theirs was not reserved."""
+        """Those of *pods* that went, so far, while an address of theirs was not reserved."""
         self._listen()
         return [pod.metadata.name for pod in pods if not self._left_its_addresses(pod)]
 

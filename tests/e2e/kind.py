@@ -144,9 +144,9 @@ def equip(kind: Kind, endpoint: str, environ: Mapping[str, str]) -> None:
     kind.kubectl("-n", "cert-manager", "wait", "deployment", "--all", *wait)
     place = ("--namespace", NAMESPACE)
     install = ("install", RELEASE, str(CHART), *place, "--create-namespace", "--values", "-")
-    told = yaml.safe_dump(values(endpoint))
-    # Its own webhook trusts nobody for some moments more, and then refuses the Certificate.
-    until(lambda: _done(kind, *install, stdin=told), 120, "cert-manager to take the chart's Certificate")
+    given = yaml.safe_dump(values(endpoint))
+    # Its webhook has no certificate for some moments more, and then refuses the Certificate.
+    until(lambda: _done(kind, *install, stdin=given), 120, "cert-manager to take the chart's Certificate")
     for deployment in ("webhook", "controllers"):
         kind.kubectl(*place, "rollout", "status", f"deployment/{RELEASE}-{deployment}", "--timeout=300s")
     admission.await_evictions(kind.client)

@@ -1,4 +1,4 @@
-"""One scene for each feature, with real nodes, containers and certificates of cert-manager."""
+"""One test for each feature, with real nodes, containers and certificates of cert-manager."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ TRIED = [
 def test_cert_manager_has_issued_what_the_servers_show(cluster: Kind) -> None:
     cluster.kubectl("-n", NAMESPACE, "wait", "certificate", "--all", "--for=condition=Ready", "--timeout=60s")
 
-    told = cluster.helm("test", RELEASE, "--namespace", NAMESPACE).stdout
+    output = cluster.helm("test", RELEASE, "--namespace", NAMESPACE).stdout
 
-    assert "Phase:          Succeeded" in told
+    assert "Phase:          Succeeded" in output
 
 
 @pytest.mark.parametrize("block", TRIED, ids=str)
@@ -71,7 +71,7 @@ def test_the_first_replica_stays_and_the_others_are_sent_to_the_super_node(clust
         return sorted(pod.metadata.annotations.get(PLACEMENT, "") for pod in shop.pods("web"))
 
     shop.wait(lambda: placements() == ["local", "super", "super"], "three pods to be placed")
-    shop.wait(lambda: len(shop.home("web")) == 1, "the first one to be bound at home")
+    shop.wait(lambda: len(shop.home("web")) == 1, "the first one to be bound to a local node")
     assert cluster.kubectl("get", "node", f"eklet-{SUBNET['id']}", "--output=name").stdout
     cluster.kubectl("delete", "namespace", shop.namespace, "--wait=false")
 
@@ -110,6 +110,6 @@ def test_each_node_is_off_before_its_pods_are_replaced_and_back_when_they_are_th
 
 
 def status(node: str) -> str:
-    """What a load balancer is told of the node."""
+    """What a load balancer gets from the health check of the node."""
     ask = ("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}")
     return run("docker", "exec", node, "sh", "-c", f"{' '.join(ask)} http://localhost:{PORT}/healthz || true")

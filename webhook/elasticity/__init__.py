@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kube.node_matching import is_tolerated
+from kube.selectors import is_tolerated
 from kube.types import ObjectMeta, Taint, Toleration
 from settings import ElasticitySettings
 
@@ -64,11 +64,12 @@ def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | 
     The pod's own word wins. The configured number is for pods of controllers: the others are no replicas.
     """
     if (said := metadata.annotations.get(LOCAL_REPLICAS)) is not None:
-        return _number(said)
+        return replicas_in(said)
     return settings.local_replicas if metadata.controller else None
 
 
-def _number(said: str) -> int:
+def replicas_in(said: str) -> int:
+    """ValueError for no number."""
     if not re.fullmatch(r"[0-9]{1,9}", said.strip()):
         raise ValueError(
             f"annotation {LOCAL_REPLICAS} is {said[:20]!r}, no number: the pod is not placed;"

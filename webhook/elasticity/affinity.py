@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from kube.node_matching import REQUIRED
+from kube.selectors import REQUIRED
 from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 
 Raw = Mapping[str, Any]

@@ -1,4 +1,10 @@
-"""The words of ingress_daemonset: its kind, and every annotation, label and finalizer it writes."""
+"""Default and validate IngressDaemonSets, and deny evictions until a node is detached.
+
+Here are its kind, and every annotation, label and finalizer that it writes. `webhook.py` and `evictions.py` decide on
+values alone; only `cluster_lookup.py` and `openapi.py` read the API server. What cannot be read is never denied.
+"""
+
+from kube.resources import Resource
 
 NAME = "ingress_daemonset"
 DEFAULTS_PATH = "/mutate/ingressdaemonsets"
@@ -11,21 +17,22 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "IngressDaemonSet"
 PLURAL = "ingressdaemonsets"
+INGRESS_DAEMONSETS = Resource(GROUP, VERSION, PLURAL)
 
 NODE_LABEL = "ingress-daemon-for-node"
-"""As the original calls it; on each Deployment, and on its pods."""
+"""As in the original controller: on each Deployment and its pods."""
 TO_BE_UPDATED = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
-"""On a Deployment before its update. The original's default: of another domain than its group, indeed."""
+"""On a Deployment before its update; the original's default, whose domain differs from its group's."""
 DETACHED_BY = "drawbridge.io/detached-by"
-"""On a Node: the uids of the IngressDaemonSets that detached it, so that each takes away its own only."""
+"""On a Node: the uids of the IngressDaemonSets that detached it, so that each removes only its own."""
 DRAIN_REQUESTS = "drainRequests"
-"""In the status, by node: when an eviction of one of its pods first asked for the node to be detached."""
+"""In the status, by node: when an eviction of one of its pods was first denied."""
 EVICTABLE_NODES = "evictableNodes"
-"""In the status, by node: since when evictions may pass, all graces and confirmations included."""
+"""In the status, by node: since when evictions may pass, after all graces and confirmations."""
 TEMPLATE_HASH = "drawbridge.io/template-hash"
-"""Of the template that was wanted when it was last written."""
+"""Of the desired template at the last write."""
 APPLIED_TEMPLATE = "drawbridge.io/applied-template"
 """The baseline: what the API server made of that template."""
 FINALIZER = "drawbridge.io/ingress-daemonset"
 RESERVED = "drawbridge.io/"
-"""What annotations and labels of ours begin with: no user's key may."""
+"""The prefix of our annotations and labels; a user's key may not have it."""

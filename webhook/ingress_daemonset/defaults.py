@@ -1,4 +1,4 @@
-"""An IngressDaemonSet as it is stored: one spelling, and nothing left to guess."""
+"""An IngressDaemonSet as it is stored: with one spelling of each field, and all defaults."""
 
 from __future__ import annotations
 
@@ -12,33 +12,30 @@ Raw = Mapping[str, Any]
 
 PODS = "maxUnavailablePodsPerNode"
 OTHER_SPELLINGS = ("maxUnavaiablePodsPerNode", "maxUnavailablePodsPerNodes")
-"""Of PODS: the original's README has the one, its Go code the other."""
+"""Of PODS: the first in the original's README, the second in its Go code."""
 DEGRADED = "maxDegradedNodes"
 DETACHING = {DEGRADED: 0, PODS: "100%"}
-"""What a `maxUnavailableNodes` of 1 or more brings with it."""
+"""Implied by a `maxUnavailableNodes` of 1 or more."""
 NOT_DETACHING = {"maxUnavailableNodes": 0, DEGRADED: 1, PODS: 1}
 
 PARTS = {
     "annotateDeploymentToDetach": {"key": TO_BE_UPDATED},
     "waitForDetachmentByAnnotatedTimestamp": {"format": "RFC3339"},
 }
-"""What is added to these where they are given."""
+"""Defaults of these fields where they are given."""
 
 
 def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
-    """*raw*, which was *old* until now, with one spelling and all defaults; doing it again changes nothing more."""
-    spec = raw.get("spec", {})
-    before = old.get("spec", {}) if old else {}
+    """*raw*, which was *old* until now, with one spelling and all defaults; idempotent."""
+    spec, before = raw.get("spec", {}), old.get("spec", {}) if old else {}
     strategy = {"type": "RollingUpdate"} | spec.get("updateStrategy", {})
     strategy["rollingUpdate"] = _rolling(rolling_update(raw), rolling_update(old or {}))
-    return {
-        **raw,
-        "spec": {"podsPerNode": 1} | spec | _selector(spec, before) | {"updateStrategy": strategy},
-    }
+    spec = {"podsPerNode": 1} | spec | _selector(spec, before) | {"updateStrategy": strategy}
+    return {**raw, "spec": spec}
 
 
 def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
-    """What of *raw* is not taken as it is written, each with why."""
+    """Warnings of fields of *raw* that are stored with another value."""
     rolling, before = rolling_update(raw), rolling_update(old or {})
     given = _back_from_detaching(_one_spelling(rolling, before), before)
     stored = rolling_update(defaulted(raw, old))
@@ -50,7 +47,6 @@ def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
 
 
 def rolling_update(raw: Raw) -> dict[str, Any]:
-    """As it is written; empty where there is none."""
     found: dict[str, Any] = raw.get("spec", {}).get("updateStrategy", {}).get("rollingUpdate", {})
     return found
 
@@ -63,9 +59,9 @@ def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
 
 
 def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
-    """Other spellings give way to the usual one, unless they disagree: that is for the rules to say.
+    """Replace other spellings by the usual one, unless they disagree, which the rules deny.
 
-    When the usual one is only what was stored before, the other spelling is what somebody has written now.
+    If the usual one is only what was stored *before*, the other one has been written now.
     """
     written = [given[spelling] for spelling in OTHER_SPELLINGS if spelling in given]
     if not written or written[0] != written[-1]:
@@ -76,7 +72,7 @@ def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
 
 
 def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:
-    """Without what `maxUnavailableNodes` had brought with it, once that is gone."""
+    """Without the values that the former `maxUnavailableNodes` implied."""
     if not _detaches(before) or _detaches(given):
         return given
     return {name: value for name, value in given.items() if name not in DETACHING or value != DETACHING[name]}
@@ -87,11 +83,9 @@ def _detaches(rolling: Raw) -> bool:
 
 
 def _selector(spec: Raw, before: Raw) -> dict[str, Any]:
-    """An absent selector is the one that was chosen first: it must never change."""
-    if "selector" in spec:
-        return {}
-    if "selector" in before:
-        return {"selector": before["selector"]}
-    # A manifest may say null where it says nothing.
+    """An absent selector is that of *before*: it can never change."""
+    if "selector" in spec or "selector" in before:
+        return {"selector": spec.get("selector", before.get("selector"))}
+    # A manifest may have null for an absent part.
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     return {"selector": {"matchLabels": labels}} if labels else {}

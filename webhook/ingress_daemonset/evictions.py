@@ -1,4 +1,4 @@
-"""A pod of an attached node is not evicted before its node is off the load balancer, or the time for that is over."""
+"""Deny evictions of an IngressDaemonSet's pod until its node is detached, or the time for that is over."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kube.types import Pod, Value, complete
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
 from webhook.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
-from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 REVISION = "pod-template-hash"
 RETRY_SECONDS = 3
-"""Sent with a refusal: client-go repeats such a request by itself, and kubectl drain does so for good."""
+"""Sent with a denial: client-go retries such a request by itself, and kubectl drain does so for ever."""
 
 
 class Cluster(Protocol):
-    """What the review reads and writes; the methods raise KubeError."""
+    """The methods raise KubeError."""
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod: ...
     def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterable[IngressDaemonSet]: ...
@@ -30,24 +30,22 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
-    """A pod that has to wait, by its node and its IngressDaemonSet."""
+class Attached:
+    """The node of a pod that may not be evicted yet, and its IngressDaemonSet."""
 
     node: str
     resource: IngressDaemonSet
 
     @property
-    def asked_at(self) -> datetime | None:
-        """When its node was first to be detached, if it was."""
-        return _time(self.resource.drain_requests.get(self.node, ""))
+    def requested_at(self) -> datetime | None:
+        """When an eviction first requested its drain."""
+        return time_of(self.resource.drain_requests.get(self.node, ""))
 
     def ends_at(self, now: datetime) -> datetime:
-        return (self.asked_at or now) + timedelta(seconds=self.resource.spec.drain_timeout_seconds)
+        return (self.requested_at or now) + timedelta(seconds=self.resource.spec.drain_timeout_seconds)
 
 
-class Evictions:
-    """As the admission server calls it: gather, decide, apply."""
-
+class EvictionWebhook:
     name, path = f"{NAME}_evictions", EVICTIONS_PATH
 
     def __init__(
@@ -67,20 +65,20 @@ class Evictions:
             return allow(audit={"skipped": skipped})
         now, pod = self._now(), f"pod {request.namespace}/{request.name}"
         try:
-            held = self._gather(request, deadline)
-            if isinstance(held, str):
-                return allow(audit={"skipped": held})
-            if held.ends_at(now) <= now:
-                return _allowed(f"{pod} is evicted though its node is not known to be off the load balancer")
-            if held.asked_at is None and not _is_dry_run(request):
-                said = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-                self._cluster.request_drain(held.resource, held.node, said, deadline=deadline)
+            found = self._find(request, deadline)
+            if isinstance(found, str):
+                return allow(audit={"skipped": found})
+            if found.ends_at(now) <= now:
+                return _allowed(f"{pod} is evicted though its node is not known to be detached")
+            if found.requested_at is None and not _is_dry_run(request):
+                at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+                self._cluster.request_drain(found.resource, found.node, at, deadline=deadline)
         except KubeError as error:
             return _allowed(f"{pod} is evicted though its node may be attached: {error}")
-        return _refused(pod, held, now)
+        return _denied(pod, found, now)
 
-    def _gather(self, request: Request, deadline: float) -> Held | str:
-        """What holds the pod, or why nothing does."""
+    def _find(self, request: Request, deadline: float) -> Attached | str:
+        """The node of the pod, or why the eviction need not wait."""
         try:
             pod = self._cluster.pod(request.namespace, request.name, deadline=deadline)
             if not deployment_of(pod):
@@ -90,11 +88,16 @@ class Evictions:
             return f"gone: {error}"
         if resource is None:
             return "no IngressDaemonSet has this pod"
-        return _unheld(resource, pod.spec.node_name) or Held(pod.spec.node_name, resource)
+        node = pod.spec.node_name
+        if resource.metadata.deletion_timestamp is not None:
+            return "its IngressDaemonSet is being deleted"
+        if not resource.spec.detaches_for_evictions:
+            return "its node is not detached for evictions"
+        return "its node is detached" if node in resource.evictable_nodes else Attached(node, resource)
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
-    """Why *request* needs no look at any pod, or nothing."""
+    """Why *request* is allowed without reading its pod, or nothing."""
     if not settings.enabled:
         return "ingress daemonset is disabled"
     if (request.operation, request.sub_resource) != ("CREATE", "eviction"):
@@ -112,50 +115,29 @@ def deployment_of(pod: Pod) -> str:
 
 
 def owner_of(pod: Pod, resources: Iterable[IngressDaemonSet]) -> IngressDaemonSet | None:
-    """The one whose Deployment of that node has *pod*, by the names and the selector."""
-    name, node = deployment_of(pod), pod.spec.node_name
-    return next(
-        (
-            each
-            for each in resources
-            if deployment_name(each.metadata.name, node) == name
-            and each.spec.selector.match_labels.items() <= pod.metadata.labels.items()
-        ),
-        None,
-    )
+    """By the name of the Deployment, and the selector."""
+    name, node, labels = deployment_of(pod), pod.spec.node_name, pod.metadata.labels.items()
+    for each in resources:
+        selects = each.spec.selector.match_labels.items() <= labels
+        if selects and deployment_name(each.metadata.name, node) == name:
+            return each
+    return None
 
 
-def _unheld(resource: IngressDaemonSet, node: str) -> str:
-    """Why an eviction from *node* does not wait, or nothing."""
-    if resource.metadata.deletion_timestamp is not None:
-        return "its IngressDaemonSet is being deleted"
-    if not resource.spec.detaches_for_evictions:
-        return "its node is not detached for evictions"
-    return "its node is detached" if node in resource.evictable_nodes else ""
-
-
-def _refused(pod: str, held: Held, now: datetime) -> Decision:
-    resource = held.resource.metadata
+def _denied(pod: str, found: Attached, now: datetime) -> Decision:
+    resource = found.resource.metadata
     return deny(
-        f"{pod} keeps running until node {held.node} is off the load balancer, at the latest until"
-        f" {held.ends_at(now):%H:%M:%SZ}: try again, or see `kubectl describe ids -n {resource.namespace}"
-        f" {resource.name}`; spec.drainTimeoutSeconds says how long this may take",
+        f"{pod} keeps running until node {found.node} is detached from the load balancer, at the latest until"
+        f" {found.ends_at(now):%H:%M:%SZ}: try again, or see `kubectl describe ids -n {resource.namespace}"
+        f" {resource.name}`; spec.drainTimeoutSeconds limits this time",
         code=429,
         reason="TooManyRequests",
         retry_after=RETRY_SECONDS,
     )
 
 
-def _allowed(what: str) -> Decision:
-    return allow(warnings=(what,), audit={"failed-open": what})
-
-
-def _time(said: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(said)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
+def _allowed(warning: str) -> Decision:
+    return allow(warnings=(warning,), audit={"failed-open": warning})
 
 
 def _is_dry_run(request: Request) -> bool:

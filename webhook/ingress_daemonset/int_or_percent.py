@@ -7,26 +7,20 @@ WAY_OUT = 'write a whole number, or a percentage from "0%" to "100%"'
 
 
 def amount(share: Share) -> int:
-    """The number, or that of the percentage; ValueError for what is neither."""
+    """The number, or that of the percentage. ValueError."""
     if isinstance(share, int):
-        number = share
-    else:
-        digits = share.removesuffix("%")
-        if (
-            digits == share
-            or not (digits.isascii() and digits.isdigit())
-            or len(digits) > 3
-            or int(digits) > 100
-        ):
-            raise ValueError(f"{share[:20]!r} is no budget: {WAY_OUT}")
-        number = int(digits)
-    if number < 0:
-        raise ValueError(f"{number} is no budget: {WAY_OUT}")
-    return number
+        if share < 0:
+            raise ValueError(f"{share} is no budget: {WAY_OUT}")
+        return share
+    digits = share.removesuffix("%")
+    is_number = digits != share and digits.isascii() and digits.isdigit() and len(digits) <= 3
+    if not is_number or int(digits) > 100:
+        raise ValueError(f"{share[:20]!r} is no budget: {WAY_OUT}")
+    return int(digits)
 
 
 def is_some(share: Share) -> bool:
-    """Whether it is more than nothing; what is no budget is not."""
+    """Whether it is a budget of more than 0."""
     try:
         return amount(share) > 0
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kube.node_matching import NodeSelector, is_tolerated, selects
+from kube.selectors import NodeSelector, is_tolerated, selects
 from kube.super_nodes import is_super
 from kube.types import Condition, Node, Taint, Toleration, Value, complete
 from webhook.ingress_daemonset.template import PodSpec, template_of
@@ -65,7 +65,7 @@ class FollowedNode(Node, frozen=True):
 
     @property
     def address(self) -> str:
-        """Of its own network, on which pods of the host's network listen; empty when it has none yet."""
+        """The InternalIP, on which pods of the host network listen; empty when it has none yet."""
         found = (each.address for each in self.status.addresses if each.type == "InternalIP")
         return next(found, "")
 

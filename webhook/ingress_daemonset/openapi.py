@@ -1,4 +1,4 @@
-"""The API server's own schema of a pod template: read once, and again only before a field is refused."""
+"""Read the API server's own schema of a pod template: once, and again only before a field is denied."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 from kube.client import Client
 from kube.errors import Unreachable
+from webhook.ingress_daemonset.cluster_lookup import seconds_left
 from webhook.ingress_daemonset.field_errors import Problem
 from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, Schemas, reachable, schema_problems
 from webhook.ingress_daemonset.template import PATH
@@ -21,7 +22,7 @@ DOCUMENT = "apis/apps/v1"
 
 
 class Entry(msgspec.Struct, rename="camel"):
-    """Of one document; its address has a hash of the content."""
+    """One document; its address has a hash of its content."""
 
     server_relative_url: str = msgspec.field(default="", name="serverRelativeURL")
 
@@ -53,9 +54,9 @@ class PodTemplates:
         self._reading = threading.Lock()
 
     def problems(self, template: Mapping[str, Any], *, deadline: float) -> list[Problem]:
-        """What of *template* the API server would drop or refuse; raises KubeError when that cannot be known.
+        """Fields of *template* that the API server would drop or refuse. KubeError.
 
-        A field that the schema of before does not know may be one of a newer API server.
+        A field that the last schema does not have may be one of a newer API server.
         """
         known = self._known
         if known.schemas and not list(schema_problems(template, known.schemas, PATH)):
@@ -83,6 +84,4 @@ class PodTemplates:
         return found
 
     def _left(self, deadline: float) -> float:
-        if (left := deadline - self._clock()) > 0:
-            return left
-        raise Unreachable("the API server was not fast enough")
+        return seconds_left(deadline, self._clock)

@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
 from webhook.features import Server
-from webhook.ingress_daemonset.conflict_lookup import Cluster
-from webhook.ingress_daemonset.eviction_lookup import EvictionLookup
-from webhook.ingress_daemonset.evictions import Evictions
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.openapi import PodTemplates
-from webhook.ingress_daemonset.webhook import Defaults, Rules
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 
 def webhooks(server: Server) -> Sequence[Webhook]:
     def settings() -> IngressDaemonSetSettings:
         return server.settings().ingress_daemonset
 
-    client = server.client
+    cluster, templates = ClusterLookup(server.client), PodTemplates(server.client)
     return [
-        Defaults(settings),
-        Rules(settings, Cluster(client), PodTemplates(client)),
-        Evictions(settings, EvictionLookup(client)),
+        DefaultingWebhook(settings),
+        ValidatingWebhook(settings, cluster, templates),
+        EvictionWebhook(settings, cluster),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kube.node_matching import REQUIRED, NodeSelector
+from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
 from webhook.ingress_daemonset import NODE_LABEL
 from webhook.ingress_daemonset.field_errors import Problem, label_problems
@@ -123,7 +123,7 @@ def _containers(pod: PodSpec) -> Iterator[Problem]:
         if not container.name:
             yield f"{path}.name", "it is missing"
         if container.name in taken:
-            yield f"{path}.name", f"{container.name!r} is used twice; give each container a name of its own"
+            yield f"{path}.name", f"{container.name!r} is used twice; give each container another name"
         if not container.image:
             yield f"{path}.image", "it is missing"
         taken |= {container.name} - {""}

@@ -1,9 +1,10 @@
-"""An IngressDaemonSet as values, with every default in it."""
+"""An IngressDaemonSet as a value, with all defaults."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ class Metadata(ObjectMeta, frozen=True):
 
 
 class Annotation(Value, frozen=True):
-    """What is written to detach, and how many seconds after that the load balancer has let go."""
+    """What is written to detach, and after how many seconds the load balancer sends nothing more."""
 
     key: str = ""
     value: str = ""
@@ -32,7 +33,7 @@ class Annotation(Value, frozen=True):
 
 
 class Timestamp(Value, frozen=True):
-    """Where a Node says since when it is detached, and how many seconds after that it is safe."""
+    """The annotation with the time of a Node's detachment, and how many seconds later it is safe."""
 
     key: str = ""
     format: str = "RFC3339"
@@ -48,24 +49,24 @@ class RollingUpdate(Value, frozen=True):
     annotate_node_to_detach: Annotation | None = None
     wait_for_detachment_by_annotated_timestamp: Timestamp | None = None
     confirm: str = REQUIRED
-    """Whether health checkers must have said that they answer 503 before pods are replaced."""
+    """Whether health checkers must confirm that they answer 503 before pods are replaced."""
     confirm_timeout_seconds: int = 60
 
     @property
     def detaches(self) -> bool:
-        """Whether nodes are taken off the load balancer before their pods are touched."""
+        """Whether nodes are detached from the load balancer before their pods are replaced."""
         return is_some(self.max_unavailable_nodes)
 
     @property
     def deployment_annotation(self) -> Annotation | None:
-        """What goes on a Deployment before its update, if anything does."""
+        """Written to a Deployment before its update."""
         if self.annotate_deployment_to_detach is None and self.detaches:
             return Annotation(key=TO_BE_UPDATED)
         return self.annotate_deployment_to_detach
 
     @property
     def node_annotation(self) -> Annotation | None:
-        """What goes on a Node before the update of its Deployment, if anything does."""
+        """Written to a Node before the update of its Deployment."""
         return self.annotate_node_to_detach if self.detaches else None
 
     @property
@@ -79,7 +80,7 @@ class UpdateStrategy(Value, frozen=True):
 
 
 class HealthChecker(Value, frozen=True):
-    """Empty is as the configuration has it."""
+    """Empty fields are as in the configuration."""
 
     image: str = ""
     image_pull_policy: str = ""
@@ -90,7 +91,7 @@ class HealthChecker(Value, frozen=True):
 
     @property
     def is_the_originals(self) -> bool:
-        """Whether its image is the one that the original's manifests name: it answers to another program's words."""
+        """Whether its image is that of the original controller's manifests, another program."""
         return re.fullmatch(ORIGINAL_IMAGE, self.image) is not None
 
     @property
@@ -117,13 +118,13 @@ class Spec(Value, frozen=True):
     min_ready_seconds: int = 0
     progress_deadline_seconds: int = 600
     drain_timeout_seconds: int = 90
-    """For how long an eviction is refused at most while its node is being detached; 0 is not at all."""
+    """How long an eviction is denied at most while its node is being detached; 0 is never."""
     template: dict[str, Any] = {}
-    """As written: what of a pod is not known here has to survive."""
+    """As written, so that fields survive that are not known here."""
 
     @property
     def detaches_for_evictions(self) -> bool:
-        """Whether nodes are detached for evictions, by the same means as in a rollout."""
+        """Whether nodes are detached for evictions as in a rollout."""
         rolling = self.update_strategy.rolling_update
         return (
             bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0
@@ -134,11 +135,11 @@ class IngressDaemonSet(Value, frozen=True):
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
     status: dict[str, Any] = {}
-    """As it was last written."""
+    """As last written."""
 
     @property
     def drain_requests(self) -> dict[str, str]:
-        """Written by the webhook, and cleared by the controllers."""
+        """Written by the webhook, cleared by the controllers."""
         return self.status.get(DRAIN_REQUESTS) or {}
 
     @property
@@ -148,7 +149,7 @@ class IngressDaemonSet(Value, frozen=True):
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The status without what evictions are handed over by."""
+        """The status without its fields for drains."""
         return {
             name: part for name, part in self.status.items() if name not in (DRAIN_REQUESTS, EVICTABLE_NODES)
         }
@@ -157,6 +158,15 @@ class IngressDaemonSet(Value, frozen=True):
 def resource(raw: Mapping[str, Any]) -> IngressDaemonSet:
     """*raw* with all defaults, even where it was stored without admission; raises msgspec.ValidationError."""
     return msgspec.convert(defaulted(raw), IngressDaemonSet)
+
+
+def time_of(text: str) -> datetime | None:
+    """None for a text that is not a time with a zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 complete(IngressDaemonSet)

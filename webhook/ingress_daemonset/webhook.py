@@ -1,4 +1,4 @@
-"""An IngressDaemonSet is stored whole and without a fault, or not at all."""
+"""Store an IngressDaemonSet complete and correct, or not at all."""
 
 from __future__ import annotations
 
@@ -13,54 +13,52 @@ from webhook.admission import Decision, Request, ReviewError, allow, change, dec
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
 from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
 from webhook.ingress_daemonset.field_errors import Problem
-from webhook.ingress_daemonset.port_conflicts import Neighbour, port_problems, port_warnings
 from webhook.ingress_daemonset.template import readable
 from webhook.ingress_daemonset.types import IngressDaemonSet, resource
-from webhook.ingress_daemonset.validate import problems, two_spellings, warnings
+from webhook.ingress_daemonset.validate import (
+    PortUser,
+    port_problems,
+    port_warnings,
+    problems,
+    two_spellings,
+    warnings,
+)
 
 Settings = Callable[[], IngressDaemonSetSettings]
 Raw = dict[str, Any]
 
 
 class Cluster(Protocol):
-    """What the rules need to know of the cluster; the method raises KubeError."""
-
-    def neighbours(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[Neighbour]:
-        """The other IngressDaemonSets, of all namespaces."""
+    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[PortUser]:
+        """Other IngressDaemonSets, of all namespaces, that use a health port of *new*. KubeError."""
 
 
 class PodTemplates(Protocol):
-    """What the API server knows of pod templates; the method raises KubeError."""
-
     def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
-        """Fields of *template* that the API server would drop, or refuse."""
+        """Fields of *template* that the API server would drop or refuse. KubeError."""
 
 
-class Defaults:
-    """The mutating half, as the admission server calls it."""
-
+class DefaultingWebhook:
     name, path = f"{NAME}_defaults", DEFAULTS_PATH
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def fails_open(self) -> bool:
-        """Never: the rules are about what is stored, and there is no hurry to store it."""
+        """Never: the rules are about what is stored, and storing it can wait."""
         return False
 
-    def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - nothing here waits
+    def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - it only computes
         if skipped := unconcerned(request, self._settings()):
             return allow(audit={"skipped": skipped})
-        # The schema is checked after this: its own words for what is of a wrong type are the better ones.
+        # The schema is checked later, and has better messages for fields of a wrong type.
         if not is_readable(new := _raw(request.object, "object")):
             return allow(audit={"skipped": "left to the schema to refuse"})
-        old = _old(request)
+        old = _stored(request)
         return change(new, defaulted(new, old), warnings=tuple(overridden(new, old)))
 
 
-class Rules:
-    """The validating half, as the admission server calls it: gather, decide."""
-
+class ValidatingWebhook:
     name, path = NAME, RULES_PATH
 
     def __init__(self, settings: Settings, cluster: Cluster, templates: PodTemplates) -> None:
@@ -73,57 +71,47 @@ class Rules:
     def review(self, request: Request, deadline: float) -> Decision:
         if skipped := unconcerned(request, self._settings()):
             return allow(audit={"skipped": skipped})
-        raw = _raw(request.object, "object")
-        new, old = _resource(raw), _stored(request)
-        neighbours, unknown = self._neighbours(new, deadline) if is_readable(raw) else ((), ())
-        fields, unchecked = self._fields(new, old, deadline) if is_readable(raw) else ((), ())
-        found = [
-            *two_spellings(rolling_update(defaulted(raw))),
-            *problems(new, old),
-            *fields,
-            *port_problems(new, neighbours),
-        ]
+        raw, stored = _raw(request.object, "object"), _stored(request)
+        new, old = _resource(raw), resource(stored) if stored else None
+        users, fields, unknown = self._lookup(new, old, deadline) if is_readable(raw) else ((), (), [])
+        spelt = two_spellings(rolling_update(defaulted(raw)))
+        found = [*spelt, *problems(new, old), *fields, *port_problems(new, users)]
         if found:
             return refused(new.metadata.name, found)
-        return allow(warnings=(*warnings(new), *port_warnings(new, neighbours), *unknown, *unchecked))
+        return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
 
-    def _neighbours(
-        self, new: IngressDaemonSet, deadline: float
-    ) -> tuple[Sequence[Neighbour], tuple[str, ...]]:
-        """The others, and what to warn of when they cannot be known."""
-        if not new.spec.health_check_node_ports:
-            return (), ()
-        try:
-            return self._cluster.neighbours(new, deadline=deadline), ()
-        except KubeError as error:
-            return (), (f"healthCheckNodePorts were not compared with others': {error}",)
-
-    def _fields(
+    def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
-    ) -> tuple[Sequence[Problem], tuple[str, ...]]:
-        """Of a template that is new, and what to warn of when its fields cannot be known."""
-        template = new.spec.template
-        if old and template == old.spec.template:
-            return (), ()
-        try:
-            return self._templates.problems(template, deadline=deadline), ()
-        except KubeError as error:
-            return (), (f"unknown fields of spec.template were not looked for: {error}",)
+    ) -> tuple[Sequence[PortUser], Sequence[Problem], list[str]]:
+        """Other users of its ports, unknown fields of a changed template, and warnings of what is not known."""
+        users: Sequence[PortUser] = ()
+        fields: Sequence[Problem] = ()
+        unknown = []
+        if new.spec.health_check_node_ports:
+            try:
+                users = self._cluster.port_users(new, deadline=deadline)
+            except KubeError as error:
+                unknown.append(f"healthCheckNodePorts were not compared with others': {error}")
+        if not old or new.spec.template != old.spec.template:
+            try:
+                fields = self._templates.problems(new.spec.template, deadline=deadline)
+            except KubeError as error:
+                unknown.append(f"unknown fields of spec.template were not looked for: {error}")
+        return users, fields, unknown
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
-    """Why the request is let through as it is, or nothing when it is to be looked at."""
+    """Why the request is allowed without a review, or nothing."""
     if not settings.enabled:
         return "ingress daemonset is disabled"
     if request.object is None or request.sub_resource:
         return "no spec"
     new = _raw(request.object, "object")
-    if _is_being_deleted(new):
+    metadata = new.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
         return "being deleted"
-    # A rule that came later must not keep anybody from changing labels, or us from taking our finalizer away.
-    if request.old_object is not None and new.get("spec") == _raw(request.old_object, "oldObject").get(
-        "spec"
-    ):
+    # A newer rule must not prevent changes of labels, or of our finalizer.
+    if request.old_object and new.get("spec") == _raw(request.old_object, "oldObject").get("spec"):
         return "same spec"
     return ""
 
@@ -136,13 +124,8 @@ def is_readable(raw: Raw) -> bool:
     return True
 
 
-def _is_being_deleted(raw: Raw) -> bool:
-    metadata = raw.get("metadata")
-    return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
-
-
 def refused(name: str, found: Iterable[Problem]) -> Decision:
-    """As the API server words it."""
+    """In the API server's words."""
     faults = "; ".join(f"{path}: {message}" for path, message in found)
     return deny(f'{KIND} "{name}" is invalid: {faults}', code=422, reason="Invalid")
 
@@ -151,15 +134,10 @@ def _raw(raw: msgspec.Raw | None, field: str) -> Raw:
     return decoded(raw or msgspec.Raw(b"{}"), dict[str, Any], field)
 
 
-def _old(request: Request) -> Raw | None:
-    """What was stored until now; nothing of one that cannot be read, so that it can be put right."""
+def _stored(request: Request) -> Raw | None:
+    """The old object; None for an unreadable one, which may be corrected."""
     raw = _raw(request.old_object, "oldObject")
     return raw if raw and is_readable(raw) else None
-
-
-def _stored(request: Request) -> IngressDaemonSet | None:
-    old = _old(request)
-    return resource(old) if old else None
 
 
 def _resource(raw: Raw) -> IngressDaemonSet:
@@ -167,4 +145,4 @@ def _resource(raw: Raw) -> IngressDaemonSet:
         msgspec.convert(raw, IngressDaemonSet)
         return resource(raw)
     except msgspec.ValidationError as error:
-        raise ReviewError(f"request.object is not as it should be: {error}") from None
+        raise ReviewError(f"request.object is malformed: {error}") from None

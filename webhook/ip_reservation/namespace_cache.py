@@ -1,4 +1,4 @@
-"""What an admission reads of the cluster: a pod that is being evicted, and the annotations of a namespace."""
+"""Reads of one review: a pod that is being evicted, and the annotations of its namespace, cached for seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kube.resources import NAMESPACES, PODS
 from kube.types import Namespace, Pod
 
 NAMESPACE_SECONDS = 5.0
-"""How long a namespace's annotations are believed: what makes a storm cost one read of its namespace."""
+"""For how long a namespace is cached: a storm costs one read of its namespace."""
 READS = 64
-"""Pods that are read at once: more would each dial a connection of its own, and crowd out the writes."""
+"""Concurrent reads of pods: more would open connections beyond the pool and crowd out the writes."""
 
 
 @dataclass
 class _Known:
-    """A namespace as it was at *read_at*; who holds *turn* may read it anew."""
+    """A namespace as it was at *read_at*; the holder of *turn* may read it again."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     namespace: Namespace = field(default_factory=Namespace)
@@ -44,7 +44,7 @@ class Cluster:
             self._reads.release()
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
-        """Of many that ask at once, one reads and the others wait for it; when that fails, the next one reads."""
+        """Of many concurrent callers one reads and the others wait; when that fails, the next one reads."""
         known = self._known(name)
         if not known.turn.acquire(timeout=self._left(deadline)):
             raise Unreachable(f"namespace {name} could not be read within the deadline")
@@ -61,7 +61,7 @@ class Cluster:
     def _known(self, name: str) -> _Known:
         with self._lock:
             if name not in self._namespaces:
-                # Only namespaces of the last seconds are kept: that bounds them, however many come and go.
+                # Only namespaces of the last seconds are kept, which bounds their number.
                 kept = {key: each for key, each in self._namespaces.items() if self._is_wanted(each)}
                 self._namespaces = kept | {name: _Known()}
             return self._namespaces[name]

@@ -9,13 +9,13 @@
 {{- $named | default (include "drawbridge.tlsSecret" .) }}
 {{- end }}
 
-{{/* PEM in base64, whichever of the two the value is. */}}
+{{/* PEM in base64; the value may be either. */}}
 {{- define "drawbridge.caBundle" -}}
 {{- $bundle := trim .Values.certs.caBundle }}
 {{- hasPrefix "-----BEGIN" $bundle | ternary ($bundle | b64enc) $bundle }}
 {{- end }}
 
-{{/* For a clientConfig. In the other modes the field is not ours: an upgrade must leave what stands there. */}}
+{{/* For a clientConfig. In the other modes the field belongs to another client: an upgrade must not change it. */}}
 {{- define "drawbridge.trust" -}}
 {{- if eq .Values.certs.mode "files" -}}
 caBundle: {{ include "drawbridge.caBundle" . | quote }}
@@ -64,7 +64,7 @@ selfManaged:
 {{- end }}
 {{- end }}
 
-{{/* Takes where durations stand, the mapping that holds them, and their names: each must be shorter than the next. */}}
+{{/* Takes the path of a mapping, the mapping, and names of durations in it: each must be shorter than the next. */}}
 {{- define "drawbridge.inOrder" -}}
 {{- $where := index . 0 }}
 {{- $held := index . 1 }}

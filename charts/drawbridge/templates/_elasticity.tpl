@@ -1,4 +1,4 @@
-{{/* The section "elasticity" of the configuration. Our own pods stay at home: the API server has to reach them. */}}
+{{/* The section "elasticity" of the configuration. Our own pods are local: the API server has to reach them. */}}
 {{- define "drawbridge.elasticity" -}}
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
@@ -36,7 +36,7 @@ resolvConf: {{ toJson .resolvConf }}
 {{- append .Values.elasticity.excludedNamespaces .Release.Namespace | uniq | toJson }}
 {{- end }}
 
-{{/* An id that somebody may have written as a number, without the exponent that Helm would give it. */}}
+{{/* An id that may be written as a number, without the exponent that Helm would give it. */}}
 {{- define "drawbridge.digits" -}}
 {{- kindIs "string" . | ternary . (int64 . | toString) }}
 {{- end }}
@@ -102,7 +102,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == "DaemonSet")
 {{- end }}
 
-{{/* CEL: where the pod belongs is still to be decided. */}}
+{{/* CEL: the pod waits for its placement. */}}
 {{- define "drawbridge.celWaitsForPlacement" -}}
 !({{ include "drawbridge.celOfDaemonSet" . }})
 && !(request.namespace in {{ include "drawbridge.excludedNamespaces" . }})
@@ -122,7 +122,7 @@ object.metadata.?annotations[?"drawbridge.io/placement"].hasValue()
 || object.metadata.?annotations[?"drawbridge.io/burst"].hasValue()
 {{- end }}
 
-{{/* CEL: the pod asks not to be held to rules and caps. */}}
+{{/* CEL: the pod is exempt from rules and caps. */}}
 {{- define "drawbridge.celIgnoresRules" -}}
 object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true"
 {{- end }}
@@ -166,17 +166,17 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
       operations: [CREATE]
       scope: Namespaced
   matchPolicy: Equivalent
-  # A pod that slips through runs locally, and is counted there.
+  # A pod that bypasses it runs locally, and is counted there.
   failurePolicy: Ignore
   sideEffects: None
   timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
-  # What another webhook brings after us is met by the conditions anew; what we have done is not.
+  # The conditions apply again to changes of other webhooks; our own changes do not match them.
   reinvocationPolicy: IfNeeded
-  # Not kube-system, too: pods of its DaemonSets are to be kept off super nodes like all others.
+  # kube-system is included: pods of its DaemonSets are kept off super nodes, too.
   namespaceSelector:
     matchExpressions:
       - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
-  # The server decides by the same rules: a pod that it would leave as it is costs no call.
+  # The server uses the same rules: a pod that it would not change costs no call.
   matchConditions:
     - name: pod-is-to-be-changed
       expression: >-
@@ -203,7 +203,7 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
       operations: [CREATE, UPDATE]
       scope: Namespaced
   matchPolicy: Equivalent
-  # The leader corrects a DaemonSet that slips through.
+  # The leader corrects a DaemonSet that bypasses it.
   failurePolicy: Ignore
   sideEffects: None
   timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}

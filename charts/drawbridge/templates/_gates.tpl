@@ -1,8 +1,8 @@
-{{/* When Helm opens the gates of pods: before the release goes, and before the feature goes from it; else nothing. */}}
+{{/* When Helm opens the gates of pods: before the release is uninstalled, and before the feature is switched off; else empty. */}}
 {{- define "drawbridge.gatesHook" -}}
 {{- $mode := .Values.elasticity.openGates -}}
 {{- if .Values.elasticity.enabled -}}
-{{- /* Rendered without a cluster it may be applied by something other than Helm, and would run at once. */ -}}
+{{- /* Rendered without a cluster it may be applied by another tool than Helm, and would run at once. */ -}}
 {{- if or (eq $mode "always") (and (eq $mode "auto") (lookup "v1" "Namespace" "" "kube-system")) -}}
 pre-delete
 {{- end -}}

@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $field := index . 0 }}
 {{- $port := index . 1 }}
 {{- with get $used $port }}
-{{- fail (printf "%s is port %s, and so is %s: give each a port of its own" $field $port .) }}
+{{- fail (printf "%s is port %s, and so is %s: give each a separate port" $field $port .) }}
 {{- end }}
 {{- $_ := set $used $port $field }}
 {{- end }}
@@ -75,7 +75,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* By these the chart, and Helm, find what is theirs. */}}
+{{/* Labels of all objects of the release. */}}
 {{- define "drawbridge.validateLabels" -}}
 {{- range $name := list "commonLabels" "podLabels" }}
 {{- range $label, $_ := get $.Values $name }}
@@ -89,7 +89,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "drawbridge.validateQuota" -}}
 {{- if .Values.resourceQuota.enabled }}
 {{- if not .Values.priorityClassName }}
-{{- fail "resourceQuota.enabled is true, but priorityClassName is empty: name the priority that is to be let in, or leave the quota off" }}
+{{- fail "resourceQuota.enabled is true, but priorityClassName is empty: name the priority class to be allowed, or disable the quota" }}
 {{- end }}
 {{- if eq .Release.Namespace "kube-system" }}
 {{- fail "resourceQuota.enabled is true, but the release is in kube-system, and its quota would count pods of others there: leave it off, kube-system needs none" }}
@@ -121,14 +121,14 @@ labels:
   {{- include "drawbridge.labelsWith" (list $root $root.Values.podLabels) | nindent 2 }}
   app.kubernetes.io/component: {{ index . 1 }}
 annotations:
-  # All other settings are followed while running.
+  # All other settings are applied without a restart.
   drawbridge.io/read-at-start: {{ index . 2 | toJson | sha256sum | trunc 16 | quote }}
   {{- with $root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
 
-{{/* Takes a list of the root context, and the component; one that has no values of its own is placed as all are. */}}
+{{/* Takes a list of the root context, and the component; without separate values, the common ones are used. */}}
 {{- define "drawbridge.podPlacement" -}}
 {{- $root := index . 0 -}}
 {{- $own := get $root.Values (index . 1) | default dict -}}
@@ -174,20 +174,20 @@ affinity:
   {{- end }}
 {{- end }}
 
-{{/* Takes what is said of the component. */}}
+{{/* Takes the values of the component. */}}
 {{- define "drawbridge.rollingUpdate" -}}
 type: RollingUpdate
 {{- if .hostNetwork }}
-# On its node, a pod's ports are free for the next one only when it has gone.
+# A pod's ports on its node are free for the next one only when it is gone.
 rollingUpdate: {maxUnavailable: 1, maxSurge: 0}
 {{- else }}
-# Never fewer than asked for.
+# Never fewer than configured.
 rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
 {{- end }}
 {{- end }}
 
 {{- define "drawbridge.env" -}}
-{{- /* POD_IP stands first: the kubelet expands $(POD_IP) only from what came before. */ -}}
+{{- /* POD_IP is first: the kubelet expands $(POD_IP) only from earlier variables. */ -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: POD_NAME
@@ -206,7 +206,7 @@ rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
 {{- end }}
 
 {{/* For the metadata of a webhook configuration. */}}
-{{- define "drawbridge.registrationAnnotations" -}}
+{{- define "drawbridge.configurationAnnotations" -}}
 {{- $injection := include "drawbridge.caInjection" . | fromYaml }}
 {{- with merge (dict) ($injection.annotations | default dict) .Values.webhook.configurationAnnotations -}}
 annotations:

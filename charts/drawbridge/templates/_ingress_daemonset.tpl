@@ -1,4 +1,4 @@
-{{/* The section "ingressDaemonSet" of the configuration. Health checkers are of our own image, which holds their program. */}}
+{{/* The section "ingressDaemonSet" of the configuration. Health checkers use the image of the release. */}}
 {{- define "drawbridge.ingressDaemonSet" -}}
 {{- with .Values.ingressDaemonSet -}}
 enabled: {{ .enabled }}
@@ -11,7 +11,7 @@ resyncPeriod: {{ .resyncPeriod | quote }}
 {{- end }}
 {{- end }}
 
-{{/* What both registrations say. Takes a list of the root context, the name of the webhook, and its path. */}}
+{{/* Common to both webhooks. Takes a list of the root context, the name of the webhook, and its path. */}}
 {{- define "drawbridge.ingressDaemonSetWebhook" -}}
 {{- $root := index . 0 -}}
 - name: {{ index . 1 }}.drawbridge.io
@@ -30,14 +30,14 @@ resyncPeriod: {{ .resyncPeriod | quote }}
       operations: [CREATE, UPDATE]
       scope: Namespaced
   matchPolicy: Equivalent
-  # What is stored is acted upon, on every node that it matches; there is no hurry to store it.
+  # A stored object takes effect on every node that it matches, so it must be valid.
   failurePolicy: Fail
   sideEffects: None
   timeoutSeconds: {{ $root.Values.ingressDaemonSet.timeoutSeconds }}
   namespaceSelector:
     matchExpressions:
       - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ $root.Release.Namespace | quote }}]}
-  # The server decides by the same rules. Our finalizer comes and goes without it.
+  # The server uses the same rules. Changes of our finalizer match none of them.
   matchConditions:
     - name: not-being-deleted
       expression: "!has(object.metadata.deletionTimestamp)"

@@ -1,4 +1,4 @@
-{{/* Which groups of files/alerts.yaml, and which of files/dashboards, there is something to say to. */}}
+{{/* Which groups of files/alerts.yaml, and which of files/dashboards, apply to the enabled features. */}}
 {{- define "drawbridge.monitored" -}}
 platform: true
 leader: {{ .Values.config.leaderElectionEnable }}
@@ -9,7 +9,7 @@ elasticity: {{ include "drawbridge.controllersOpenGates" . }}
 ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
 {{- end }}
 
-{{/* files/alerts.yaml with values where @names@ stand: it has templates of Prometheus in it, which Helm must not see. */}}
+{{/* files/alerts.yaml with values where @names@ stand: it contains templates of Prometheus, which Helm must not render. */}}
 {{- define "drawbridge.alerts" -}}
 {{- $text := .Files.Get "files/alerts.yaml" }}
 {{- $values := dict

@@ -4,7 +4,7 @@ app.kubernetes.io/name: {{ include "drawbridge.name" . }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{/* What is registered: a list in JSON of the paths of all enabled features. */}}
+{{/* The paths of all enabled features, as a JSON list. */}}
 {{- define "drawbridge.testPaths" -}}
 {{- $paths := list }}
 {{- if .Values.ipReservation.enabled }}{{ $paths = append $paths "/validate/pods/ip-reservation" }}{{ end }}

@@ -1,0 +1,201 @@
+"""Of the pods of one owner and revision, the first N are local; the others go to super nodes if one takes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from controllers.elasticity.pods import Pod
+from webhook.elasticity import LOCAL_REPLICAS, SUPER
+
+PATIENCE = 60.0
+"""Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
+
+
+class Standing(StrEnum):
+    """What a pod counts as."""
+
+    GATED = "gated"
+    LOCAL = "local"
+    SUPER = "super"
+    OVER = "over"
+
+
+class Place(StrEnum):
+    LOCAL = "local"
+    """It is one of the first N."""
+    SUPER = "super"
+    STAY = "stay"
+    """It is none of them, but must not or cannot go to super nodes."""
+    ANY = "any"
+    """It tolerates super nodes by itself, and the scheduler decides."""
+    WAIT = "wait"
+    """It goes to a super node when these have taken less than they may."""
+    LOOK = "look"
+    """It must be looked at more closely."""
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """How many pods of a key are where."""
+
+    local: int = 0
+    super: int = 0
+
+    def with_one(self, place: Place) -> Siblings:
+        return Siblings(
+            self.local + (place in (Place.LOCAL, Place.STAY)), self.super + (place is Place.SUPER)
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A gated pod; *replicas* is None when it has no N, *inputs* say in words why it is *allowed* or not."""
+
+    pod: Pod
+    replicas: int | None
+    allowed: bool
+    inputs: str
+    barred: str = ""
+    """Why super nodes are known not to take it."""
+    ordinal: int | None = None
+    """Of a pod of a StatefulSet, counted from its first."""
+    unknown: str = ""
+    """What has to be looked up first."""
+    asks: bool = False
+    """Whether it asks for super nodes itself, and no other node suits it."""
+    age: float = math.inf
+    """Seconds since it was created."""
+
+    @property
+    def tolerates(self) -> bool:
+        return self.pod.unbound is not None and self.pod.unbound.tolerates
+
+
+@dataclass(frozen=True)
+class Verdict:
+    case: Case
+    place: Place
+    why: str
+    exception: str = ""
+    """The reason of an Event, when it is one that the user should see."""
+
+    @property
+    def pod(self) -> Pod:
+        return self.case.pod
+
+
+@dataclass(frozen=True)
+class Objections:
+    """All that keeps a pod off super nodes: limits that it breaks, and that none of them takes it now."""
+
+    rules: tuple[str, ...] = ()
+    misfit: str = ""
+    outage: float | None = None
+    """Seconds for which a super node has been in a state that is all it misses; None when there is no such node."""
+
+
+class Destination(Protocol):
+    """Super nodes as pods are sent there; *bound* to them is a pod that may run nowhere else."""
+
+    def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
+        """None while that is not known."""
+
+    def take(self, pod: Pod, *, bound: bool) -> str:
+        """Nothing when there was room under the cap, and it is *pod*'s now; else which limit is reached."""
+
+
+def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
+    """A pod without a placement counts as local before it is bound, too.
+
+    One that was placed on super nodes can be nowhere else, also when its node is not known yet, or is gone.
+    """
+    if not pod.active:
+        return Standing.OVER
+    if pod.node_name and pod.placed != SUPER:
+        return Standing.SUPER if pod.node_name in super_nodes else Standing.LOCAL
+    if pod.gated:
+        return Standing.GATED
+    return Standing.SUPER if pod.placed == SUPER else Standing.LOCAL
+
+
+def plan(cases: Iterable[Case], siblings: Siblings, destination: Destination) -> list[Verdict]:
+    """*cases* are those of one key, the oldest first. What goes to super nodes takes its place there."""
+    verdicts = []
+    for case in cases:
+        verdict = _verdict(case, siblings, destination)
+        verdicts.append(verdict)
+        siblings = siblings.with_one(verdict.place)
+    return verdicts
+
+
+def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdict:
+    if case.unknown:
+        return Verdict(case, Place.LOOK, f"{case.inputs}: {case.unknown}")
+    if case.asks:
+        return _on_request(case, destination)
+    if case.replicas is None:
+        if case.tolerates:
+            return _by_toleration(case, destination)
+        return Verdict(case, Place.STAY, f"{case.inputs} {LOCAL_REPLICAS}=unset: stays local")
+    return _by_number(case, case.replicas, siblings, destination)
+
+
+def _by_number(case: Case, number: int, siblings: Siblings, destination: Destination) -> Verdict:
+    ordered = case.ordinal is not None
+    before = case.ordinal if case.ordinal is not None else siblings.local
+    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, {f'ordinal {before}' if ordered else f'{before} local'}"
+    if before < number:
+        if siblings.super and not ordered:
+            why = (
+                f"{said}, {siblings.super} on super nodes: stays local, to make up for the missing local ones"
+            )
+            return Verdict(case, Place.LOCAL, why, "LocalReplicasRestored")
+        return Verdict(case, Place.LOCAL, f"{said}: stays local")
+    if not case.allowed:
+        return Verdict(case, Place.STAY, f"{said}: must stay local")
+    if case.barred:
+        return Verdict(case, Place.STAY, f"{said}, {case.barred}: stays local", "AllowedHomeAgain")
+    found = destination.objections(case.pod, bound=True)
+    if found is not None and not found.rules and found.misfit:
+        if found.outage is not None and min(found.outage, case.age) < PATIENCE:
+            return Verdict(case, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
+        return Verdict(case, Place.STAY, f"{said}: stays local, {found.misfit}", "NoMatchingSuperNode")
+    return _sent(case, said, found, destination)
+
+
+def _on_request(case: Case, destination: Destination) -> Verdict:
+    """A pod for which no other node would do is none of the first N: it could run nowhere."""
+    number = "unset" if case.replicas is None else case.replicas
+    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
+    if not (case.allowed or case.tolerates):
+        return Verdict(case, Place.STAY, f"{said}: must stay local")
+    found = destination.objections(case.pod, bound=True)
+    if found is None or found.rules or not found.misfit:
+        return _sent(case, said, found, destination)
+    place = Place.ANY if case.tolerates else Place.STAY
+    return Verdict(case, place, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
+
+
+def _by_toleration(case: Case, destination: Destination) -> Verdict:
+    said = "it tolerates super nodes itself"
+    found = destination.objections(case.pod, bound=False)
+    if found is None or found.rules:
+        return _sent(case, said, found, destination)
+    if full := destination.take(case.pod, bound=False):
+        return Verdict(case, Place.STAY, f"{said}: stays local, {full}", "SuperNodeCapReached")
+    return Verdict(case, Place.ANY, f"{said}: left to the scheduler")
+
+
+def _sent(case: Case, said: str, found: Objections | None, destination: Destination) -> Verdict:
+    if found is None:
+        return Verdict(case, Place.LOOK, f"{said}: its volumes are looked at")
+    if found.rules:
+        why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
+        return Verdict(case, Place.STAY, why, "NotEligibleForSuperNode")
+    if full := destination.take(case.pod, bound=True):
+        return Verdict(case, Place.WAIT, f"{said}: waits, {full}", "SuperNodeCapReached")
+    return Verdict(case, Place.SUPER, f"{said}: to super node")

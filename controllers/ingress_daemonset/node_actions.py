@@ -1,0 +1,137 @@
+"""The actions for one node: detach it, update its Deployment, attach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.actions import Action, change, create
+from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
+from controllers.ingress_daemonset.drift import (
+    Baseline,
+    Drift,
+    annotations_of,
+    covers,
+    overwrite,
+    rewritten,
+)
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from controllers.ingress_daemonset.rollout_annotations import Changes
+from controllers.ingress_daemonset.types import Workload
+
+
+def node_actions(rollout: NodeRollout, chosen: bool, now: datetime) -> Iterable[Action]:
+    """In their order; *chosen* is whether its update or drain may begin."""
+    if rollout.unmanaged:
+        return
+    if rollout.deployment is None:
+        yield create("Deployment", _with_baseline(rollout))
+        return
+    if rollout.absent:
+        return
+    begun = chosen or rollout.phase is Phase.DETACHING
+    metadata, spec = _deployment_changes(rollout, rollout.deployment, begun, now)
+    if metadata or spec:
+        yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)
+    if on_node := _node_changes(rollout, begun, now):
+        yield change("Node", rollout.node.metadata, {"annotations": on_node})
+
+
+def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
+    metadata = rollout.body["metadata"]
+    return rollout.body | {"metadata": metadata | {"annotations": annotations_of(_asked(rollout, 1))}}
+
+
+def _deployment_changes(
+    rollout: NodeRollout, held: Workload, begun: bool, now: datetime
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of its metadata, and of its spec."""
+    annotations, template = _annotations_and_template(rollout, held, begun, now)
+    # With the old template, the number of pods for the new one could refuse each other's ports.
+    apart = rollout.outdated and shares_ports(rollout.resource) and not template
+    spec = ({} if apart else _settings(rollout, held)) | template
+    if annotations or spec or rollout.drift is Drift.UNRECORDED:
+        annotations = annotations | _recorded(rollout, held, apart=apart, template=bool(template))
+    labels = rollout.body["metadata"]["labels"]
+    metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
+    return metadata | ({"annotations": annotations} if annotations else {}), spec
+
+
+def _annotations_and_template(
+    rollout: NodeRollout, held: Workload, begun: bool, now: datetime
+) -> tuple[Changes, dict[str, Any]]:
+    if _is_over(rollout):
+        return rollout_annotations.unschedule(rollout.annotations), {}
+    wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
+    if _should_detach(rollout, begun) and rollout.deployment_unmarked:
+        return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
+    if begun and rollout.outdated and not rollout.resource.spec.paused and rollout.is_released(now):
+        template = overwrite(rollout.body["spec"]["template"], held.spec.get("template"))
+        marked = {} if mark else rollout_annotations.schedule(rollout.annotations, None, now)
+        return marked, {"template": template}
+    # Another writer may have removed it during the update.
+    lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
+    return ({wanted.key: wanted.value} if wanted and lost else {}), {}
+
+
+def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, template: bool) -> Changes:
+    """The baseline after a write, which makes a generation. Settings *apart* are not written.
+
+    While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
+    moves on, because the template may be desired again.
+    """
+    old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
+    if apart:
+        asked = replace(asked, settings=old.settings)
+    if template:
+        return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
+    if rollout.drift.is_accepted:
+        return annotations_of(replace(asked, digest=held.template_digest, undone=old.undone))
+    if old.template and not old.digest and old.is_answered_by(held):
+        return annotations_of(replace(old, digest=held.template_digest))
+    return {}
+
+
+def _asked(rollout: NodeRollout, generation: int) -> Baseline:
+    shared = shared_digest(rollout.body["spec"]["template"])
+    return Baseline(rollout.desired_hash, shared, digest(settings_of(rollout.resource)), generation)
+
+
+def _settings(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    """Those that differ, unless a policy made them of ours."""
+    desired, baseline = settings_of(rollout.resource), rollout.baseline
+    differing = [name for name, value in desired.items() if not covers(value, held.spec.get(name))]
+    if differing and baseline and baseline.settings == digest(desired) and baseline.is_answered_by(held):
+        return {}
+    return {name: overwrite(desired[name], held.spec.get(name)) for name in differing}
+
+
+def _node_changes(rollout: NodeRollout, begun: bool, now: datetime) -> Changes:
+    held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
+    if _is_over(rollout):
+        return rollout_annotations.attach(held, rollout.uid)
+    lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
+    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, begun) or lost):
+        return {}
+    timestamp = rollout.rolling.timestamp
+    return rollout_annotations.detach(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
+
+
+def _should_detach(rollout: NodeRollout, begun: bool) -> bool:
+    """A drain waits for no rollout, not even for a paused one."""
+    if rollout.draining:
+        return begun or rollout.in_flight
+    return begun and not rollout.resource.spec.paused
+
+
+def _is_over(rollout: NodeRollout) -> bool:
+    """Whether the node is to be attached; a paused rollout gives back nodes whose pods it has not touched."""
+    if rollout.draining or rollout.may_be_evictable:
+        return False
+    untouched = rollout.phase is Phase.DETACHING and rollout.resource.spec.paused
+    done = rollout.deployment is not None and rollout.deployment.rolled_out
+    return rollout.phase is Phase.ATTACHING or (untouched and done)

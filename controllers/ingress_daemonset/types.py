@@ -1,0 +1,92 @@
+"""The children of an IngressDaemonSet, as far as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
+from kube.types import Condition, Value, complete
+from webhook.ingress_daemonset.types import Metadata
+
+
+class Child(Value, frozen=True, dict=True):
+    metadata: Metadata = Metadata()
+
+    def is_of(self, uid: str) -> bool:
+        owner = self.metadata.controller
+        return owner is not None and owner.uid == uid
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+class WorkloadStatus(Value, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Workload(Child, frozen=True, dict=True):
+    """A Deployment or a DaemonSet; *spec* is raw, to be compared with the desired one."""
+
+    spec: dict[str, Any] = {}
+    status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def replicas(self) -> int:
+        return int(self.spec.get("replicas", 1))
+
+    @property
+    def available(self) -> bool:
+        return self.status.available_replicas >= self.replicas
+
+    @property
+    def rolled_out(self) -> bool:
+        """All pods have the current template and are available, and no other pod is left."""
+        observed, status = self.status.observed_generation >= self.metadata.generation, self.status
+        complete = status.replicas == status.updated_replicas == self.replicas
+        return observed and complete and self.available
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether its last rollout has ended; pods may have been lost since."""
+        return self._progress.reason == "NewReplicaSetAvailable"
+
+    @property
+    def is_stuck(self) -> bool:
+        """By the Deployment controller's own deadline."""
+        return self._progress.reason == "ProgressDeadlineExceeded"
+
+    @property
+    def _progress(self) -> Condition:
+        found = (each for each in self.status.conditions if each.type == "Progressing")
+        return next(found, Condition())
+
+    @cached_property
+    def template_digest(self) -> str:
+        """The same on all nodes that have the same template."""
+        return shared_digest(self.spec.get("template") or {})
+
+    @cached_property
+    def spec_digest(self) -> str:
+        return digest({**self.spec, "template": without_timestamp(self.spec.get("template") or {})})
+
+    def could_become(self, body: Mapping[str, Any]) -> bool:
+        """Whether it has the selector of *body*, which can never be changed."""
+        wanted: dict[str, Any] = body["spec"]["selector"]
+        return bool(self.spec.get("selector", wanted) == wanted)
+
+
+class Grant(Child, frozen=True, dict=True):
+    """A Role or a RoleBinding; the API server writes an empty list as null."""
+
+    rules: list[dict[str, Any]] | None = None
+    subjects: list[dict[str, Any]] | None = None
+
+
+complete(Child, WorkloadStatus, Workload, Grant)

@@ -1,0 +1,194 @@
+"""Plan which reservations to release: those that are over, and the oldest when there are too many.
+
+A reservation's time counts from the end of its pod, which the leader notes in the record when it first sees the pod
+gone: so it survives a restart, and only the leader's clock counts. An address that its pod still has neither counts
+nor is released, unless the pod's deletion was refused. Of several records for one pod, one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+
+from msgspec.structs import replace
+
+from calico.segment import IPReservation, Record
+from kube.types import Pod
+from settings import IPReservationSettings
+
+SEALING = 60.0
+"""Seconds beyond segmentMaxAge in which a segment's last write may be under way, and two clocks differ."""
+
+Noted = tuple[IPReservation, list[Record]]
+"""A segment and its records, with what is known of the ends of their pods."""
+Rank = tuple[bool, datetime]
+
+Asking = tuple[str, str, datetime]
+"""One admitted deletion: address, pod uid, and when by the webhook server's clock."""
+
+
+class Life(Enum):
+    """The state of a record's pod."""
+
+    RUNNING = "running"
+    TERMINATING = "terminating"
+    GONE = "gone"
+
+
+class Cause(StrEnum):
+    """Why an address is released."""
+
+    AGE = "age"
+    COUNT = "count"
+    GIVEN_BACK = "given-back"
+    BY_HAND = "by-hand"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Write *kept* to *segment*, or delete it."""
+
+    segment: IPReservation
+    kept: tuple[Record, ...]
+    released: tuple[tuple[Record, Cause], ...]
+    delete: bool
+
+
+@dataclass(frozen=True)
+class Pods:
+    """What is known of the records' pods.
+
+    *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each asking for
+    a pod that runs.
+    """
+
+    lives: Mapping[str, Life]
+    waits: Mapping[Asking, float]
+
+    def life_of(self, record: Record) -> Life:
+        return self.lives.get(record.uid, Life.GONE)
+
+
+def plan(
+    segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
+) -> list[Change]:
+    """The segments to rewrite or to delete."""
+    noted = without_duplicates(
+        (segment, [note_end(record, pods.life_of(record), now) for record in segment.records])
+        for segment in segments
+    )
+    by_hand = {record: Cause.BY_HAND for segment, records in noted for record in _named(segment, records)}
+    causes = by_hand | _causes(
+        [record for _, records in noted for record in records if record not in by_hand], pods, settings, now
+    )
+    changes = [
+        _change(segment, records, causes, sealed=is_sealed(segment, settings, now))
+        for segment, records in noted
+    ]
+    return [change for change in changes if _is_needed(change)]
+
+
+def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
+    """Keep one record for each address of a pod: the one by which its deletion was last requested.
+
+    A forced deletion is validated twice by the API server, and a drain repeats its evictions, and not always at the
+    same webhook server.
+    """
+    noted = list(noted)
+    last: dict[str, tuple[Rank, int]] = {}
+    for number, (_, records) in enumerate(noted):
+        for record in records:
+            rank = (not record.late, record.last_asked)
+            last[record.key] = max(last.get(record.key, (rank, number)), (rank, number))
+    return [
+        (segment, [record for record in records if not record.uid or last[record.key][1] == number])
+        for number, (segment, records) in enumerate(noted)
+    ]
+
+
+def _named(segment: IPReservation, records: Iterable[Record]) -> Iterable[Record]:
+    """Records that an operator wants released and whose pods are gone."""
+    named = segment.to_be_released.values()
+    return [record for record in records if record.ended and record.cidr in named]
+
+
+def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
+    """Whether no writer appends to it any more.
+
+    Only then may it be deleted: Calico's API server guards no deletion by its resourceVersion, so an address
+    that is appended at that moment would go with it.
+    """
+    created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
+    return now - created > timedelta(seconds=settings.segment_max_age + SEALING)
+
+
+def _is_needed(change: Change) -> bool:
+    """A write also repairs a malformed entry, for which Calico would give no pod an address."""
+    segment = change.segment
+    return change.delete or change.kept != segment.records or bool(segment.malformed)
+
+
+def note_end(record: Record, life: Life, now: datetime) -> Record:
+    """*record* with the time at which its pod ended, or without while the pod has its address."""
+    if life is not Life.GONE:
+        return replace(record, ended=None)
+    if record.ended is None:
+        return replace(record, ended=now)
+    return replace(record, ended=min(record.ended, now))
+
+
+def asking_of(record: Record) -> Asking:
+    return record.cidr, record.uid, record.last_asked
+
+
+def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
+    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere."""
+    waited = pods.waits.get(asking_of(record), 0.0)
+    return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
+
+
+def _causes(
+    records: Sequence[Record], pods: Pods, settings: IPReservationSettings, now: datetime
+) -> dict[Record, Cause]:
+    causes = {record: cause for record in records if (cause := _own_cause(record, pods, settings, now))}
+    reserved = [record for record in records if record.ended and record not in causes]
+    return causes | dict.fromkeys(_beyond(reserved, settings.ip_reserve_max_count), Cause.COUNT)
+
+
+def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
+    """Whether its time has passed since its pod ended."""
+    return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
+
+
+def _own_cause(record: Record, pods: Pods, settings: IPReservationSettings, now: datetime) -> Cause | None:
+    if is_over(record, settings, now):
+        return Cause.AGE
+    return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
+
+
+def _beyond(reserved: Sequence[Record], count: int) -> list[Record]:
+    """The records whose time began first, so that *count* addresses stay."""
+    latest = {record.cidr: _began(record) for record in sorted(reserved, key=_began)}
+    oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
+    surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
+    return [record for record in reserved if record.cidr in surplus]
+
+
+def _began(record: Record) -> tuple[datetime, datetime]:
+    return record.ended or record.at, record.at
+
+
+def _change(
+    segment: IPReservation, records: Sequence[Record], causes: Mapping[Record, Cause], *, sealed: bool
+) -> Change:
+    kept = tuple(record for record in records if record not in causes)
+    released = tuple((record, causes[record]) for record in records if record in causes)
+    return Change(segment, kept, released, delete=sealed and not kept)
+
+
+def life_of(pod: Pod | None) -> Life:
+    if pod is None or pod.finished:
+        return Life.GONE
+    return Life.TERMINATING if pod.terminating else Life.RUNNING

@@ -1,0 +1,131 @@
+"""Metrics, Events and log messages of reservations."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Sequence
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from calico.segment import KIND, RELEASE, IPReservation, Record
+from controllers.ip_reservation.late_planner import GONE, TERMINATING
+from controllers.ip_reservation.release_planner import Cause
+from kube.client import Resource
+from kube.event_recorder import EventRecorder, Regarding
+from kube.types import Pod
+from settings import IPReservationSettings
+from webhook.ip_reservation import KUBELET_EVICTED
+
+RESERVED = Gauge(
+    "ip_reserve_count", "Reserved addresses of pods that are gone; ipReserveMaxCount limits them."
+)
+RESERVED_MAX = Gauge(
+    "ip_reserve_count_max", "ipReserveMaxCount: how many addresses of gone pods may be reserved."
+)
+# A gauge that only grows: the original's name has no _total, which a counter would get.
+EVICTED = Gauge(
+    "ip_reserve_evictions_count",
+    "Addresses released early because more than ipReserveMaxCount were reserved.",
+)
+RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
+IN_USE = Gauge("drawbridge_reserved_addresses_in_use", "Reserved addresses that their pods still have.")
+SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
+MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
+LATE = Counter(
+    "drawbridge_late_reservations",
+    "Addresses reserved although their pod never passed admission.",
+    ["reason"],
+)
+for _reason in (TERMINATING, GONE, KUBELET_EVICTED):
+    LATE.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
+RESTORED = Counter(
+    "drawbridge_restored_reservations",
+    "Addresses reserved again that another client had taken out of a segment.",
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Reporter:
+    def __init__(self, recorder: EventRecorder, resource: Callable[[], Resource]) -> None:
+        self._recorder, self._resource = recorder, resource
+
+    def counts(self, ours: Sequence[IPReservation], settings: IPReservationSettings) -> None:
+        records = [record for segment in ours for record in segment.records]
+        reserved = {record.cidr for record in records if record.ended}
+        RESERVED.set(len(reserved))
+        IN_USE.set(len({record.cidr for record in records} - reserved))
+        RESERVED_MAX.set(settings.ip_reserve_max_count)
+        SEGMENTS.set(len(ours))
+
+    def malformed(self, everything: Sequence[IPReservation]) -> None:
+        MALFORMED.set(sum(len(each.malformed) for each in everything))
+        for reservation in everything:
+            for entry in reservation.malformed:
+                self._warn(
+                    reservation,
+                    "MalformedReservation",
+                    f"Entry {entry!r} is not a CIDR: most Calico versions then give no pod an address; remove it",
+                )
+
+    def not_releasable(self, ours: Sequence[IPReservation]) -> None:
+        for segment in ours:
+            reserved = {record.cidr for record in segment.records}
+            for entry, cidr in segment.to_be_released.items():
+                if cidr not in reserved:
+                    self._warn(
+                        segment,
+                        "ReleaseNotPossible",
+                        f"Annotation {RELEASE} names {entry!r}, which is not in spec.reservedCIDRs of this object:"
+                        " correct it, or annotate the object that has the address",
+                    )
+
+    def released(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
+        for record, cause in released:
+            RELEASED.labels(cause).inc()
+            pod = {"namespace": record.namespace, "name": record.pod, "uid": record.uid}
+            log.info("address released", address=record.cidr, cause=cause, **pod)
+            if cause is Cause.GIVEN_BACK:
+                self._recorder.event(
+                    Regarding.pod(record.namespace, record.pod, record.uid),
+                    "IPGivenBack",
+                    "The pod still runs, its deletion was refused: its address is no longer reserved",
+                )
+        if early := Tally(cause for _, cause in released)[Cause.COUNT]:
+            EVICTED.inc(early)
+            self._warn(
+                segment,
+                "IPReleasedEarly",
+                "Addresses are released before ipReserveTime because more than ipReserveMaxCount are reserved",
+            )
+
+    def reserved_late(self, pod: Pod, reason: str, segment: IPReservation) -> None:
+        at = pod.metadata
+        LATE.labels(reason).inc()
+        log.warning("address reserved late", namespace=at.namespace, name=at.name, uid=at.uid, reason=reason)
+        self._recorder.event(
+            Regarding.pod(at.namespace, at.name, at.uid),
+            "IPReservedLate",
+            f"Pod {at.namespace}/{at.name} never passed admission ({reason}): its address, reserved now, may have"
+            " been free for a moment",
+            type="Warning",
+            instead=self._regarding(segment),
+        )
+
+    def restored(self, name: str, records: Sequence[Record], segment: IPReservation) -> None:
+        RESTORED.inc(len(records))
+        log.warning("addresses reserved again", name=name, count=len(records))
+        self._warn(
+            segment,
+            "IPReservationRestored",
+            f"Another client took addresses out of IPReservation {name}; they are reserved again because their pods"
+            " terminate, or their time is not over. To release one, annotate its IPReservation"
+            f" {RELEASE}=ADDRESS",
+        )
+
+    def _warn(self, reservation: IPReservation, reason: str, message: str) -> None:
+        self._recorder.event(self._regarding(reservation), reason, message, type="Warning")
+
+    def _regarding(self, reservation: IPReservation) -> Regarding:
+        return Regarding.of(reservation, self._resource(), KIND)

@@ -1,0 +1,136 @@
+"""What the leader decides on: its caches, and reads from the API server where a lagging cache could lose an address."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record
+from controllers.clock import Clock
+from controllers.informers import Informers
+from controllers.ip_reservation.owners import Owners
+from controllers.ip_reservation.release_planner import (
+    Asking,
+    Life,
+    Pods,
+    asking_of,
+    life_of,
+    may_be_given_back,
+)
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.informer import Informer
+from kube.resources import NAMESPACES, PODS, Resource, Selection
+from kube.types import Namespace, Pod
+from settings import IPReservationSettings
+from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Segments are indexed by the "keys" of their records, pods by "uid"."""
+
+    segments: Informer[IPReservation]
+    namespaces: Informer[Namespace]
+    pods: Informer[Pod]
+
+    def is_reserved(self, record: Record) -> bool:
+        return bool(self.segments.by_index("keys", record.key))
+
+    def pod_of(self, record: Record) -> Pod | None:
+        return next(iter(self.pods.by_index("uid", record.uid)), None)
+
+
+def caches_of(informers: Informers, reservations: Resource) -> Caches:
+    caches = Caches(
+        informers.of(reservations, IPReservation),
+        informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
+        informers.of(PODS, Pod),
+    )
+    caches.segments.add_index("keys", lambda segment: segment.keys)
+    caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
+    return caches
+
+
+def selected_namespaces() -> str:
+    """The namespaces that the webhook configuration selects; Drawbridge's own is not one of them."""
+    enabled = f"{NAMESPACE_LABEL} in ({','.join(NAMESPACE_LABEL_VALUES)})"
+    own = os.environ.get("POD_NAMESPACE")
+    return f"{enabled},kubernetes.io/metadata.name notin ({own})" if own else enabled
+
+
+class LiveReader:
+    """Reads from the API server itself."""
+
+    def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
+        self._client, self._reservations, self._clock = client, reservations, clock
+        self.is_owner_deleted = Owners(client).is_deleted
+        self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
+
+    def life_of(self, record: Record) -> Life:
+        """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
+        try:
+            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
+        except NotFound:
+            return Life.GONE
+        except KubeError as error:
+            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
+            return Life.TERMINATING
+        return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+    def reserved_since(self, moment: float) -> frozenset[str]:
+        """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
+        listed_at, keys = self._listed
+        if listed_at <= moment:
+            listed_at = self._clock.monotonic()
+            keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
+            self._listed = (listed_at, keys)
+        return keys
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All segments, *ours* among them, and what is known of their pods."""
+
+    everything: Sequence[IPReservation]
+    ours: Sequence[IPReservation]
+    pods: Pods
+
+
+class SnapshotReader:
+    """Remembers since when a pod runs on although its deletion was admitted."""
+
+    def __init__(self, caches: Caches, live: LiveReader, clock: Clock) -> None:
+        self._caches, self._live, self._clock = caches, live, clock
+        self._first_seen: dict[Asking, float] = {}
+
+    @property
+    def silence(self) -> float:
+        """How old the cache of pods may be, in seconds."""
+        return self._caches.pods.silence
+
+    def read(self, settings: IPReservationSettings) -> Snapshot:
+        everything = self._caches.segments.list()
+        ours = [segment for segment in everything if segment.ours]
+        records = [record for segment in ours for record in segment.records]
+        return Snapshot(everything, ours, self._pods(records, settings))
+
+    def _pods(self, records: Sequence[Record], settings: IPReservationSettings) -> Pods:
+        lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
+        pods = Pods(lives, self._waits(records, lives))
+        # Giving back is the one decision for which the cache is not good enough.
+        doubted = [record for record in records if may_be_given_back(record, pods, settings)]
+        return Pods(lives | {record.uid: self._live.life_of(record) for record in doubted}, pods.waits)
+
+    def _waits(self, records: Sequence[Record], lives: Mapping[str, Life]) -> dict[Asking, float]:
+        now = self._clock.monotonic()
+        askings = {asking_of(record) for record in records if lives[record.uid] is Life.RUNNING}
+        self._first_seen = {asking: self._first_seen.get(asking, now) for asking in askings}
+        return {asking: now - since for asking, since in self._first_seen.items()}

@@ -1,0 +1,146 @@
+"""The answer to health checks, by the last known state of the Deployment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+from prometheus_client import Gauge
+
+from healthchecker import SCHEDULED
+from healthchecker.config import Config
+from healthchecker.readiness import Deployment, Metadata, fault_of
+from healthchecker.state import State
+
+log = structlog.get_logger(__name__)
+
+HEALTHY = Gauge("drawbridge_healthchecker_healthy", "Whether the node may get traffic.")
+AGE = Gauge(
+    "drawbridge_healthchecker_sight_age_seconds",
+    "Time since the Deployment was last known to be as it was seen.",
+)
+BLIND = Gauge(
+    "drawbridge_healthchecker_blind", "Whether the API server has been silent for longer than is tolerated."
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """*fault* was true *at* that time, or a little later, and is what it is since *turned_at*.
+
+    *scheduled* is the detachment that the Deployment is under since *detached_at*, if it is.
+    """
+
+    fault: str | None
+    at: float
+    turned_at: float
+    metadata: Metadata
+    scheduled: str | None
+    detached_at: float
+
+
+class Checker:
+    """Written by one thread and read by many: its state is replaced as a whole. *clock* never goes back."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self.clock = config, clock
+        self._began = clock()
+        self._seen: Seen | None = None
+        self._error = "no answer of the API server yet"
+        self._refusals = 0
+        self._counting = threading.Lock()
+
+    def see(self, deployment: Deployment | None, at: float) -> None:
+        """The Deployment, or None when there is none, as it was *at* this time."""
+        before, now = self._seen, self.clock()
+        fault = fault_of(deployment, self._config)
+        if before is None or before.fault != fault:
+            log.info("answer changed", deployment=self._config.deployment, fault=fault)
+        turned = before is None or (before.fault is None) != (fault is None)
+        metadata = deployment.metadata if deployment else Metadata()
+        scheduled = self._scheduled(metadata)
+        # Not *at*: the first 503 of this detachment is answered from now on.
+        detached_at = now
+        if scheduled is not None and before is not None and _is_same(before, metadata, scheduled):
+            detached_at = before.detached_at
+        else:
+            with self._counting:
+                self._refusals = 0
+        turned_at = now if before is None or turned else before.turned_at
+        self._seen = Seen(fault, at, turned_at, metadata, scheduled, detached_at)
+
+    def nothing_new(self, at: float) -> None:
+        """All that happened until *at* has been seen."""
+        if self._seen is not None:
+            self._seen = replace(self._seen, at=at)
+
+    def failed(self, error: Exception) -> None:
+        self._error = str(error)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last look; infinite before the first."""
+        seen = self._seen
+        return self.clock() - seen.at if seen else float("inf")
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the last look is longer ago than the bound."""
+        return self.age > self._config.bound
+
+    def problem(self) -> str | None:
+        """Why the node must not get traffic, if it must not."""
+        seen = self._seen
+        if seen is None:
+            return f"Deployment {self._config.deployment} has not been seen yet: {self._error}"
+        age = self.clock() - seen.at
+        if age > self._config.bound and self._config.fails:
+            return f"Deployment {self._config.deployment} was last seen {age:.0f} s ago: {self._error}"
+        return seen.fault
+
+    def answer(self) -> str | None:
+        """The problem, for a health check."""
+        problem = self.problem()
+        if problem:
+            with self._counting:
+                self._refusals += 1
+        return problem
+
+    def state(self) -> State:
+        now, seen, problem = self.clock(), self._seen, self.problem()
+        status = 503 if problem else 200
+        if seen is None:
+            return State(status, problem or "", now - self._began, refusals=self._refusals)
+        # A 503 for the age of the state alone began when the bound was over.
+        stale = problem and seen.fault is None
+        turned_at = seen.at + self._config.bound if stale else seen.turned_at
+        return State(
+            status,
+            problem or "",
+            now - turned_at,
+            seen.metadata.uid,
+            seen.metadata.resource_version,
+            seen.metadata.generation,
+            seen.scheduled or "",
+            now - seen.detached_at if seen.scheduled is not None else 0.0,
+            self._refusals,
+            now - seen.at,
+        )
+
+    def _scheduled(self, metadata: Metadata) -> str | None:
+        """What SCHEDULED says, beside the annotation; None without the annotation."""
+        annotations = metadata.annotations
+        return annotations.get(SCHEDULED, "") if self._config.annotation in annotations else None
+
+
+def export_metrics(checker: Checker) -> None:
+    HEALTHY.set_function(lambda: float(checker.problem() is None))
+    AGE.set_function(lambda: checker.age)
+    BLIND.set_function(lambda: float(checker.is_blind))
+
+
+def _is_same(before: Seen, metadata: Metadata, scheduled: str) -> bool:
+    return (before.metadata.uid, before.scheduled) == (metadata.uid, scheduled)

@@ -1,0 +1,107 @@
+"""Label selectors, node selectors, taints and tolerations, matched as the API server and the scheduler do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kube.types import Taint, Toleration, Value, complete
+
+REPELLING = ("NoSchedule", "NoExecute")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The field of an affinity that the scheduler must meet."""
+
+
+class Expression(Value, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Term(Value, frozen=True):
+    match_expressions: tuple[Expression, ...] = ()
+    match_fields: tuple[Expression, ...] = ()
+
+
+class NodeSelector(Value, frozen=True):
+    # Kubernetes writes an empty list as null here.
+    node_selector_terms: tuple[Term, ...] | None = ()
+
+
+class LabelSelector(Value, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+def selects_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """An absent selector selects nothing, an empty one everything."""
+    return (
+        selector is not None
+        and selector.match_labels.items() <= labels.items()
+        and all(matches(each, labels) for each in selector.match_expressions)
+    )
+
+
+def selects(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
+    """One matching term is enough; a selector without terms selects nothing."""
+    return any(_selects(term, name, labels) for term in selector.node_selector_terms or ())
+
+
+def matches(expression: Expression, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression.key), expression.values
+    match expression.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return _compare(value, operator, values)
+        case _:
+            return False
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    exists = toleration.operator == "Exists"
+    same_key = toleration.key == taint.key or (exists and not toleration.key)
+    same_value = exists or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+    return same_key and same_value and toleration.effect in ("", taint.effect)
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(tolerates(each, taint) for each in tolerations)
+
+
+def describe(selector: NodeSelector) -> str:
+    """For example ``zone In [a, b] and gpu Exists``."""
+    return " or ".join(map(_describe, selector.node_selector_terms or ())) or "no term"
+
+
+def _selects(term: Term, name: str, labels: Mapping[str, str]) -> bool:
+    fields = {"metadata.name": name}
+    met = [matches(each, labels) for each in term.match_expressions]
+    met += [matches(each, fields) for each in term.match_fields]
+    return bool(met) and all(met)
+
+
+def _compare(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    try:
+        left, right = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def _describe(term: Term) -> str:
+    expressions = (*term.match_expressions, *term.match_fields)
+    return " and ".join(map(_phrase, expressions)) or "an empty term"
+
+
+def _phrase(expression: Expression) -> str:
+    values = f" [{', '.join(expression.values)}]" if expression.values else ""
+    return f"{expression.key} {expression.operator}{values}"
+
+
+complete(Expression, Term, NodeSelector, LabelSelector)

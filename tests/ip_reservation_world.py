@@ -1,0 +1,89 @@
+"""The leader's world for reconcilers of reservations: segments, pods, caches of both, and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from calico.segment import IPReservation, Record
+from controllers.clock import Clock
+from controllers.ip_reservation.observers import Departures, Removals
+from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.snapshot import PODS, Caches, LiveReader
+from kube.types import Namespace, ObjectMeta, Pod
+from settings import IPReservationSettings
+from tests.factories import NOW
+from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
+
+TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
+
+
+class World:
+    """Namespace redis is selected. *cached* are the pods that the informer has; with *lags* it has no segments."""
+
+    def __init__(
+        self,
+        *segments: IPReservation,
+        pods: Iterable[Pod] = (),
+        reservations: FakeReservations | None = None,
+        **settings: object,
+    ) -> None:
+        self.now: datetime = NOW
+        self.seconds = FakeClock()
+        self.clock = Clock(lambda: self.now, self.seconds)
+        self.reservations = reservations or FakeReservations()
+        for each in segments:
+            self.reservations.put(each)
+        self.api = self.reservations.api
+        self.cached = list(pods)
+        for pod in self.cached:
+            self.serve(pod)
+        self.settings = IPReservationSettings.model_validate(
+            {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
+        )
+        self.keys: dict[str, None] = {}
+        self.lags, self.made = False, 0
+        self.caches = self._caches()
+        self.live = LiveReader(self.api.client(), self.reservations, self.clock)
+        self.recorder: Any = FakeRecorder()
+        self.reporter = Reporter(self.recorder, self.reservations.resource)
+        self.removals = Removals(self.enqueue, self.clock)
+        self.departures = Departures(self.enqueue, self.caches.namespaces.get, self.clock)
+
+    def _caches(self) -> Caches:
+        segments: Any = FakeStore(
+            lambda: [] if self.lags else self.reservations.objects.values(), keys=lambda each: each.keys
+        )
+        namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
+        pods: Any = FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid])
+        return Caches(segments, namespaces, pods)
+
+    def serve(self, pod: Pod) -> None:
+        """Place *pod* at the API server."""
+        self.api.put(PODS, msgspec.json.decode(msgspec.json.encode(pod)))
+
+    def enqueue(self, key: str) -> None:
+        self.keys[key] = None
+
+    def reserve(self, records: Sequence[Record]) -> IPReservation:
+        self.made += 1
+        return self.reservations.create(f"leader-{self.made}", records)
+
+    def advance(self, **delta: float) -> None:
+        """Both clocks."""
+        self.now += timedelta(**delta)
+        self.seconds.advance(timedelta(**delta).total_seconds())
+
+    def settle(self, reconciler: Any) -> None:
+        """Reconcile until no key asks to be reconciled again."""
+        for _ in range(1000):
+            if not self.keys:
+                return
+            key, _ = self.keys.popitem()
+            if (again := reconciler.reconcile(key)) is not None:
+                self.seconds.advance(again)
+                self.enqueue(key)
+        raise AssertionError("a key asks to be reconciled again and again")

@@ -1,0 +1,381 @@
+"""The reconciler among leaders that die and are stopped at any moment: no number is ever exceeded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controllers.elasticity.pods import Pod
+from kube.errors import Conflict
+from settings import ElasticitySettings
+from settings.elasticity import MaxSuperPods
+from tests.elasticity_world import AWAY, HOME, Killed, World
+
+KEYS = {"a": 1, "b": 2}
+LIMIT = 3
+FAULTS = (
+    "stuck",
+    "stuck and killed",
+    "stuck and killed",
+    "lost",
+    "killed before",
+    "killed after",
+    "forbidden",
+    "forbidden",
+)
+
+
+class Chaos:
+    """What may happen, in an order that the dice say; after each step all promises are kept."""
+
+    def __init__(self, dice: Random, limits: MaxSuperPods) -> None:
+        self.dice, self.limits = dice, limits
+        self.world = World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
+        self.cluster = self.world.cluster
+        self.disturbed: set[str] = set()
+
+    def run(self, steps: int) -> None:
+        ways: dict[Callable[[], None], int] = {
+            self.create: 3,
+            self.end_one: 2,
+            self.bind_one: 4,
+            self.find_no_room: 1,
+            self.write_beside: 1,
+            self.hear: 4,
+            self.decide: 5,
+            self.write: 12,
+            self.arrive_late: 4,
+            self.somebody_else_leads: 1,
+        }
+        for way in self.dice.choices(list(ways), list(ways.values()), k=steps):
+            way()
+            self.keeps_its_promises()
+
+    def create(self) -> None:
+        key = self.dice.choice(sorted(KEYS))
+        self.world.create(self.dice.randint(1, 3), key, n=str(KEYS[key]))
+
+    def end_one(self) -> None:
+        if name := self._one(lambda pod: True):
+            self.disturbed.add(name[0])
+            how = self.dice.choice(
+                (
+                    {"status": {"phase": "Failed"}},
+                    {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}},
+                    {},
+                )
+            )
+            self.cluster.edit(name, how) if how else self.cluster.remove(name)
+
+    def bind_one(self) -> None:
+        if name := self._one(lambda pod: pod.active and pod.unbound is not None and not pod.gated):
+            placed = self.cluster.pod(name).placed
+            burst = (
+                self.cluster.pod(name).may_come_to_super_nodes
+                and placed != "super"
+                and self.dice.random() < 0.5
+            )
+            if burst:
+                self.disturbed.add(name[0])
+            self.world.bind(name, AWAY if burst or placed == "super" else HOME)
+
+    def find_no_room(self) -> None:
+        if name := self._one(lambda pod: pod.active and pod.unbound is not None and not pod.gated):
+            self.world.no_room(name)
+
+    def write_beside(self) -> None:
+        if name := self._one(lambda pod: True):
+            self.cluster.edit(name, {"metadata": {"annotations": {"somebody": str(self.dice.random())}}})
+
+    def hear(self) -> None:
+        self.world.leader.hear(self.dice.choice((1, 2, 100)))
+
+    def decide(self) -> None:
+        self.world.clock.advance(self.dice.choice((0.1, 1.0, 10.0)))
+        self.world.leader.turn()
+
+    def write(self) -> None:
+        if queue := self.world.leader.queue:
+            fault = self.dice.choice(FAULTS) if self.dice.random() < 0.4 else ""
+            try:
+                self.world.leader.let_go(self.dice.randrange(len(queue)), fault)
+            except Killed:
+                self.somebody_else_leads()
+
+    def arrive_late(self) -> None:
+        """What its sender knows nothing of any more, or has long sent again."""
+        if stuck := self.cluster.stuck:
+            with contextlib.suppress(Exception):
+                stuck.pop(self.dice.randrange(len(stuck)))()
+
+    def somebody_else_leads(self) -> None:
+        """Between whose reading and fencing of the pods, writes of its predecessors arrive."""
+        self.world.take_over(lambda: self.arrive_late() if self.dice.random() < 0.3 else None)
+
+    def keeps_its_promises(self) -> None:
+        for key, number in KEYS.items():
+            assert self.cluster.local(f"owner-{key}/1") <= number
+        assert not self.limits.total or self.cluster.sent() <= self.limits.total
+        assert len(self.cluster.ungated) == len(set(self.cluster.ungated))
+
+    def end(self) -> None:
+        """In peace, everything that waits is placed."""
+        for _ in range(3):
+            while self.cluster.stuck:
+                self.arrive_late()
+            self.world.leader.settle(8)
+            self.world.bind_all()
+            self.keeps_its_promises()
+        waiting = self.cluster.names(lambda pod: pod.gated)
+        assert not waiting or self.cluster.sent() == self.limits.total
+        for key in KEYS.keys() - self.disturbed:
+            counted = self.cluster.names(lambda pod, key=key: pod.active and pod.key == f"owner-{key}/1")
+            assert self.cluster.local(f"owner-{key}/1") == min(KEYS[key], len(counted))
+
+    def _one(self, wanted: Callable[[Pod], bool]) -> str:
+        names = self.cluster.names(wanted)
+        return self.dice.choice(names) if names else ""
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [pytest.param(MaxSuperPods(), id="no limit"), pytest.param(MaxSuperPods(total=LIMIT), id="limit")],
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_no_number_is_ever_exceeded_whatever_befalls_the_leaders(limits: MaxSuperPods, seed: int) -> None:
+    chaos = Chaos(Random(seed), limits)  # noqa: S311 - dice, not secrets
+    chaos.run(100)
+    chaos.end()
+
+
+def decide(world: World, *faults: str) -> None:
+    """One turn on all that is known, and its writes in their order, each with what befalls it."""
+    world.clock.advance(60.0)
+    world.leader.hear()
+    world.leader.turn()
+    for fault in faults:
+        with contextlib.suppress(Killed):
+            world.leader.let_go(0, fault)
+
+
+def test_what_a_former_leader_left_on_its_way_comes_too_late() -> None:
+    world = World()
+    world.create(1, n="1")
+    decide(world, "forbidden")
+    world.create(1, n="1")
+    world.leader.hear()
+    world.leader.turn()  # the first has to wait now, so the second may stay
+    with contextlib.suppress(Killed):
+        world.leader.let_go(0, "stuck and killed")
+    world.take_over()
+    decide(world, "")
+    assert len(world.cluster.stuck) == 1
+    with pytest.raises(Conflict):
+        world.cluster.stuck.pop()()
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1, "super": 1}
+
+
+def test_leave_that_a_former_leader_gave_comes_too_late_where_their_number_is_limited() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    (stuck,) = world.create(1, "old", n=None, gated=False)
+    world.no_room(stuck)
+    decide(world, "stuck and killed")
+    world.create(1, n="0")
+    world.take_over()
+    decide(world, "")
+    with pytest.raises(Conflict):
+        world.cluster.stuck.pop()()
+
+    assert world.cluster.sent() == 1
+
+
+def test_without_a_limit_a_new_leader_writes_to_gated_pods_only() -> None:
+    world = World()
+    world.no_room(world.create(1, "old", n=None, gated=False)[0])
+    world.create(1)
+    world.take_over()
+
+    assert world.cluster.writes == ["web-2"]
+
+
+def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
+    world = World()
+    world.create(1, n="1")
+    decide(world, "stuck")
+    decide(world, "forbidden")  # which says nothing of the one before
+    world.create(1, n="1")
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go()
+    world.cluster.stuck.pop()()
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1, "super": 1}
+
+
+def test_what_was_written_counts_before_it_is_heard_of() -> None:
+    world = World()
+    world.create(4, n="1")
+    decide(world, "", "")
+    world.leader.turn()
+
+    assert world.cluster.local("owner-web/1") == 1
+    assert len(world.leader.queue) == 2
+
+
+def test_an_answer_that_was_lost_is_found_out() -> None:
+    world = World()
+    world.create(3, n="1")
+    decide(world, "lost", "lost", "lost")
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1, "super": 2}
+    assert len(world.cluster.ungated) == 3
+
+
+def test_a_placement_costs_one_write_and_no_read() -> None:
+    world = World()
+    world.create(50, n="10")
+    world.leader.settle()
+
+    assert world.placements() == {"local": 10, "super": 40}
+    assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
+
+
+def test_each_revision_has_its_own_first_pods() -> None:
+    world = World()
+    world.create(3)
+    for name in world.create(3):
+        world.cluster.edit(name, {"metadata": {"labels": {"pod-template-hash": "2"}}})
+    world.leader.settle()
+
+    assert world.placements() == {"local": 4, "super": 2}
+
+
+def test_pods_that_the_webhook_missed_are_counted() -> None:
+    world = World()
+    world.create(1, gated=False)
+    world.create(3)
+    world.leader.settle()
+
+    assert world.placements() == {"": 1, "local": 1, "super": 2}
+
+
+def test_a_pod_that_ends_makes_room_for_the_next() -> None:
+    world = World()
+    first, _ = world.create(2)
+    world.leader.settle()
+    world.cluster.edit(first, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
+    (last,) = world.create(1)
+    world.leader.settle()
+
+    assert world.annotations(last)["drawbridge.io/placement"] == "local"
+
+
+def test_what_waits_for_super_nodes_to_have_room_goes_when_they_have() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(per_namespace=1)))
+    names = world.create(3, n="0")
+    world.create(1, "other", n="0", namespace="elsewhere")
+    world.leader.settle()
+    assert world.placements() == {"": 2, "super": 1}
+    assert world.placements("other") == {"super": 1}
+    assert world.leader.recorder.reasons == ["SuperNodeCapReached"] * 2
+    world.cluster.remove(names[0])
+    world.leader.settle()
+
+    assert world.placements() == {"": 1, "super": 1}
+
+
+def test_a_gated_pod_whose_number_is_gone_or_bad_is_not_held() -> None:
+    world = World()
+    world.create(1, n=None)
+    world.create(1, n="many")
+    world.leader.settle()
+
+    assert world.placements() == {"local": 2}
+    assert world.leader.recorder.reasons == ["BadLocalReplicas"]
+
+
+def test_a_bad_number_is_told_once_of_a_pod_that_was_let_through_for_it() -> None:
+    world = World()
+    (name,) = world.create(1, n="many", gated=False)
+    world.bind(name, HOME)
+    world.leader.settle()
+    world.cluster.edit(name, {"metadata": {"annotations": {"AUTO_SCALE_EKS": "true"}}})
+    world.leader.settle()
+
+    assert world.leader.recorder.reasons == ["BadLocalReplicas"]
+    assert world.cluster.writes == []
+
+
+def test_what_was_refused_is_told_and_not_tried_again_at_once() -> None:
+    world = World()
+    world.create(1)
+    decide(world, "forbidden")
+    world.leader.turn()
+    assert (world.leader.queue, world.leader.recorder.reasons) == ([], ["FailedPlacement"])
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+
+
+def test_a_leader_that_has_lost_its_lease_writes_nothing_more() -> None:
+    world = World()
+    world.create(2)
+    decide(world)
+    world.leader.may_lead = False
+    world.leader.let_go()
+    world.leader.turn()
+
+    assert world.cluster.writes == []
+
+
+def test_claims_are_looked_up_only_for_pods_that_have_some_and_go() -> None:
+    world = World()
+    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    world.create(4, n="2", spec=claim)
+    volume = {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "10.0.0.9"}}}
+    bound = {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}}
+    world.cluster.others = {("persistentvolumes", "pv"): volume}
+    world.leader.settle(1)
+    assert world.placements() == {"": 2, "local": 2}  # a claim may come a little after its pod
+    world.cluster.others["persistentvolumeclaims", "data"] = bound
+    world.leader.settle()
+
+    assert world.placements() == {"local": 2, "super": 2}
+    assert world.leader.client.reads <= 8
+
+
+def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volume() -> None:
+    world = World()
+    world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]})
+    unbound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs"}}
+    world.cluster.others = {
+        ("storageclasses", "nfs"): {"metadata": {"name": "nfs"}, "provisioner": "example.com/nfs"},
+        ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "10.0.0.9"}}},
+        ("persistentvolumeclaims", "data"): unbound,
+    }
+    world.leader.settle(1)
+    assert world.placements() == {"": 1}
+    bound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs", "volumeName": "pv"}}
+    world.cluster.others["persistentvolumeclaims", "data"] = bound
+    world.leader.settle()
+
+    assert world.placements() == {"super": 1}
+
+
+def test_a_pod_whose_claim_never_comes_stays_at_home() -> None:
+    world = World()
+    world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]})
+    world.leader.settle()
+
+    assert world.placements() == {"local": 1}
+    assert world.leader.recorder.reasons == ["NotEligibleForSuperNode"]

@@ -1,0 +1,159 @@
+"""The admission of IngressDaemonSets: golden cases through both halves, each defaulted a second time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kube.errors import Unreachable
+from lab.install import merged
+from tests.ingress_daemonset import DATA, Raw, example, outcome, raw, request, webhooks
+from webhook.admission import ReviewError
+from webhook.ingress_daemonset.validate import PortUser
+
+SELECTOR = {"matchLabels": {"app": "web"}}
+CASES = sorted((DATA / "ingress_daemonset").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    case = yaml.safe_load(path.read_text())
+    defaults, rules = webhooks(*port_users(case), **case.get("settings", {}))
+    new, old = raw(case.get("spec"), **case.get("metadata", {})), raw(case["old"]) if "old" in case else None
+    question = request(new, old)
+
+    stored, warned = outcome(new, question, first := defaults.review(question, deadline=0))
+
+    decision = rules.review(request(stored, old), deadline=0)
+    skipped = case.get("skipped")
+    assert (first.audit.get("skipped"), decision.audit.get("skipped")) == (skipped, skipped)
+    assert faults(decision.message) == case.get("denied", [])
+    assert decision.allowed == ("denied" not in case)
+    assert [*warned, *decision.warnings] == case.get("warnings", [])
+    assert merged(stored["spec"], case.get("stored", {})) == stored["spec"]
+    assert not {*case.get("absent", [])} & rolling(stored).keys()
+    assert defaults.review(request(stored, old), deadline=0).patch == ()
+    assert skipped or defaults.review(request(stored), deadline=0).patch == ()
+
+
+def port_users(case: dict[str, Any]) -> list[PortUser]:
+    return msgspec.convert(case.get("port_users", []), list[PortUser])
+
+
+def faults(message: str) -> list[str]:
+    """Each begins with its field."""
+    return re.split("; (?=spec)", message.partition(" is invalid: ")[2]) if message else []
+
+
+def rolling(stored: Raw) -> dict[str, Any]:
+    return stored["spec"].get("updateStrategy", {}).get("rollingUpdate", {})
+
+
+def test_the_example_of_the_original_is_taken_as_it_is() -> None:
+    defaults, rules = webhooks()
+    question = request(example())
+
+    stored, warned = outcome(example(), question, defaults.review(question, deadline=0))
+
+    assert rules.review(request(stored), deadline=0).allowed
+    assert [warning.partition(" is ")[0] for warning in warned] == [
+        "maxDegradedNodes",
+        "maxUnavailablePodsPerNode",
+    ]
+    assert stored["spec"]["template"] == example()["spec"]["template"]
+    assert stored["spec"]["selector"]["matchLabels"] == stored["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_example_may_be_applied_again_and_again() -> None:
+    defaults, _ = webhooks()
+    stored, _ = outcome(example(), request(example()), defaults.review(request(example()), deadline=0))
+    applied = merged(stored, example())
+
+    again, _ = outcome(
+        applied, request(applied, stored), defaults.review(request(applied, stored), deadline=0)
+    )
+
+    assert again == stored
+
+
+def test_a_refusal_is_one_of_an_invalid_object() -> None:
+    _, rules = webhooks()
+
+    decision = rules.review(request(raw({"podsPerNode": 0})), deadline=0)
+
+    assert (decision.code, decision.reason) == (422, "Invalid")
+    assert decision.message.startswith('IngressDaemonSet "web" is invalid: spec.podsPerNode: ')
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"updateStrategy": "none"},
+        {"podsPerNode": "two"},
+        {"template": {"metadata": "web"}},
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": [1]}}},
+    ],
+)
+def test_what_cannot_be_read_is_left_to_the_schema(spec: Raw) -> None:
+    defaults, _ = webhooks()
+
+    decision = defaults.review(request(raw(spec)), deadline=0)
+
+    assert decision.audit == {"skipped": "left to the schema to refuse"}
+    assert decision.allowed
+    assert decision.patch == ()
+
+
+def test_what_the_schema_let_pass_though_it_cannot_be_read_is_named() -> None:
+    _, rules = webhooks()
+
+    with pytest.raises(ReviewError, match=r"request\.object .*podsPerNode"):
+        rules.review(request(raw({"podsPerNode": "two"})), deadline=0)
+
+
+def test_what_was_stored_and_cannot_be_read_may_be_put_right() -> None:
+    defaults, rules = webhooks()
+    question = request(raw(), raw({"podsPerNode": "two"}))
+
+    stored, _ = outcome(raw(), question, defaults.review(question, deadline=0))
+
+    assert stored["spec"]["podsPerNode"] == 1
+    assert rules.review(request(stored, raw({"podsPerNode": "two"})), deadline=0).allowed
+
+
+def test_ports_that_could_not_be_compared_are_warned_of() -> None:
+    _, rules = webhooks(Unreachable("no answer"))
+
+    decision = rules.review(request(raw({"healthCheckNodePorts": [10080], "selector": SELECTOR})), deadline=0)
+
+    assert decision.allowed
+    assert decision.warnings == ("healthCheckNodePorts were not compared with others': no answer",)
+
+
+def test_without_health_ports_no_others_are_read() -> None:
+    _, rules = webhooks(Unreachable("no answer"))
+
+    assert rules.review(request(raw({"selector": SELECTOR})), deadline=0).warnings == ()
+
+
+def test_a_status_is_not_judged() -> None:
+    _, rules = webhooks()
+    question = msgspec.structs.replace(request(raw({"podsPerNode": 0})), sub_resource="status")
+
+    assert rules.review(question, deadline=0).audit == {"skipped": "no spec"}
+
+
+def test_both_halves_fail_closed() -> None:
+    assert [webhook.fails_open() for webhook in webhooks()] == [False, False]
+
+
+def test_the_halves_have_names_and_paths_of_their_own() -> None:
+    assert {(webhook.name, webhook.path) for webhook in webhooks()} == {
+        ("ingress_daemonset_defaults", "/mutate/ingressdaemonsets"),
+        ("ingress_daemonset", "/validate/ingressdaemonsets"),
+    }

@@ -1,0 +1,298 @@
+"""Pods that never passed admission: which are reserved late, and that nobody is reserved twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation.late_planner import Departure, decide, is_departure
+from controllers.ip_reservation.late_reconciler import CATCH_UP, LateReconciler
+from kube.client import Resource
+from kube.event_recorder import Regarding
+from kube.types import Pod
+from settings import IPReservationSettings
+from tests import ip_reservation_world
+from tests.factories import NOW, ago, pod, record
+from tests.ip_reservation_world import TERMINATING
+from tests.pages import ROOT
+
+SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
+EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
+
+
+def evicted(minutes_ago: float) -> Pod:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "TerminationByKubelet",
+        "lastTransitionTime": ago(minutes=minutes_ago),
+    }
+    return pod(status={"phase": "Failed", "conditions": [condition]})
+
+
+def of_a_lost_node() -> Pod:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    return pod(status={"phase": "Failed", "conditions": [condition]})
+
+
+@pytest.mark.parametrize(
+    ("departing", "gone", "reason"),
+    [
+        pytest.param(pod(**TERMINATING), False, "seen terminating", id="terminating"),
+        pytest.param(pod(), True, "seen gone", id="gone"),
+        pytest.param(
+            pod(**TERMINATING, status={"phase": "Succeeded"}), True, "seen gone", id="ended and gone"
+        ),
+        pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
+        pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
+        pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),
+        pytest.param(of_a_lost_node(), True, "seen gone", id="marked failed as its node was lost"),
+    ],
+)
+def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
+    assert is_departure(departing, gone=gone)
+
+    (held,) = decide(Departure(departing, gone, NOW), {}, SETTINGS)
+
+    assert not isinstance(held, str)
+    assert (held.reason, held.late, held.at) == (reason, True, NOW)
+
+
+@pytest.mark.parametrize(
+    ("departing", "skipped"),
+    [
+        pytest.param(pod(metadata={"labels": {}}), "not selected", id="unselected"),
+        pytest.param(pod(spec={"hostNetwork": True}), "host network", id="host network"),
+        pytest.param(pod(status={"phase": "Failed"}), "phase Failed", id="failed by itself"),
+        pytest.param(pod(status={"phase": "Succeeded"}), "phase Succeeded", id="succeeded"),
+        pytest.param(evicted(40), "evicted so long ago that the hold is over", id="evicted long ago"),
+    ],
+)
+def test_let_go(departing: Pod, skipped: str) -> None:
+    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == skipped
+
+
+@pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
+def test_no_departure(departing: Pod) -> None:
+    assert not is_departure(departing, gone=False)
+
+
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+
+
+class World(ip_reservation_world.World):
+    """The StatefulSet of the pods exists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
+        self.during_reserve: Callable[[], None] = lambda: None
+        self.reconciler = LateReconciler(
+            self.departures, self.caches, self.live, self.reserve, lambda: self.settings, self.reporter
+        )
+
+    def reserve(self, records: Sequence[Record]) -> IPReservation:
+        self.during_reserve()
+        return super().reserve(records)
+
+    def observe(self, old: Pod | None, new: Pod | None) -> None:
+        self.departures.observe(old, new)
+
+
+def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
+    world = World()
+    for old, new in [(pod(), pod(**TERMINATING)), (pod(**TERMINATING), None), (pod(**TERMINATING), None)]:
+        world.observe(old, new)
+        world.settle(world.reconciler)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["IPReservedLate"]
+    assert "Pod redis/redis-0 never passed admission (seen terminating)" in world.recorder.events[0][1]
+    uid = world.reservations.objects["leader-1"].metadata.uid
+    assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "leader-1", uid=uid)]
+
+
+def test_a_pod_that_passed_admission_is_left_alone() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
+
+    assert world.reservations.writes == 1
+    assert world.recorder.reasons == []
+
+
+def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    world.lags = True
+
+    began = world.seconds()
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
+
+    assert world.seconds() >= began + CATCH_UP
+    assert world.reservations.writes == 1
+
+
+def test_one_list_serves_all_that_waited_for_it() -> None:
+    lists: list[str] = []
+    world = World()
+    world.lags = True
+    world.reservations.before = lambda verb, name: lists.append(verb) if verb == "list" else None
+    for n in range(50):
+        world.observe(None, pod(f"redis-{n}", ip=f"10.0.0.{n}", **TERMINATING))
+    world.seconds.advance(CATCH_UP)
+
+    world.settle(world.reconciler)
+
+    assert len(world.reservations.held) == 50
+    assert len(lists) == 1
+
+
+def test_a_pod_that_goes_with_its_owner_is_let_go() -> None:
+    world = World()
+    world.api.remove(STATEFUL_SETS, "redis", "redis")
+
+    world.observe(pod(), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == []
+
+
+def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
+    world = World()
+    world.observe(pod(), pod(**EVICTED))
+    world.settle(world.reconciler)
+    world.reservations.objects.clear()
+
+    world.observe(pod(**EVICTED), pod(metadata={"labels": {"x": "y"}}, **EVICTED))
+    world.observe(pod(**EVICTED), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == []
+
+
+@pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []}])
+def test_a_pod_is_judged_as_it_was_when_it_began_to_go(end: dict[str, Any]) -> None:
+    world = World()
+    world.observe(pod(), pod(**TERMINATING))
+    world.observe(pod(**TERMINATING), pod(**TERMINATING, status=end))
+    world.observe(pod(**TERMINATING, status=end), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_the_wait_is_for_the_first_sight_of_a_pod_and_not_for_its_last() -> None:
+    world = World()
+    world.observe(pod(), pod(**TERMINATING))
+    world.seconds.advance(CATCH_UP)
+    world.observe(pod(**TERMINATING), None)
+    began = world.seconds()
+    world.settle(world.reconciler)
+
+    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
+
+
+def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
+    world = World()
+    world.lags = True
+    world.during_reserve = lambda: world.observe(pod(**TERMINATING), None)
+    world.observe(pod(), pod(**TERMINATING))
+    world.settle(world.reconciler)
+
+    assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
+
+
+def test_an_eviction_by_the_kubelet_is_waited_for_by_nobody() -> None:
+    world = World()
+    began = world.seconds()
+    world.observe(pod(), pod(**EVICTED))
+    world.settle(world.reconciler)
+
+    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
+def test_the_deletion_of_an_evicted_pod_may_have_passed_admission(gone: bool) -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    world.lags = True
+    began = world.seconds()
+    world.observe(pod(**EVICTED), None if gone else pod(**EVICTED | TERMINATING))
+    world.settle(world.reconciler)
+
+    assert world.seconds() == began + CATCH_UP
+    assert world.reservations.writes == 1
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["back", "ahead"])
+def test_a_clock_that_jumps_makes_no_pod_wait_longer(hours: int) -> None:
+    world = World()
+    world.observe(pod(), pod(**TERMINATING))
+    began = world.seconds()
+    world.now += timedelta(hours=hours)
+    world.settle(world.reconciler)
+
+    assert world.seconds() == began + CATCH_UP
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ended"), [(39, ago(minutes=39)), (-5, NOW)], ids=["past", "by a clock that is ahead"]
+)
+def test_the_hold_of_an_evicted_pod_counts_from_its_eviction(minutes: float, ended: datetime) -> None:
+    world = World()
+    world.observe(None, evicted(minutes))
+    world.settle(world.reconciler)
+
+    ((held,),) = (segment.records for segment in world.reservations.list())
+    assert (held.at, held.ended) == (NOW, ended)
+
+
+def test_a_pod_that_its_kubelet_rejects_is_reserved_by_the_address_it_had() -> None:
+    world = World()
+    world.observe(pod(), pod(ip="", **EVICTED))
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:
+    world = World()
+    world.reservations.create("webhook", [record()])
+    both = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+
+    world.observe(pod(status=both), pod(status=both, **TERMINATING))
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == ["10.0.0.1/32", "fd00::1/128"]
+
+
+def test_pods_of_other_namespaces_are_of_no_concern() -> None:
+    world = World()
+
+    world.observe(pod(namespace="default"), None)
+
+    assert world.keys == {}
+
+
+def test_late_reservations_are_counted_from_zero_on() -> None:
+    fresh = (
+        "import prometheus_client, controllers.ip_reservation.reporter as _;"
+        "print(prometheus_client.generate_latest().decode())"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", fresh], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    for reason in ("seen terminating", "seen gone", "evicted by the kubelet"):
+        assert f'drawbridge_late_reservations_total{{reason="{reason}"}} 0.0' in shown

@@ -1,0 +1,283 @@
+"""When an address is released: values in, changes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation.release_planner import (
+    SEALING,
+    Cause,
+    Life,
+    Pods,
+    asking_of,
+    life_of,
+    note_end,
+    plan,
+)
+from settings import IPReservationSettings
+from tests.factories import NOW, ago, pod, record, segment
+
+RUNNING, TERMINATING, GONE = Life.RUNNING, Life.TERMINATING, Life.GONE
+NONE = Pods({}, {})
+
+
+def settings(**values: Any) -> IPReservationSettings:
+    return IPReservationSettings.model_validate(
+        {"ipReserveTime": "40m", "ipReserveMaxCount": 300, "giveBackAfter": "2m"} | values
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "life", "cause"),
+    [
+        pytest.param(record(at=ago(hours=2), ended=ago(minutes=40)), GONE, Cause.AGE, id="its hold is over"),
+        pytest.param(
+            record(at=ago(hours=2), ended=ago(minutes=39)),
+            GONE,
+            None,
+            id="its hold counts from the pod's end",
+        ),
+        pytest.param(record(at=ago(hours=2)), GONE, None, id="its pod was only now seen gone"),
+        pytest.param(record(at=ago(hours=2)), TERMINATING, None, id="its pod is terminating for hours"),
+        pytest.param(record(at=ago(hours=2)), RUNNING, None, id="its pod may yet go"),
+        pytest.param(
+            record(at=ago(hours=1), ended=ago(hours=-9)), GONE, None, id="its end is noted in the future"
+        ),
+        pytest.param(
+            record(at=ago(hours=1), ended=ago(hours=1)), TERMINATING, None, id="its end was noted too early"
+        ),
+        pytest.param(
+            record(at=ago(hours=9), uid=""), GONE, None, id="its record was lost and it counts from now"
+        ),
+        pytest.param(
+            record(at=ago(hours=-9), uid=""), GONE, None, id="it has no pod and starts in the future"
+        ),
+    ],
+)
+def test_an_address_is_released_when(held: Record, life: Life, cause: Cause | None) -> None:
+    changes = plan([segment(held)], Pods({held.uid: life}, {}), settings(), NOW)
+
+    assert [cause for change in changes for _, cause in change.released] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(
+    ("waited", "causes"),
+    [pytest.param(120.0, [Cause.GIVEN_BACK], id="long enough"), pytest.param(119.0, [], id="not yet")],
+)
+@pytest.mark.parametrize("at", [ago(hours=1), ago(hours=-1)], ids=["slow", "fast"])
+def test_giving_back_counts_from_when_the_leader_saw_the_record_whatever_the_servers_clock_says(
+    at: datetime, waited: float, causes: list[Cause]
+) -> None:
+    held = record(at=at)
+    pods = Pods({held.uid: RUNNING}, {asking_of(held): waited})
+
+    changes = plan([segment(held)], pods, settings(), NOW)
+
+    assert [cause for change in changes for _, cause in change.released] == causes
+
+
+def test_a_pod_that_was_asked_to_go_again_is_waited_for_anew() -> None:
+    held = record()
+    pods = Pods({held.uid: RUNNING}, {asking_of(held): 600.0})
+
+    assert plan([segment(replace(held, asked=ago(seconds=1)))], pods, settings(), NOW) == []
+
+
+def created(*records: Record, seconds_ago: float, name: str = "drawbridge-a") -> IPReservation:
+    plain = segment(*records, name=name)
+    return replace(plain, metadata=replace(plain.metadata, creation_timestamp=ago(seconds=seconds_ago)))
+
+
+SEALED = 600.0 + SEALING
+
+
+def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_is_sealed() -> None:
+    held = record(ended=ago(hours=1))
+
+    (young,) = plan([created(held, seconds_ago=SEALED)], NONE, settings(segmentMaxAge="10m"), NOW)
+    (old,) = plan([created(held, seconds_ago=SEALED + 1)], NONE, settings(segmentMaxAge="10m"), NOW)
+
+    assert (young.kept, young.delete) == ((), False)
+    assert (old.kept, old.delete) == ((), True)
+    assert young.released == old.released == ((held, Cause.AGE),)
+
+
+@pytest.mark.parametrize(
+    ("held", "life", "ended"),
+    [
+        (record(), GONE, NOW),
+        (record(), RUNNING, None),
+        (record(ended=ago(minutes=3)), GONE, ago(minutes=3)),
+        (record(ended=ago(minutes=3)), RUNNING, None),
+        (record(ended=ago(minutes=-3)), GONE, NOW),
+        (record(uid="", at=ago(hours=1)), GONE, NOW),
+    ],
+)
+def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | None) -> None:
+    assert note_end(held, life, NOW).ended == ended
+
+
+def test_the_oldest_go_first_when_too_many_are_held() -> None:
+    held = [
+        record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
+    ]
+
+    (change,) = plan([segment(*held)], NONE, settings(ipReserveMaxCount=3), NOW)
+
+    assert [(each.cidr, cause) for each, cause in change.released] == [
+        ("10.0.0.4/32", Cause.COUNT),
+        ("10.0.0.5/32", Cause.COUNT),
+    ]
+
+
+def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() -> None:
+    stuck = record("10.0.0.1/32", uid="a", at=ago(hours=9), ended=ago(minutes=1))
+    quick = record("10.0.0.2/32", uid="b", at=ago(minutes=9), ended=ago(minutes=9))
+
+    (change,) = plan([segment(stuck, quick)], NONE, settings(ipReserveMaxCount=1), NOW)
+
+    assert change.kept == (stuck,)
+
+
+def test_an_address_that_its_pod_still_has_does_not_count() -> None:
+    going = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9)) for n in range(5)]
+    gone = record("10.0.1.1/32", uid="gone", at=ago(minutes=1), ended=ago(minutes=1))
+
+    pods = Pods({each.uid: TERMINATING for each in going}, {})
+    changes = plan([segment(*going, gone)], pods, settings(ipReserveMaxCount=1), NOW)
+
+    assert changes == []
+
+
+def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both() -> None:
+    twice = record(at=ago(minutes=9), ended=ago(minutes=8))
+    before = record(uid="z", at=ago(minutes=9), ended=ago(minutes=8))
+    young = record("10.0.0.2/32", uid="b", at=ago(minutes=1), ended=ago(minutes=1))
+    segments = [segment(before, name="a"), segment(twice, young, name="b")]
+
+    assert plan(segments, NONE, settings(ipReserveMaxCount=2), NOW) == []
+    released = [
+        each.cidr
+        for change in plan(segments, NONE, settings(ipReserveMaxCount=1), NOW)
+        for each, _ in change.released
+    ]
+
+    assert released == [twice.cidr, twice.cidr]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stays"),
+    [
+        pytest.param(record(), record(at=ago(minutes=4)), "b", id="asked for later"),
+        pytest.param(record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "a", id="asked for again"),
+        pytest.param(record(), record(at=ago(minutes=4), late=True), "a", id="reserved late, too"),
+        pytest.param(record(), record(), "b", id="the same"),
+    ],
+)
+@pytest.mark.parametrize("life", [TERMINATING, GONE, RUNNING])
+def test_one_record_stays_of_those_of_one_pod(first: Record, second: Record, stays: str, life: Life) -> None:
+    kept = {"a": segment(first, name="a"), "b": segment(second, name="b")}
+
+    for _ in range(2):
+        changes = plan(kept.values(), Pods({first.uid: life}, {}), settings(), NOW)
+        assert not any(change.released for change in changes)
+        kept |= {
+            change.segment.metadata.name: segment(*change.kept, name=change.segment.metadata.name)
+            for change in changes
+        }
+
+    assert [name for name, each in kept.items() if each.records] == [stays]
+
+
+def test_records_of_no_pod_are_not_one_anothers_duplicates() -> None:
+    bare = record(uid="", pod="", ended=ago(minutes=1))
+
+    assert plan([segment(bare, name="a"), segment(bare, name="b")], NONE, settings(), NOW) == []
+
+
+records = st.builds(
+    record,
+    cidr=st.integers(1, 20).map(lambda n: f"10.0.0.{n}/32"),
+    uid=st.sampled_from(["", "a", "b", "c"]),
+    at=st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
+    asked=st.none() | st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
+    ended=st.none() | st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
+)
+worlds = st.lists(st.lists(records, max_size=8, unique_by=lambda each: each.cidr), max_size=4)
+lives = st.fixed_dictionaries({}, optional={uid: st.sampled_from(Life) for uid in "abc"})
+ages = st.sampled_from([0.0, SEALED, SEALED + 1])
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
+    segments = [created(*held, seconds_ago=draw(ages), name=f"s{n}") for n, held in enumerate(draw(worlds))]
+    askings = {asking_of(each) for one in segments for each in one.records}
+    waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}
+    return segments, Pods(draw(lives), waits)
+
+
+@given(situations(), st.integers(1, 10))
+def test_a_second_round_on_its_own_outcome_changes_nothing(
+    situation: tuple[list[IPReservation], Pods], count: int
+) -> None:
+    segments, pods = situation
+    config = settings(ipReserveMaxCount=count)
+    changes = {change.segment.metadata.name: change for change in plan(segments, pods, config, NOW)}
+    outcome = [
+        written(each, changes[name].kept if (name := each.metadata.name) in changes else each.records)
+        for each in segments
+        if not (each.metadata.name in changes and changes[each.metadata.name].delete)
+    ]
+
+    assert plan(outcome, pods, config, NOW) == []
+
+
+def written(held: IPReservation, records: Sequence[Record]) -> IPReservation:
+    return replace(
+        segment(*records), metadata=replace(held.metadata, annotations=segment(*records).metadata.annotations)
+    )
+
+
+@given(situations(), st.integers(1, 10))
+def test_every_record_is_kept_or_released_and_none_early(
+    situation: tuple[list[IPReservation], Pods], count: int
+) -> None:
+    segments, pods = situation
+    changes = plan(segments, pods, settings(ipReserveMaxCount=count), NOW)
+    changed = {change.segment.metadata.name for change in changes}
+    left = [each for one in segments if one.metadata.name not in changed for each in one.records]
+    left += [each for change in changes for each in change.kept]
+    left += [each for change in changes for each, _ in change.released]
+    assert {each.key for each in left} == {each.key for one in segments for each in one.records}
+    for change in changes:
+        assert not (change.delete and change.kept)
+        for each, cause in change.released:
+            life = pods.life_of(each)
+            assert (life is RUNNING) == (cause is Cause.GIVEN_BACK)
+            assert life is not TERMINATING
+
+
+def test_the_life_of_a_pod() -> None:
+    assert life_of(None) is GONE
+    assert life_of(pod()) is RUNNING
+    assert life_of(pod(metadata={"deletionTimestamp": "2026-01-02T03:04:05Z"})) is TERMINATING
+    assert life_of(pod(status={"phase": "Failed"})) is GONE
+
+
+def test_an_entry_that_a_hand_broke_is_written_away() -> None:
+    whole = segment(record(ended=ago(minutes=1)))
+    broken = replace(
+        whole, spec=replace(whole.spec, reserved_cidrs=[*whole.spec.reserved_cidrs, "10.0.0.1-9"])
+    )
+
+    (change,) = plan([broken], NONE, settings(), NOW)
+
+    assert (change.kept, change.released) == (whole.records, ())

@@ -1,0 +1,301 @@
+"""The leader's round against a fake world, asserting the state of the world after two rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.snapshot import PODS, SnapshotReader
+from kube.errors import Forbidden
+from kube.types import Pod
+from tests import ip_reservation_world
+from tests.factories import ago, pod, record, segment
+from tests.fake_api import refusal
+from tests.fakes import FakeReservations
+from tests.ip_reservation_world import TERMINATING
+
+
+class World(ip_reservation_world.World):
+    def __init__(self, *segments: IPReservation, **options: Any) -> None:
+        super().__init__(*segments, **options)
+        reader = SnapshotReader(self.caches, self.live, self.clock)
+        self.reconciler = ReleaseReconciler(
+            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
+        )
+
+    def once(self) -> None:
+        assert self.reconciler.reconcile("") == self.settings.ip_release_period
+
+    def twice(self) -> None:
+        self.once()
+        self.once()
+
+    def wait(self, **delta: float) -> None:
+        """Once now and, when the time has passed on both clocks, twice more."""
+        self.once()
+        self.advance(**delta)
+        self.twice()
+
+
+def test_the_hold_counts_from_the_end_of_the_pod_and_survives_a_new_leader() -> None:
+    world = World(segment(record(at=ago(hours=3))))
+    world.twice()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.now += timedelta(minutes=39)
+    again = World(*world.reservations.list())
+    again.now = world.now
+    again.twice()
+    assert again.reservations.held == ["10.0.0.1/32"]
+
+    again.now += timedelta(minutes=1)
+    again.twice()
+    assert again.reservations.held == []
+    assert again.reservations.objects == {}
+
+
+def test_an_idle_round_writes_nothing() -> None:
+    world = World(
+        segment(record(ended=ago(minutes=1))),
+        segment(record("10.0.0.2/32", ended=ago(hours=9)), name="unmanaged", ours=False),
+    )
+
+    world.twice()
+
+    assert world.reservations.writes == 0
+
+
+def test_nothing_is_released_by_a_copy_of_the_pods_that_may_be_stale() -> None:
+    world = World(segment(record(ended=ago(hours=9))))
+    world.caches.pods.silence = 200.0  # type: ignore[misc]
+
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_pod_that_lives_on_gets_its_address_back_and_an_event() -> None:
+    world = World(segment(record()), pods=[pod()])
+
+    world.wait(minutes=2)
+
+    assert world.reservations.held == []
+    assert world.recorder.reasons == ["IPGivenBack"]
+
+
+def test_an_address_that_is_asked_for_again_and_again_is_not_given_back() -> None:
+    world = World(segment(record()), pods=[pod()])
+    for minutes in range(5):
+        world.reservations.put(segment(record(asked=ago(minutes=-minutes))))
+        world.wait(minutes=1)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:
+    world = World(segment(record()), pods=[pod()])
+    world.twice()
+    world.now += timedelta(hours=1)
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+@pytest.mark.parametrize("successor", [None, pod(metadata={"uid": "another"})], ids=["gone", "replaced"])
+def test_a_stale_cache_gives_nothing_back(successor: Pod | None) -> None:
+    world = World(segment(record()), pods=[pod()])
+    world.api.remove(PODS, "redis-0", "redis")
+    if successor:
+        world.serve(successor)
+
+    world.wait(minutes=3)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_release() -> None:
+    due = record("10.0.0.2/32", pod="redis-1", uid="gone", ended=ago(minutes=39))
+    world = World(segment(record(), due), pods=[pod()])
+    world.api.fault = lambda call: refusal(503, "ServiceUnavailable") if "/pods/" in call.path else None
+
+    world.wait(minutes=3)
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.api.fault = lambda call: None
+    world.twice()
+    assert world.reservations.held == []
+
+
+def test_what_a_replica_appends_meanwhile_is_not_lost() -> None:
+    world = World(segment(record(ended=ago(hours=1))))
+
+    def append_first(verb: str, name: str) -> None:
+        if verb == "delete" and len(world.reservations.held) == 1:
+            current = world.reservations.objects[name]
+            world.reservations.put(segment(*current.records, record("10.0.0.2/32", uid="b"), name=name))
+
+    world.reservations.before = append_first
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.2/32"]
+
+
+def test_addresses_over_the_count_are_released_with_an_event() -> None:
+    held = [
+        record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
+    ]
+    before = REGISTRY.get_sample_value("ip_reserve_evictions_count") or 0
+    in_use = record("10.0.0.9/32", uid="uid-redis-0")
+    world = World(segment(*held, in_use), pods=[pod(ip="10.0.0.9")], ipReserveMaxCount=3)
+
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "10.0.0.9/32"]
+    assert world.recorder.reasons == ["IPReleasedEarly"]
+    assert REGISTRY.get_sample_value("ip_reserve_evictions_count") == before + 2
+    assert REGISTRY.get_sample_value("ip_reserve_count") == 3
+    assert REGISTRY.get_sample_value("drawbridge_reserved_addresses_in_use") == 1
+    assert REGISTRY.get_sample_value("ip_reserve_count_max") == 3
+
+
+def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
+    unmanaged = segment(name="unmanaged", ours=False)
+    world = World()
+    world.reservations.objects["unmanaged"] = replace(
+        unmanaged, spec=replace(unmanaged.spec, reserved_cidrs=["10.0.0.1-9"])
+    )
+
+    world.once()
+
+    assert world.recorder.reasons == ["MalformedReservation"]
+    assert "'10.0.0.1-9'" in world.recorder.events[0][1]
+    assert REGISTRY.get_sample_value("drawbridge_malformed_reservations") == 1
+
+
+def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_release() -> None:
+    stuck, free = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(hours=1))
+    world = World(segment(stuck, name="stuck"), segment(free, name="free"))
+
+    def refuse(verb: str, name: str) -> None:
+        if name == "stuck":
+            raise Forbidden(403, "Forbidden", "a policy forbids it")
+
+    world.reservations.before = refuse
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
+    due, kept = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
+    world = World(segment(due, kept))
+    seen: list[Iterable[Record]] = []
+
+    def watch(verb: str, name: str) -> None:
+        if verb == "write":
+            world.removals.observe(segment(due, kept), None)
+            seen.append(world.removals.of(name).values())
+
+    world.reservations.before = watch
+    world.twice()
+
+    assert [list(each) for each in seen] == [[kept]]
+
+
+def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone() -> None:
+    gone, there = record("10.0.0.2/32", uid="b", ended=ago(minutes=1)), record()
+    named = segment(gone, there, record("10.0.0.3/32", uid="c", ended=ago(minutes=1)))
+    annotations = named.metadata.annotations | {RELEASE: "10.0.0.2, 10.0.0.1/32"}
+    world = World(
+        replace(named, metadata=replace(named.metadata, annotations=annotations)), pods=[pod(**TERMINATING)]
+    )
+    world.twice()
+    assert world.reservations.held == ["10.0.0.1/32", "10.0.0.3/32"]
+
+    world.cached.clear()
+    world.twice()
+    assert world.reservations.held == ["10.0.0.3/32"]
+
+
+def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_event() -> None:
+    held = segment(record(ended=ago(minutes=1)))
+    annotations = held.metadata.annotations | {RELEASE: "10.0.0.300,10.0.0.9"}
+    world = World(replace(held, metadata=replace(held.metadata, annotations=annotations)))
+
+    world.once()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["ReleaseNotPossible"] * 2
+    assert "'10.0.0.300'" in world.recorder.events[0][1]
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing in it catches."""
+
+
+class Mortal(FakeReservations):
+    """Kills whoever makes the write number *last*, before or after it is done, and notes what it released."""
+
+    def __init__(self, last: int, *, after: bool) -> None:
+        super().__init__()
+        self.left, self.after = last, after
+        self.gone: list[str] = []
+
+    def write(
+        self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
+    ) -> IPReservation:
+        with self._dying():
+            return super().write(segment, records)
+
+    def delete(self, segment: IPReservation) -> None:
+        with self._dying():
+            super().delete(segment)
+
+    @contextmanager
+    def _dying(self) -> Iterator[None]:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Killed
+        before = self.held
+        yield
+        self.gone += [cidr for cidr in before if cidr not in self.held]
+        if self.left == 0:
+            raise Killed
+
+
+def address(number: int, minutes: float | None) -> Record:
+    """Of a pod of its own that ended so many minutes ago, or was not yet seen gone."""
+    ended = None if minutes is None else ago(minutes=minutes)
+    return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("last", range(1, 5))
+def test_a_leader_killed_at_any_write_of_a_round_leaves_it_to_the_next_which_releases_the_rest(
+    last: int, after: bool
+) -> None:
+    segments = [
+        segment(address(1, 50), address(2, 30), name="a"),  # due; beyond the count
+        segment(address(3, 50), name="b"),  # due
+        segment(address(4, 20), address(5, None), name="c"),  # beyond the count; to be noted
+        segment(address(6, 10), name="d"),  # to be kept
+        segment(address(7, 50), address(8, None), name="e"),  # due; to be noted
+    ]
+    reservations = Mortal(last, after=after)
+    killed = World(*segments, reservations=reservations, ipReserveMaxCount=3)
+    with pytest.raises(Killed):
+        killed.twice()
+
+    following = World(reservations=reservations, ipReserveMaxCount=3)
+    following.twice()
+
+    assert reservations.held == [f"10.0.0.{n}/32" for n in (5, 6, 8)]
+    assert sorted(reservations.gone) == [f"10.0.0.{n}/32" for n in (1, 2, 3, 4, 7)]

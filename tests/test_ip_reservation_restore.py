@@ -1,0 +1,175 @@
+"""What another client takes out of a segment is reserved again, what the leader released is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.errors import NotReserved
+from calico.segment import RECORDS, IPReservation, Record
+from controllers.ip_reservation.observers import REMEMBERED, taken_out
+from controllers.ip_reservation.restore_reconciler import RestoreReconciler
+from tests import ip_reservation_world
+from tests.factories import ago, record, segment
+
+TERMINATING = record()
+HELD = record("10.0.0.2/32", uid="b", pod="redis-1", ended=ago(minutes=39))
+OVER = record("10.0.0.3/32", uid="c", pod="redis-2", ended=ago(minutes=40))
+NO_POD = record("10.0.0.4/32", uid="", pod="")
+ALL = (TERMINATING, HELD, OVER, NO_POD)
+
+
+class World(ip_reservation_world.World):
+    """A segment with ALL, as the leader's watch shows it."""
+
+    def __init__(self) -> None:
+        super().__init__(segment(*ALL))
+        self.refusal: Exception | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.reconciler = RestoreReconciler(
+            self.removals, self.caches, self.reserve, lambda: self.settings, self.reporter, self.clock
+        )
+
+    def reserve(self, records: Sequence[Record]) -> IPReservation:
+        if self.refusal:
+            raise self.refusal
+        made = super().reserve(records)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return made
+
+    def change(self, new: IPReservation | None) -> None:
+        """Put *new* in the place of the segment, as the watch shows it."""
+        old = self.reservations.objects.pop("drawbridge-a")
+        if new is not None:
+            self.reservations.put(new)
+        self.removals.observe(old, new)
+
+    def change_and_settle_twice(self, new: IPReservation | None) -> None:
+        self.change(new)
+        self.settle(self.reconciler)
+        self.enqueue("drawbridge-a")
+        self.settle(self.reconciler)
+
+    @property
+    def records(self) -> list[Record]:
+        found = [each for held in self.reservations.list() for each in held.records]
+        return sorted(found, key=lambda each: each.cidr)
+
+
+def garbled() -> IPReservation:
+    whole = segment(*ALL)
+    return replace(whole, metadata=replace(whole.metadata, annotations={RECORDS: "[{"}))
+
+
+@pytest.mark.parametrize(
+    "hand",
+    [
+        pytest.param(lambda: None, id="deletes it"),
+        pytest.param(lambda: segment(), id="empties it"),
+        pytest.param(lambda: segment(NO_POD), id="takes most of it"),
+    ],
+)
+def test_what_is_taken_out_is_reserved_again_as_it_was(hand: Callable[[], IPReservation | None]) -> None:
+    before = REGISTRY.get_sample_value("drawbridge_restored_reservations_total") or 0
+    world = World()
+
+    world.change_and_settle_twice(hand())
+
+    assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
+    assert world.recorder.reasons == ["IPReservationRestored"]
+    assert "out of IPReservation drawbridge-a;" in world.recorder.events[0][1]
+    assert REGISTRY.get_sample_value("drawbridge_restored_reservations_total") == before + 2
+
+
+def test_the_record_of_a_garbled_annotation_is_kept_elsewhere() -> None:
+    world = World()
+
+    world.change_and_settle_twice(garbled())
+
+    assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
+
+
+def test_what_the_leader_released_stays_released() -> None:
+    world = World()
+    world.removals.note_own("drawbridge-a", [TERMINATING])
+
+    world.change_and_settle_twice(segment(NO_POD))
+
+    assert [each for each in world.records if each.uid] == [HELD]
+
+
+def test_what_the_leader_released_from_another_segment_is_reserved_again() -> None:
+    world = World()
+    world.removals.note_own("drawbridge-b", [TERMINATING, HELD])
+
+    world.change_and_settle_twice(None)
+
+    assert world.records == [TERMINATING, HELD]
+
+
+def test_releases_are_remembered_for_as_long_as_the_watch_may_lag() -> None:
+    world = World()
+    world.removals.note_own("drawbridge-a", [TERMINATING])
+    world.seconds.advance(REMEMBERED - 1)
+    world.removals.note_own("drawbridge-a", [HELD])
+    world.removals.observe(segment(TERMINATING), None)
+    assert world.removals.of("drawbridge-a") == {}
+    world.seconds.advance(1)
+    world.removals.note_own("drawbridge-a", [])
+    world.removals.observe(segment(TERMINATING, HELD), None)
+    assert list(world.removals.of("drawbridge-a").values()) == [TERMINATING]
+
+
+def test_what_another_segment_holds_is_not_reserved_again() -> None:
+    world = World()
+    world.reservations.put(segment(TERMINATING, HELD, name="drawbridge-b"))
+
+    world.change_and_settle_twice(None)
+
+    assert sorted(world.reservations.objects) == ["drawbridge-b"]
+    assert world.recorder.reasons == []
+
+
+def test_an_address_that_another_pod_has_had_since_is_not_the_first_pods_any_more() -> None:
+    later = record(uid="d", pod="redis-9")
+    world = World()
+
+    world.change_and_settle_twice(segment(later, HELD))
+
+    assert world.records == [later, HELD]
+    assert taken_out(segment(TERMINATING), segment(later)) == []
+
+
+def test_segments_of_others_are_of_no_concern() -> None:
+    world = World()
+    world.removals.observe(segment(TERMINATING, ours=False), None)
+    world.removals.observe(None, segment(TERMINATING))
+
+    assert world.keys == {}
+
+
+def test_what_could_not_be_written_is_tried_again_with_what_was_taken_since() -> None:
+    world = World()
+    world.refusal = NotReserved("the API server is away")
+    world.change(segment(HELD))
+    with pytest.raises(NotReserved):
+        world.settle(world.reconciler)
+    world.refusal = None
+    world.change(None)
+
+    world.settle(world.reconciler)
+
+    assert world.records == [TERMINATING, HELD]
+
+
+def test_what_is_taken_while_it_writes_is_reserved_again_too() -> None:
+    world = World()
+    world.meanwhile = lambda: world.change(None)
+    world.change(segment(HELD))
+    world.settle(world.reconciler)
+
+    assert world.records == [TERMINATING, HELD]
