@@ -216,18 +216,6 @@ def run_workers(
     return threads
 
 
-def run_turns(turn: Callable[[], None], stop: threading.Event, period: float, subject: str) -> None:
-    """Run *turn* every *period* seconds until *stop*; every error but LeadershipLost is logged."""
-    while not stop.is_set():
-        try:
-            turn()
-        except LeadershipLost:
-            raise
-        except Exception:
-            log.exception("turn failed", subject=subject)
-        stop.wait(period)
-
-
 def _work(queue: WorkQueue, reconcile: Reconcile, check: Callable[[], None]) -> None:
     while (key := queue.get()) is not None:
         try:

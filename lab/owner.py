@@ -18,6 +18,7 @@ import msgspec
 from lab import processes, workdir
 from lab.cloud import fixture
 from lab.errors import LabError
+from lab.waiting import stretch
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEP = b"keep\n"
@@ -35,7 +36,7 @@ class Owner:
 
     def await_ready(self, progress: Callable[[str], None]) -> None:
         """Tell its progress until the lab is ready; LabError with its own words when it fails."""
-        for word in _words(self.listen, time.monotonic() + START_SECONDS):
+        for word in _words(self.listen, time.monotonic() + START_SECONDS * stretch()):
             if "ready" in word:
                 return
             if "failed" in word:
@@ -52,7 +53,7 @@ class Owner:
         os.close(self.speak)
         os.close(self.listen)
         if wait:
-            self.process.wait(timeout=END_SECONDS)
+            self.process.wait(timeout=END_SECONDS * stretch())
 
 
 def start(
