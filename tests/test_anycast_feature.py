@@ -10,14 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers import informers
 from controllers.anycast_ip import controller
 from controllers.anycast_ip.resync import SPENT
-from controllers.informers import StaleInformer
 from controllers.workqueue import Stopping
-from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
-from kube.list_watch import ListWatch
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from lab.waiting import until
@@ -134,39 +130,6 @@ def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: py
         world.cloud_settings = world.cloud_settings.model_copy(update={"region": "ap-singapore"})
         monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
         until(world.all_open, 60)
-
-
-def test_without_a_region_it_waits_and_harms_nobody() -> None:
-    with running(region="") as world:
-        world.join("n1")
-        world.thread.join(1)
-        assert world.thread.is_alive()
-        world.stop.set()
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert world.raised is None
-        assert not world.cloud.world.calls
-
-
-def test_a_watch_that_is_dead_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running() as world:
-        until(lambda: bool(world.cloud.world.calls), 60)
-        monkeypatch.setattr(informers, "LONGEST_SILENCE", -1.0)
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert isinstance(world.raised, StaleInformer)
-
-
-def test_nodes_that_cannot_be_listed_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise Unreachable("no answer")
-
-    monkeypatch.setattr(ListWatch, "_list", fail)
-    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.2)
-    with running() as world:
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert isinstance(world.raised, StaleInformer)
 
 
 def test_a_wait_that_a_stop_cuts_short_is_a_clean_end() -> None:

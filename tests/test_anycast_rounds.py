@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.leader_election import LeadershipLost
@@ -22,6 +23,7 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
     lab.run(lab.all_open, 30, "open")
     (address,) = lab.on()
     assert address.name == "cls-abc-aia-00000001-000"
+    assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "open"}) == 1
     lab.leave()
     lab.run(lab.is_clean, 60, "clean")
 

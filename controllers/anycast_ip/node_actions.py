@@ -87,6 +87,7 @@ class NodeActions:
     async def _open(self, snapshot: Snapshot, step: Step) -> None:
         if step.address:
             self._nodes.open(_node(snapshot), step.address)
+            self._memory.waits.end(snapshot.uid)
 
     async def _close(self, snapshot: Snapshot, _: Step) -> float:
         self._nodes.close(_node(snapshot))

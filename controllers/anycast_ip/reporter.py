@@ -79,6 +79,7 @@ class Reporter:
 
     def done(self, snapshot: Snapshot, step: Step) -> None:
         if step.do is Do.OPEN:
+            self._count(snapshot.uid, "open")
             self._opened(snapshot)
         elif step.do is Do.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
             text = "The address is not bound to the node any more: tainted again"
