@@ -31,7 +31,7 @@ from lab import (
 from lab.cloud import SECRET_ID, SECRET_KEY, fixture
 from lab.errors import LabError
 from lab.session import Lab
-from lab.waiting import until
+from lab.waiting import MOST, stretch, until
 from settings.anycast_ip import NEED_LABEL
 
 SLEEP = "import time; time.sleep(60)"
@@ -66,6 +66,15 @@ def test_until_gives_the_first_truthy_answer() -> None:
 def test_until_names_what_it_waited_for_in_vain() -> None:
     with pytest.raises(LabError, match="waited 0 s without success: pigs to fly"):
         until(lambda: False, 0.01, "pigs to fly", every=0.001)
+
+
+def test_a_deadline_is_later_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    stretched = []
+    for load in (0.1, 6.0, 1000.0):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        stretched.append(stretch())
+    assert stretched == [1.0, 3.0, MOST]
 
 
 def test_a_check_may_end_a_wait() -> None:
