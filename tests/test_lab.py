@@ -250,7 +250,7 @@ class Bond:
     def __init__(self) -> None:
         hears, self.speak = os.pipe()
         self.kept = False
-        self.tie = daemon.Tie(hears, self._keep)
+        self.tie = daemon.Caller(hears, self._keep)
 
     def _keep(self) -> None:
         self.kept = True
@@ -260,7 +260,7 @@ def test_a_lab_ends_when_its_caller_is_gone() -> None:
     bond = Bond()
     bond.tie.check()
     os.close(bond.speak)
-    with pytest.raises(daemon.EndOfLab, match="the caller is gone"):
+    with pytest.raises(daemon.EndOfLab, match="the caller has ended"):
         bond.tie.check()
     assert not bond.kept
 
@@ -295,7 +295,7 @@ def test_the_caller_is_told_progress_until_the_lab_is_ready() -> None:
         pytest.param(
             """print('{"failed": "etcd: disk full"}')""", "etcd: disk full", id="a failure in its own words"
         ),
-        pytest.param("pass", "ended without a word", id="a crash"),
+        pytest.param("pass", "ended without a message", id="a crash"),
     ],
 )
 def test_a_lab_that_does_not_come_up_says_why(code: str, message: str) -> None:
