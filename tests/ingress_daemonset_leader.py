@@ -1,4 +1,4 @@
-"""All parts of the leader of IngressDaemonSets, on a clock of their own, against the fake API server, with faults."""
+"""All parts of the leader of IngressDaemonSets, on a fake clock, against the fake API server, with faults."""
 
 from __future__ import annotations
 

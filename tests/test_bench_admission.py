@@ -17,11 +17,11 @@ from webhook.anycast_ip import TAINT
 from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.app import create_app
 from webhook.elasticity import GATE as SCHEDULING_GATE
-from webhook.elasticity.webhook import Gate as ElasticityGate
+from webhook.elasticity.webhook import PlacementWebhook
 
 SERVED = {
     ANYCAST_IP.path: AnycastIPWebhook(lambda: AnycastIPSettings(enabled=True, cluster_id="cls-1")),
-    ELASTICITY.path: ElasticityGate(lambda: ElasticitySettings(enabled=True)),
+    ELASTICITY.path: PlacementWebhook(lambda: ElasticitySettings(enabled=True)),
 }
 GATES = [
     pytest.param(ANYCAST_IP, TAINT.key, id="anycast_ip"),

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from bench.elasticity import rest
-from bench.elasticity.crowd import AT_HOME, CROWD, OF, SIZE, Arrival, Course, Crowd, followed, manifest
+from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed, manifest
 from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
@@ -78,10 +78,10 @@ def test_a_pod_that_nobody_placed_has_no_placement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "is_at_home"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
+    ("node", "is_local"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
 )
-def test_a_pod_on_a_super_node_is_not_at_home(node: str, is_at_home: bool) -> None:
-    assert its_course(seen(4.0, node=node, phase="Running")).is_at_home is is_at_home
+def test_a_pod_on_a_super_node_is_not_local(node: str, is_local: bool) -> None:
+    assert its_course(seen(4.0, node=node, phase="Running")).is_local is is_local
 
 
 def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
@@ -95,7 +95,7 @@ def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
 def test_only_deployments_that_are_to_be_placed_say_how_many_pods_stay_at_home() -> None:
     plain, placed = (manifest(crowd, 3)["spec"] for crowd in (PLAIN, PLACED))
 
-    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(AT_HOME)}
+    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(LOCAL)}
     assert plain["template"]["metadata"]["annotations"] == {}
     assert placed["selector"]["matchLabels"] == placed["template"]["metadata"]["labels"]
     assert placed["replicas"] == plain["replicas"] == SIZE
@@ -131,8 +131,8 @@ def _course(crowd: Crowd, number: int, node: str, after: float) -> Course:
 
 def slow_ones(many: int) -> list[Course]:
     """So many of them have to wait three times as long as all the others."""
-    slow = courses(PLACED, home=AT_HOME, last=3.0, others=3.0)[:many]
-    return [*slow, *courses(PLACED, home=AT_HOME, last=1.0)[many:]]
+    slow = courses(PLACED, home=LOCAL, last=3.0, others=3.0)[:many]
+    return [*slow, *courses(PLACED, home=LOCAL, last=1.0)[many:]]
 
 
 ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
@@ -142,15 +142,15 @@ ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
     ("placed", "misses"),
     [
         pytest.param(
-            phase(PLACED, courses(PLACED, home=AT_HOME, last=20.0), requests=110), set(), id="just so"
+            phase(PLACED, courses(PLACED, home=LOCAL, last=20.0), requests=110), set(), id="just so"
         ),
         pytest.param(
-            phase(PLACED, courses(PLACED, home=AT_HOME, last=20.1)),
+            phase(PLACED, courses(PLACED, home=LOCAL, last=20.1)),
             {"until no gate is left, against the scheduler alone"},
             id="too slow",
         ),
         pytest.param(
-            phase(PLACED, courses(PLACED, home=AT_HOME, last=10.0, others=2.02)),
+            phase(PLACED, courses(PLACED, home=LOCAL, last=10.0, others=2.02)),
             {"p50 wait for a place, against the scheduler alone"},
             id="too long a wait for most",
         ),
@@ -160,18 +160,18 @@ ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
             id="too long a wait for some",
         ),
         pytest.param(
-            phase(PLACED, courses(PLACED, home=AT_HOME, last=1.0), requests=111),
+            phase(PLACED, courses(PLACED, home=LOCAL, last=1.0), requests=111),
             {"requests of ours per pod, of any kind"},
             id="too many requests",
         ),
         pytest.param(
-            phase(PLACED, courses(PLACED, home=AT_HOME + 1, last=1.0)),
-            {"too many or too few at home"},
+            phase(PLACED, courses(PLACED, home=LOCAL + 1, last=1.0)),
+            {"too many or too few local"},
             id="one too many at home",
         ),
         pytest.param(
             phase(PLACED, courses(PLACED, home=0, last=1.0)),
-            {"too many or too few at home"},
+            {"too many or too few local"},
             id="none at home",
         ),
     ],
@@ -181,7 +181,7 @@ def test_placing_is_judged_by_what_is_promised(placed: Phase, misses: set[str]) 
 
 
 def test_a_pod_that_slipped_through_is_told() -> None:
-    courses_of_all = courses(PLACED, home=AT_HOME, last=1.0)
+    courses_of_all = courses(PLACED, home=LOCAL, last=1.0)
     courses_of_all[0] = replace(courses_of_all[0], placed=None)
 
     found = by_name(list(of_placing(ALONE, phase(PLACED, courses_of_all))))
@@ -190,7 +190,7 @@ def test_a_pod_that_slipped_through_is_told() -> None:
 
 
 def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
-    placed = phase(PLACED, courses(PLACED, home=AT_HOME, last=15.0), patches=95)
+    placed = phase(PLACED, courses(PLACED, home=LOCAL, last=15.0), patches=95)
 
     found = by_name(list(of_placing(ALONE, placed)))
 

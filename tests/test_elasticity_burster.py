@@ -34,10 +34,7 @@ def test_a_pod_without_room_is_let_to_super_nodes_where_it_stands() -> None:
     assert is_let(world, name)
     assert world.cluster.pod(name).metadata.uid == uid
     assert world.leader.recorder.events == [
-        (
-            "SentToSuperNode",
-            "No local node has room, global=true local=unset: it may go to a super node",
-        )
+        ("SentToSuperNode", "No local node has room, global=true local=unset: it may go to a super node")
     ]
     assert world.cluster.writes == [name]
 

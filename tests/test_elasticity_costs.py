@@ -56,20 +56,6 @@ def test_a_pod_that_burst_gets_its_cost_when_it_lands() -> None:
     assert world.cluster.writes == [away]
 
 
-def test_a_cost_that_somebody_got_ahead_of_is_written_after_all() -> None:
-    world = World()
-    (name,) = world.create(1, n=None, gated=False)
-    world.bind(name, AWAY)
-    world.leader.hear()
-    world.leader.turn()
-    world.cluster.edit(name, {"status": {"phase": "Running", "podIP": "10.0.0.1"}})
-    world.leader.let_go()
-    assert COST not in world.annotations(name)
-    world.leader.settle()
-
-    assert world.annotations(name)[COST] == "-100"
-
-
 def test_the_order_can_be_left_to_chance_and_taken_up_later() -> None:
     world = World(settings=ElasticitySettings(scale_in_order=False))
     (name,) = world.create(1, n="0")

@@ -22,7 +22,7 @@ from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.misbehaving_server import refuses, serving
 from webhook.admission import ReviewError, parse
-from webhook.elasticity.daemon_sets import DaemonSets
+from webhook.elasticity.daemon_sets import DaemonSetWebhook
 
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 ALL = [{"operator": "Exists"}]
@@ -57,7 +57,7 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
     fields: dict[str, Any] = {"uid": "1", "operation": "UPDATE" if old else "CREATE", "object": new}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     body = msgspec.json.encode(review | {"request": fields | ({"oldObject": old} if old else {})})
-    decision = DaemonSets(lambda: parsed).review(parse(body), 0)
+    decision = DaemonSetWebhook(lambda: parsed).review(parse(body), 0)
     assert decision.allowed
     patched: dict[str, Any] = jsonpatch.apply_patch(new, [dict(each) for each in decision.patch])
     return patched
@@ -116,7 +116,7 @@ def test_switched_off_it_leaves_them_alone(settings: dict[str, Any]) -> None:
 
 
 def test_it_fails_open_and_names_what_it_cannot_read() -> None:
-    assert DaemonSets(ElasticitySettings).fails_open()
+    assert DaemonSetWebhook(ElasticitySettings).fails_open()
     with pytest.raises(ReviewError, match="tolerations"):
         admitted(daemon_set(tolerations="all"))
 

@@ -18,7 +18,7 @@ from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON
 from webhook.elasticity.leader import REFRESH, LeaseReader
-from webhook.elasticity.webhook import NO_LEADER, WAITS, Gate, waiting
+from webhook.elasticity.webhook import NO_LEADER, WAITS, PlacementWebhook, waiting
 
 DURATION = 15
 ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")
@@ -196,7 +196,7 @@ def test_what_a_pod_waits_for(absence: float, is_worth_it: bool, reason: str, wa
 
 def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
     question = request(POD)
-    feature = Gate(lambda: ElasticitySettings(enabled=True), lambda _: 0.0)
+    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 0.0)
 
     admitted, _ = outcome(POD, question, feature.review(question, deadline=0))
 
@@ -208,7 +208,7 @@ def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
 
 
 def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_learn_why() -> None:
-    feature = Gate(lambda: ElasticitySettings(enabled=True), lambda _: 61.0)
+    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 61.0)
     question = request(POD)
 
     decision = feature.review(question, deadline=0)
@@ -227,7 +227,7 @@ def test_the_time_without_a_leader_is_configurable() -> None:
     question = request(POD)
 
     admitted, (warning,) = outcome(
-        POD, question, Gate(lambda: settings, lambda _: 61.0).review(question, deadline=0)
+        POD, question, PlacementWebhook(lambda: settings, lambda _: 61.0).review(question, deadline=0)
     )
 
     assert admitted["spec"]["schedulingGates"] == [{"name": GATE}]
@@ -236,7 +236,7 @@ def test_the_time_without_a_leader_is_configurable() -> None:
 
 def test_a_pod_that_does_not_wait_costs_no_read() -> None:
     world = World()
-    feature = Gate(lambda: ElasticitySettings(enabled=True), world.reader.absence)
+    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), world.reader.absence)
 
     feature.review(request(raw_pod()), deadline=0)
 

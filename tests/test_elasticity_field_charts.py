@@ -18,7 +18,7 @@ from tests import field_charts
 from tests.elasticity_world import World, fleet, is_gated
 from tests.field_charts import Raw
 from tests.test_elasticity_gate import outcome, request
-from webhook.elasticity.webhook import Gate
+from webhook.elasticity.webhook import PlacementWebhook
 
 SETTINGS = ElasticitySettings(enabled=True, local_replicas=1)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -37,7 +37,9 @@ def installed(request: pytest.FixtureRequest) -> World:
 
 
 def _create(world: World, pod: Raw, workload: Raw) -> None:
-    admitted, _ = outcome(pod, request(pod), Gate(lambda: SETTINGS).review(request(pod), deadline=0))
+    admitted, _ = outcome(
+        pod, request(pod), PlacementWebhook(lambda: SETTINGS).review(request(pod), deadline=0)
+    )
     for each in workload["spec"].get("volumeClaimTemplates", ()):
         name = f"{each['metadata']['name']}-{pod['metadata']['name']}"
         world.cluster.others["persistentvolumeclaims", name] = {

@@ -32,12 +32,7 @@ def pod(name: str = "web-1", *, labels: dict[str, str] | None = None, **parts: A
 
 
 def there(
-    name: str,
-    at: str = AWAY,
-    *,
-    labels: dict[str, str] | None = None,
-    namespace: str = "shop",
-    **spec: Any,
+    name: str, at: str = AWAY, *, labels: dict[str, str] | None = None, namespace: str = "shop", **spec: Any
 ) -> Pod:
     """A pod that runs on a node."""
     return pod(name, labels=labels, gated=False, namespace=namespace, spec={"nodeName": at, **spec})
@@ -85,10 +80,7 @@ def sent(wanted: Pod, *volumes: Reach) -> Request:
 
 
 def why_not(
-    spec: dict[str, Any],
-    nodes: Sequence[WatchedNode] = ONE,
-    pods: Sequence[Pod] = (),
-    *volumes: Reach,
+    spec: dict[str, Any], nodes: Sequence[WatchedNode] = ONE, pods: Sequence[Pod] = (), *volumes: Reach
 ) -> str:
     return fleet_of(nodes, pods).why_not(sent(pod(spec=spec), *volumes))
 
@@ -200,12 +192,6 @@ def test_a_node_is_judged_as_the_scheduler_does(
     spec: dict[str, Any], nodes: Sequence[WatchedNode], why: str
 ) -> None:
     assert why_not(spec, nodes) == why
-
-
-def test_a_volume_that_is_bound_to_another_node_keeps_its_pod() -> None:
-    assert why_not({}, ONE, (), Reach("volume pv-1 of claim data", HERE)) == (
-        "no super node reaches volume pv-1 of claim data (kubernetes.io/hostname In [home-1])"
-    )
 
 
 # A node with what is on it
@@ -351,11 +337,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             id="affinity to a pod that is there",
         ),
         pytest.param(
-            {"affinity": {"podAffinity": term()}},
-            ONE,
-            [],
-            "",
-            id="the first that ask for each other",
+            {"affinity": {"podAffinity": term()}}, ONE, [], "", id="the first that ask for each other"
         ),
         pytest.param(
             {"affinity": {"podAffinity": term()}},

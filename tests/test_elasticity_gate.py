@@ -18,7 +18,7 @@ from settings import ElasticitySettings
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
-from webhook.elasticity.webhook import WAITS, Gate
+from webhook.elasticity.webhook import WAITS, PlacementWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
 OWNER = {
@@ -50,9 +50,9 @@ def request(pod: Any, *, operation: str = "CREATE") -> Request:
     return parse(msgspec.json.encode(review))
 
 
-def gate(**settings: Any) -> Gate:
+def gate(**settings: Any) -> PlacementWebhook:
     parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
-    return Gate(lambda: parsed)
+    return PlacementWebhook(lambda: parsed)
 
 
 def outcome(pod: dict[str, Any], question: Request, decision: Decision) -> tuple[dict[str, Any], list[str]]:

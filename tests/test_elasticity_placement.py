@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
@@ -27,7 +28,7 @@ def pod(name: str = "web-1", **parts: Any) -> Pod:
 
 
 def case(number: int = 1, replicas: int | None = 2, allowed: bool = True, barred: str = "") -> Case:
-    return Case(pod(f"web-{number}"), replicas, allowed, "global=true local=unset", barred)
+    return Case(pod(f"web-{number}"), Wish(allowed, "global=true local=unset", replicas), barred)
 
 
 class Sky:
@@ -130,12 +131,6 @@ def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, plac
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
     assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
-
-
-def test_what_goes_takes_its_room_and_the_rest_waits() -> None:
-    room = Room(MaxSuperPods(total=1), {})
-
-    assert places(case(1, 0), case(2, 0), sky=Sky(room=room)) == [Place.SUPER, Place.WAIT]
 
 
 @pytest.mark.parametrize(

@@ -260,15 +260,6 @@ def test_each_revision_has_its_own_first_pods() -> None:
     assert world.placements() == {"local": 4, "super": 2}
 
 
-def test_pods_that_the_webhook_missed_are_counted() -> None:
-    world = World()
-    world.create(1, gated=False)
-    world.create(3)
-    world.leader.settle()
-
-    assert world.placements() == {"": 1, "local": 1, "super": 2}
-
-
 def test_a_pod_that_ends_makes_room_for_the_next() -> None:
     world = World()
     first, _ = world.create(2)
@@ -379,3 +370,76 @@ def test_a_pod_whose_claim_never_comes_stays_at_home() -> None:
 
     assert world.placements() == {"local": 1}
     assert world.leader.recorder.reasons == ["NotEligibleForSuperNode"]
+
+
+def test_the_cap_that_is_lowered_or_raised_while_pods_wait_holds_for_them() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    world.create(3, n="0")
+    world.leader.settle(2)
+    assert world.placements() == {"": 2, "super": 1}
+    world.leader.settings = ElasticitySettings(max_super_pods=MaxSuperPods(total=2))
+    world.leader.settle(2)
+
+    assert world.placements() == {"": 1, "super": 2}
+
+
+def test_a_pod_that_leaves_makes_room_for_one_of_another_owner_at_once() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    (first,) = world.create(1, n="0")
+    world.leader.settle(1)
+    world.create(1, "other", n="0")
+    decide(world)
+    world.cluster.remove(first)
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go()
+
+    assert world.placements("other") == {"super": 1}
+
+
+def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_owners() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    world.create(1, n="0")
+    decide(world, "stuck")
+    world.create(1, "other", n="0")
+    world.leader.hear()
+    world.leader.turn()
+    assert not world.leader.queue
+    world.cluster.stuck.pop()()
+    world.leader.settle(2)
+
+    assert (world.placements(), world.placements("other")) == ({"super": 1}, {"": 1})
+
+
+def test_pods_of_two_owners_that_take_one_place_are_not_both_sent_there() -> None:
+    world = World()
+    port = {"containers": [{"name": "app", "image": "app", "ports": [{"hostPort": 80}]}]}
+    world.create(1, n="0", spec=port)
+    world.create(1, "other", n="0", spec=port)
+    decide(world)
+    assert len(world.leader.queue) == 2
+    world.leader.settle(2)
+
+    assert {**world.placements(), **world.placements("other")} == {"super": 1, "local": 1}
+
+
+def test_an_event_concerns_the_pods_of_its_owner_only() -> None:
+    world = World()
+    for number in range(5):
+        world.create(2, f"app{number}", n="0", spec={"nodeSelector": {"gpu": "yes"}})
+    world.leader.settle(1)
+    world.create(1, "app0", n="0")
+    world.leader.hear()
+
+    assert list(world.leader.parts.keys._waiting) == ["owner-app0/1"]
+
+
+def test_what_a_kubelet_reports_and_our_own_writes_queue_nothing() -> None:
+    world = World()
+    (name,) = world.create(1)
+    world.leader.settle(1)
+    world.bind(name, HOME)
+    world.cluster.edit(name, {"status": {"podIP": "10.0.0.1"}})
+    world.leader.hear()
+
+    assert not world.leader.parts.keys._waiting

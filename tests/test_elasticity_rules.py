@@ -34,10 +34,6 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"name": "web", "image": "nginx"} | fields
 
 
-def test_a_plain_pod_may_go() -> None:
-    assert refused(pod()) == ()
-
-
 # Whose pod it is
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -123,10 +123,6 @@ def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
         },
         "spec": {"taints": [{"key": "eks.tke.cloud.tencent.com/eklet", "effect": "NoSchedule"}]},
     }
-
-
-def test_a_super_node_needs_no_finalizer_to_be_taken_off() -> None:
-    assert "finalizers" not in manifest(ONE.subnets[0], ONE)["metadata"]
 
 
 @pytest.mark.parametrize(
@@ -456,9 +452,3 @@ def test_one_node_that_cannot_be_written_keeps_no_other() -> None:
 
 def fail(error: Exception) -> Any:
     raise error
-
-
-def test_the_time_on_a_closed_node_is_read_back() -> None:
-    (step,) = plan([node()], {}, settings(), NOW)
-    written = step.body["metadata"]["annotations"][RETIRED_AT]
-    assert datetime.fromisoformat(written) == NOW

@@ -55,18 +55,10 @@ def test_another_volume_is_a_reason(source: dict[str, Any], named: str) -> None:
     )
 
 
-def test_a_cbs_disk_of_the_csi_driver_is_no_reason() -> None:
-    assert (
-        refused(pod(spec={"volumes": [{"name": "d", "csi": {"driver": "com.tencent.cloud.csi.cbs"}}]})) == ()
-    )
-
-
 # Volumes of claims
 
 EPHEMERAL = {
-    "volumes": [
-        {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}},
-    ]
+    "volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "cbs"}}}}]
 }
 
 
@@ -132,7 +124,7 @@ def test_a_claim_of_such_a_volume_is_no_reason(source: dict[str, Any]) -> None:
         ),
         pytest.param(
             {"data-web-0": Claim()},
-            f"is of claim data-web-0, to be made by nobody known (storage class none): {MOUNTED};"
+            f"is of claim data-web-0, to be made by an unknown provisioner (storage class none): {MOUNTED};"
             " bind it first if it becomes one of these",
             id="not bound yet, and of no class",
         ),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.elasticity.nodes import Nodes, sorted_out
+from controllers.elasticity.nodes import sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import HOME, World, fleet, node, raw_pod, super_node
+from tests.elasticity_world import HOME, World, fleet, raw_pod, super_node
 from webhook.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
@@ -34,14 +34,6 @@ def is_kept_off(world: World, name: str) -> bool:
 # Where nothing would take it
 
 
-def test_a_usual_selector_goes_where_super_nodes_have_the_label() -> None:
-    world = World()
-    world.create(3, spec=LINUX)
-    world.leader.settle()
-
-    assert world.placements() == {"local": 2, "super": 1}
-
-
 def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
     world = World()
     *_, last = world.create(3, spec={"nodeSelector": {"gpu": "yes"}})
@@ -52,34 +44,6 @@ def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
         "global=unset local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=yes"
     )
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
-
-
-def test_without_super_nodes_all_stay_local() -> None:
-    world = World(nodes=Nodes())
-    world.create(3)
-    world.leader.settle()
-
-    assert world.placements() == {"local": 3}
-
-
-def test_a_super_node_that_is_not_ready_for_a_moment_is_waited_for() -> None:
-    world = World(nodes=sorted_out([node(HOME), super_node(taints=[NOT_READY])]))
-    world.create(3)
-    world.leader.settle(2)
-    assert world.placements() == {"": 1, "local": 2}
-    world.leader.nodes = fleet()
-    world.leader.settle(2)
-
-    assert world.placements() == {"local": 2, "super": 1}
-
-
-def test_a_super_node_that_stays_not_ready_is_not_waited_for_for_good() -> None:
-    world = World(nodes=sorted_out([node(HOME), super_node(taints=[NOT_READY])]))
-    *_, last = world.create(3)
-    world.leader.settle()
-
-    assert world.placements() == {"local": 3}
-    assert "no super node is without taint node.kubernetes.io/not-ready" in world.annotations(last)[REASON]
 
 
 def test_as_many_go_as_anti_affinity_leaves_nodes_for() -> None:
@@ -154,26 +118,6 @@ def test_a_burst_pod_that_finds_room_at_home_costs_as_much_as_the_others() -> No
     assert COST not in world.annotations(name)
 
 
-@pytest.mark.parametrize(
-    ("settings", "parts", "cost"),
-    [
-        pytest.param({}, {"annotations": {COST: "7"}}, "7", id="the user's is left"),
-        pytest.param({}, {"owned": False}, None, id="nothing scales a bare pod in"),
-        pytest.param({"scaleInOrder": False}, {}, None, id="the order is left to chance"),
-    ],
-)
-def test_a_burst_pod_gets_no_cost_where_none_is_wanted(
-    settings: dict[str, Any], parts: dict[str, Any], cost: str | None
-) -> None:
-    world = World(settings=ElasticitySettings.model_validate({"enabled": True, **settings}))
-    (name,) = world.create(1, n=None, gated=False, **parts)
-    world.no_room(name)
-    world.leader.settle()
-
-    assert world.annotations(name)[BURST] == "allowed"
-    assert world.annotations(name).get(COST) == cost
-
-
 # StatefulSets by ordinal
 
 
@@ -213,15 +157,6 @@ def test_the_first_ordinals_are_local_also_after_an_update_that_begins_with_the_
     world.leader.settle()
 
     assert local(world) == {"db-0", "db-1"}
-
-
-def test_ordinals_are_counted_from_where_the_stateful_set_starts() -> None:
-    world = World()
-    world.cluster.first_ordinals["owner-db"] = 5
-    db(world, 5, 6, 7)
-    world.leader.settle()
-
-    assert local(world) == {"db-5", "db-6"}
 
 
 def test_a_stateful_set_that_is_not_known_yet_is_waited_for_but_not_for_good() -> None:

@@ -161,7 +161,7 @@ def test_a_checker_that_learned_of_the_detachment_late_holds_the_pods_for_the_wh
 
     annotations = here.deployments["web-n1"]["metadata"]["annotations"]
     late = State(503, "x", uid="uid-web-n1", scheduled=annotations["drawbridge.io/update-scheduled"])
-    here.told["n1"] = late
+    here.reported["n1"] = late
     here.turn()
     assert images(here) == {"proxy:1"}
     assert "for the whole grace" in progressing(here)["message"]

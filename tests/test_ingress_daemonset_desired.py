@@ -30,7 +30,7 @@ def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_deployment_is_told_by_name_label_owner_and_node() -> None:
+def test_a_deployment_has_its_name_labels_owner_and_node() -> None:
     body = deployment(resource(), "n1")
     labels = {"app": "web", NODE_LABEL: "n1"}
 
@@ -54,7 +54,7 @@ def test_a_long_name_of_a_node_makes_names_and_labels_that_are_short_and_differ(
         assert len(each["metadata"]["name"]) == len(each["metadata"]["labels"][NODE_LABEL]) == 63
 
 
-def test_the_hash_tells_templates_apart_and_nothing_else() -> None:
+def test_the_hash_differs_for_other_templates_only() -> None:
     def hashed(**parts: Any) -> str:
         found: str = deployment(resource(**parts), "n1")["metadata"]["annotations"][TEMPLATE_HASH]
         return found
@@ -93,13 +93,7 @@ def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() ->
         assert found["lifecycle"] == {"preStop": {"httpGet": {"port": 80}}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "pod"),
-    [
-        ({"podsPerNode": 1}, {"hostNetwork": True}),
-        ({}, {}),
-    ],
-)
+@pytest.mark.parametrize(("spec", "pod"), [({"podsPerNode": 1}, {"hostNetwork": True}), ({}, {})])
 def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
     body = deployment(resource({**pod, "containers": [PROBED]}, **spec), "n1")
     assert pod_of(body)["containers"] == [PROBED]
@@ -144,7 +138,7 @@ def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -
     assert (said[healthchecker.ON_OUTAGE], said[healthchecker.BOUND]) == ("fail", "12")
 
 
-def test_a_health_checker_of_its_own_image_and_account_runs_where_the_pods_do() -> None:
+def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do() -> None:
     pod = {"nodeSelector": {"edge": "yes"}, "affinity": {"nodeAffinity": {"x": 1}, "podAffinity": {}}}
     given = {"image": "mine:1", "imagePullPolicy": "Always", "serviceAccountName": "checker"}
     own = resource(pod, healthCheckNodePorts=[1], healthChecker=given, nodeSelector={"zone": "a"})

@@ -1,4 +1,4 @@
-"""What the API server makes of our own write is the baseline; what another writer changes later is restored."""
+"""What the API server answers to our write is the baseline; what another writer changes later is restored."""
 
 from __future__ import annotations
 
@@ -111,10 +111,7 @@ def watch_for_detachments(here: Leader) -> set[str]:
 
 @pytest.mark.parametrize(
     "mutate",
-    [
-        pytest.param(policy(name_node), id=name_node.__name__),
-        pytest.param(policy(*POLICIES), id="all"),
-    ],
+    [pytest.param(policy(name_node), id=name_node.__name__), pytest.param(policy(*POLICIES), id="all")],
 )
 def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_node(
     mutate: Callable[[str, Raw], None],
@@ -128,7 +125,7 @@ def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_
     assert condition(here, "Degraded")["reason"] == "AsDesired"
 
 
-def test_a_rollout_ends_beside_policies() -> None:
+def test_a_rollout_ends_with_policies() -> None:
     here = fleet(policy(*POLICIES))
     here.retemplate("proxy:2")
     here.settle()
@@ -540,7 +537,7 @@ def test_drift(live: Any, covered: bool, wanted: Drift) -> None:
     assert drift_of(live, "t", "d", lambda: covered) is wanted
 
 
-def test_answers_are_of_our_own_writes_only() -> None:
+def test_answers_are_those_to_our_writes_only() -> None:
     answers = Answers()
     body = {"metadata": {"annotations": annotations_of(Baseline("t", shared="s", generation=1))}}
     answers.learn(held(Baseline("t", shared="s", generation=3)))

@@ -136,7 +136,7 @@ def test_only_what_a_template_refers_to_is_kept() -> None:
     assert reachable(SCHEMAS, "no such schema") == {}
 
 
-def test_schemas_that_refer_to_each_other_for_ever_end() -> None:
+def test_schemas_that_refer_to_each_other_end() -> None:
     loop = msgspec.convert({POD_TEMPLATE: ref("B"), "B": ref(POD_TEMPLATE)}, dict[str, Schema])
     assert list(schema_problems({"a": 1}, loop, "spec.template")) == []
 
@@ -145,7 +145,7 @@ def test_schemas_that_refer_to_each_other_for_ever_end() -> None:
 
 
 class World:
-    """An API server that publishes *schemas*, and a reader whose clock moves only when told."""
+    """An API server that publishes *schemas*, and a reader whose clock moves only when advanced."""
 
     def __init__(self, server: Server, published: dict[str, Any]) -> None:
         self.server, self.published, self.clock = server, published, FakeClock()

@@ -25,7 +25,7 @@ SECONDS = 30.0
 
 
 class World:
-    """Nodes n1 and n2, and a reader whose clock moves only when told."""
+    """Nodes n1 and n2, and a reader whose clock moves only when advanced."""
 
     def __init__(self, api: Api, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()
@@ -134,7 +134,7 @@ def test_all_pages_are_read_until_each_neighbour_has_a_node() -> None:
     assert world.asked == [RESOURCES] * 2 + [NODES] * 3
 
 
-def test_what_may_not_be_read_is_told() -> None:
+def test_a_forbidden_read_is_an_error() -> None:
     with reading() as world:
         world.put("here", 10080)
         world.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == NODES else None

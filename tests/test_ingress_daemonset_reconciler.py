@@ -13,7 +13,7 @@ from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
-from webhook.ingress_daemonset import DETACHED_BY, TEMPLATE_HASH
+from webhook.ingress_daemonset import TEMPLATE_HASH
 
 CONFIRMED = DETACHING | {"waitForDetachmentByAnnotatedTimestamp": {"key": "a/b", "gracePeriodSeconds": 1}}
 
@@ -245,7 +245,7 @@ def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:
     assert "FailedCreate" in here.recorder.reasons
 
 
-def test_what_has_changed_meanwhile_is_read_and_decided_anew() -> None:
+def test_an_object_that_has_changed_meanwhile_is_read_and_planned_again() -> None:
     here = outdated("n1", rolling=DETACHING)
     here.api.edit("Node", "n1", {"metadata": {"labels": {"new": "label"}}})  # not delivered
     here.look()
@@ -258,8 +258,8 @@ def test_what_has_changed_meanwhile_is_read_and_decided_anew() -> None:
 
 def test_an_unmanaged_object_is_left_alone_and_read_again_until_it_is_gone() -> None:
     api = with_nodes("n1", "n2")
-    foreign = {"metadata": {"name": "web-n1", "namespace": "edge"}, "spec": {"replicas": 1}}
-    api.put("Deployment", foreign)
+    unmanaged = {"metadata": {"name": "web-n1", "namespace": "edge"}, "spec": {"replicas": 1}}
+    api.put("Deployment", unmanaged)
     here = Leader(api)
     for _ in range(4):
         here.look()
@@ -305,7 +305,7 @@ def test_a_status_is_written_at_most_once_a_second() -> None:
     assert [each for each in here.api.writes if "status" in each] == ["status IngressDaemonSet web"] * 2
 
 
-def test_a_status_that_cannot_be_written_is_told_to_the_queue() -> None:
+def test_a_status_that_cannot_be_written_is_an_error_for_the_queue() -> None:
     here = Leader(with_nodes("n1"))
     here.api.fault = lambda verb, kind, name: "timed out" if verb == "status" else ""
     with pytest.raises(KubeError):
@@ -331,24 +331,6 @@ def test_an_unconfirmed_detachment_has_one_event_after_the_reminder() -> None:
     assert here.recorder.reasons.count("DetachmentUnconfirmed") == 1
     assert here.images() == {"proxy:1"}
     assert "Node n1" in dict(here.recorder.events)["DetachmentUnconfirmed"]
-
-
-def test_one_that_is_deleted_gives_its_nodes_back_and_goes() -> None:
-    here = outdated("n1", rolling=DETACHING)
-    here.look()
-    assert here.off() == {"n1"}
-
-    here.api.end("IngressDaemonSet", KEY)
-    here.api.deliver()
-    here.look()
-    here.look()
-
-    assert here.off() == set()
-    assert DETACHED_BY not in here.api.objects["Node", "n1"]["metadata"]["annotations"]
-    assert ("IngressDaemonSet", KEY) not in here.api.objects
-
-    here.api.deliver()
-    assert here.look() is None
 
 
 def test_budgets_are_kept_among_those_that_share_nodes() -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
-from controllers.ingress_daemonset.planner import Plan, limit, share
+from controllers.ingress_daemonset.planner import Plan, limit
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
+from webhook.ingress_daemonset.int_or_percent import share
 from webhook.ingress_daemonset.types import RollingUpdate
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -348,7 +349,7 @@ def test_a_second_pod_on_the_ports_of_the_node_comes_with_the_template_that_list
     assert "ports" not in spec["template"]["spec"]["containers"][0]
 
 
-def test_a_health_checker_whose_port_is_gone_goes_and_a_foreign_one_stays() -> None:
+def test_a_health_checker_without_its_port_is_deleted_and_an_unmanaged_one_stays() -> None:
     here = world(healthCheckNodePorts=[10080, 10081])
     here.daemonsets["theirs"] = {"metadata": {"name": "theirs", "uid": "theirs"}, "spec": {}}
     here.deployments["theirs"] = {"metadata": {"name": "theirs", "uid": "theirs"}, "spec": {}}
@@ -443,7 +444,7 @@ def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
     assert written(here.plan()) == {"web"}
 
 
-def test_a_deployment_of_another_selector_is_let_be_though_it_is_ours() -> None:
+def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> None:
     here = world("n1", "n2", rolling=detaching(1), healthCheckNodePorts=[10080])
     old = {"matchLabels": {"ingress-daemonset-node": "web-n1"}}
     here.deployments["web-n1"]["spec"]["selector"] = old

@@ -152,7 +152,7 @@ def test_both_halves_fail_closed() -> None:
     assert [webhook.fails_open() for webhook in webhooks()] == [False, False]
 
 
-def test_the_halves_have_names_and_paths_of_their_own() -> None:
+def test_the_webhooks_have_separate_names_and_paths() -> None:
     assert {(webhook.name, webhook.path) for webhook in webhooks()} == {
         ("ingress_daemonset_defaults", "/mutate/ingressdaemonsets"),
         ("ingress_daemonset", "/validate/ingressdaemonsets"),

@@ -86,7 +86,6 @@ PURE = [
     "kube/quantities.py",
 ]
 PLANS = [
-    "controllers/anycast_ip/state.py",
     "controllers/anycast_ip/claim.py",
     "controllers/anycast_ip/snapshot.py",
     "controllers/anycast_ip/release_plan.py",

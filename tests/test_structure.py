@@ -14,10 +14,6 @@ from tests.test_layers import FEATURES, FLOORS, ROOT
 MOST_PARAMETERS = 6
 
 NOT_YET = {
-    "cloud/caller.py": {"__init__"},
-    "controllers/anycast_ip/controller.py": {"_work", "assemble"},
-    "controllers/anycast_ip/orphans.py": {"__init__"},
-    "controllers/anycast_ip/reconciler.py": {"__init__"},
     "controllers/elasticity/controller.py": {"assemble"},
     "controllers/elasticity/snapshot.py": {"Scene"},
     "controllers/elasticity/takeover.py": {"__init__"},

@@ -15,7 +15,7 @@ from lab.bootstrap import running
 from lab.session import Lab
 
 NODES = 30
-"""Of the lab's 110 pods each: all pods that belong at home find room there."""
+"""Of the lab's 110 pods each: there is room for all local pods."""
 VALUES = {
     "ipReservation": {"enabled": False},
     "elasticity": {"enabled": True},
@@ -53,7 +53,7 @@ def _figures(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Itera
     )
     empty = usage(lab)
     size = extent.crowds * SIZE
-    progress(f"{size:,} pods without a number of replicas to keep at home")
+    progress(f"{size:,} pods without a number of local replicas")
     plain = measured(lab, Crowd("plain", extent.crowds))
     progress(f"{size:,} pods with one")
     placed = measured(lab, Crowd("placed", extent.crowds, is_placed=True))

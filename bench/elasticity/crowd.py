@@ -19,8 +19,8 @@ from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
 PODS = Resource("", "v1", "pods")
 NAMESPACE = "default"
-SIZE, AT_HOME = 100, 10
-"""Replicas of each Deployment, and how many of them stay at home when it says so."""
+SIZE, LOCAL = 100, 10
+"""Replicas of each Deployment, and how many of them are local when it says so."""
 PATIENCE = 300.0
 CROWD, OF = "crowd", "deployment"
 """Labels of the pods."""
@@ -28,7 +28,7 @@ CROWD, OF = "crowd", "deployment"
 
 @dataclass(frozen=True)
 class Crowd:
-    """So *many* Deployments; their pods are told by its *name*."""
+    """So *many* Deployments; their pods have its *name* as a label."""
 
     name: str
     many: int
@@ -54,7 +54,7 @@ class Course:
         return self.pod.metadata.labels[OF]
 
     @property
-    def is_at_home(self) -> bool:
+    def is_local(self) -> bool:
         return not self.pod.spec.node_name.startswith("eklet-")
 
 
@@ -78,7 +78,7 @@ def arrive(lab: Lab, crowd: Crowd) -> Arrival:
 def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
     """Deployment *number* of the crowd, as plain as a user may write it."""
     labels = {CROWD: crowd.name, OF: f"{crowd.name}-{number}"}
-    annotations = {LOCAL_REPLICAS: str(AT_HOME)} if crowd.is_placed else {}
+    annotations = {LOCAL_REPLICAS: str(LOCAL)} if crowd.is_placed else {}
     template = {
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": {"containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 80}]}]},
@@ -111,7 +111,7 @@ def followed(told: Told, crowd: Crowd, deadline: float) -> list[Course]:
 
 
 def gone_on(before: Course | None, pod: Pod, at: datetime) -> Course:
-    """Each time is that of the first sight."""
+    """Each time is that of the first event."""
     known = before or Course(pod, at)
     return Course(
         pod,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from statistics import median, quantiles
 
 from bench.arithmetic import total
-from bench.elasticity.crowd import AT_HOME, Course
+from bench.elasticity.crowd import LOCAL, Course
 from bench.elasticity.phases import DISPATCHED, REQUESTS, Phase
 from bench.processes import MIB
 from bench.report import Figure, figure
@@ -24,7 +24,7 @@ Moment = Callable[[Course], datetime | None]
 def of_placing(plain: Phase, placed: Phase) -> Iterator[Figure]:
     """Of as many pods each; it is the scheduler that *plain* ones are bound by alone."""
     name = f"{placed.crowd.size:,} pods placed"
-    yield figure(f"{name}: too many or too few at home", astray(placed), "", at_most=0)
+    yield figure(f"{name}: too many or too few local", astray(placed), "", at_most=0)
     slipped = sum(course.placed is None for course in placed.arrival.courses)
     yield figure(f"{name}: let through without a placement", slipped, "", at_most=0)
     yield from _walls(name, plain, placed)
@@ -34,10 +34,10 @@ def of_placing(plain: Phase, placed: Phase) -> Iterator[Figure]:
 
 
 def astray(phase: Phase) -> int:
-    """How many pods more or less than its number each Deployment has at home, all together."""
-    home = Counter(course.deployment for course in phase.arrival.courses if course.is_at_home)
+    """How many pods more or less than its number each Deployment has on local nodes, in total."""
+    local = Counter(course.deployment for course in phase.arrival.courses if course.is_local)
     away = {course.deployment for course in phase.arrival.courses}
-    return sum(abs(home[deployment] - AT_HOME) for deployment in away)
+    return sum(abs(local[deployment] - LOCAL) for deployment in away)
 
 
 def _walls(name: str, plain: Phase, placed: Phase) -> Iterator[Figure]:
@@ -51,10 +51,7 @@ def _walls(name: str, plain: Phase, placed: Phase) -> Iterator[Figure]:
         at_most=WALL,
     )
     yield figure(
-        f"{name}: until all are bound, against the scheduler alone",
-        wall(placed, _bound),
-        "s",
-        baseline=alone,
+        f"{name}: until all are bound, against the scheduler alone", wall(placed, _bound), "s", baseline=alone
     )
 
 

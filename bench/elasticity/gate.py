@@ -1,4 +1,4 @@
-"""The gate of elasticity, as it is measured: pods with a number of replicas to keep at home, and others."""
+"""The gate of elasticity, as it is measured: pods with LOCAL_REPLICAS, and others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from bench.admission import Gate, Marks
-from bench.elasticity.crowd import AT_HOME, NAMESPACE, PODS
+from bench.elasticity.crowd import LOCAL, NAMESPACE, PODS
 from controllers.elasticity.pods import decode
 from webhook.elasticity import LOCAL_REPLICAS, PATH
 
@@ -76,7 +76,7 @@ GATE = Gate(
     one="pod",
     held="gated",
     others=f"pods without {LOCAL_REPLICAS}",
-    marks={LOCAL_REPLICAS: str(AT_HOME)},
+    marks={LOCAL_REPLICAS: str(LOCAL)},
     review=review,
     is_held=_is_gated,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from controllers.elasticity.annotations import Wish
 from controllers.elasticity.planner import Destination
 from controllers.elasticity.pods import Pod
 from settings.elasticity import HomeFailover
@@ -17,11 +18,10 @@ NO_OWNER = "Super nodes do not take it, and no controller would replace it: dele
 
 @dataclass(frozen=True)
 class Stuck:
-    """*inputs* explain why it is *allowed* on super nodes or not; one that is *pinned* cannot go there."""
+    """One that is *pinned* cannot go to super nodes."""
 
     pod: Pod
-    allowed: bool
-    inputs: str
+    wish: Wish
     pinned: bool = False
 
 
@@ -53,8 +53,10 @@ def plan(stuck: Iterable[Stuck], destination: Destination) -> list[Burst | Refus
 
 def _judged(case: Stuck, destination: Destination) -> Burst | Refused | None:
     pod = case.pod
-    if not case.allowed:
-        return Refused(pod, "KeptAtHome", f"No local node has room, and {case.inputs}: it must stay local")
+    if not case.wish.allowed:
+        return Refused(
+            pod, "KeptAtHome", f"No local node has room, and {case.wish.inputs}: it must stay local"
+        )
     if case.pinned:
         return Refused(
             pod, "KeptAtHome", "No local node has room, and its affinity keeps it off super nodes: it waits"
@@ -70,7 +72,7 @@ def _judged(case: Stuck, destination: Destination) -> Burst | Refused | None:
         return Refused(pod, "NoMatchingSuperNode", f"No local node has room, and {found.misfit}: it waits")
     if full := destination.take(pod, bound=False):
         return Refused(pod, "SuperNodeCapReached", f"No local node has room, and {full}: it waits")
-    return Burst(pod, f"no local node has room, {case.inputs}: it may go to a super node")
+    return Burst(pod, f"no local node has room, {case.wish.inputs}: it may go to a super node")
 
 
 def stranded(pods: Iterable[Pod], settings: HomeFailover, now: datetime) -> list[Pod]:

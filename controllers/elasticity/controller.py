@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.decision import Rejections
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.event_handlers import EventHandlers
+from controllers.elasticity.event_handlers import EventHandlers, Upkeep
 from controllers.elasticity.gate_opener import keep_open
 from controllers.elasticity.informers import GlobalSwitch, informed
 from controllers.elasticity.nodes import NodeCache, Outages
@@ -25,7 +25,6 @@ from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.snapshot import Sources
 from controllers.elasticity.super_node_reconciler import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
-from controllers.elasticity.upkeep import Upkeep
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue

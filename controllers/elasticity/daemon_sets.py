@@ -214,11 +214,7 @@ class DaemonSetCorrector:
             return
         self._reported.add(reported)
         about = Regarding(
-            DAEMON_SETS.api_version,
-            "DaemonSet",
-            owner.reference.name,
-            owner.namespace,
-            owner.reference.uid,
+            DAEMON_SETS.api_version, "DaemonSet", owner.reference.name, owner.namespace, owner.reference.uid
         )
         self.context.recorder.event(about, reason, message, type=type)
 

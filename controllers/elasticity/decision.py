@@ -83,18 +83,13 @@ class Decision:
         return [pod for pod, pause in pauses if not pause]
 
     def _case(self, pod: Pod) -> Case:
-        snapshot, wish = self._snapshot, self._wish(pod)
-        ordinal, unknown = snapshot.ordinal(pod)
         return Case(
             pod,
-            wish.replicas,
-            wish.allowed,
-            wish.inputs,
+            self._wish(pod),
             self._barred(pod),
-            ordinal,
-            unknown,
+            self._snapshot.ordinal(pod),
             self._destination.is_asked_for(pod),
-            snapshot.age(pod),
+            self._snapshot.age(pod),
         )
 
     def _barred(self, pod: Pod) -> str:
@@ -124,13 +119,12 @@ class Decision:
     def _pause(self, verdict: Verdict) -> float:
         if verdict.place is Place.WAIT:
             return LATER
-        return AT_ONCE if verdict.case.unknown else SOON
+        return AT_ONCE if verdict.case.ordinal.unknown else SOON
 
     def _burst(self, stuck: Iterable[Pod]) -> None:
         if not self._snapshot.nodes.names:
             return
-        wishes = [(pod, self._wish(pod)) for pod in stuck]
-        cases = [Stuck(pod, wish.allowed, wish.inputs, is_kept_off(pod)) for pod, wish in wishes]
+        cases = [Stuck(pod, self._wish(pod), is_kept_off(pod)) for pod in stuck]
         for each in burst_plan.plan(cases, self._destination):
             if isinstance(each, Burst):
                 patch = burst(each.pod, each.why, with_cost=self._has_cost(each.pod))

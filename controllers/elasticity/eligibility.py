@@ -92,7 +92,7 @@ class Eligibility:
         try:
             claims = gather(wanted, at.namespace, self._cluster)
         except KubeError as error:
-            log.warning("claims were not looked up", namespace=at.namespace, name=at.name, error=str(error))
+            log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
             return Found(before.reasons, before.since, self._clock() + SOON, excluded, before.reach)
         now = self._clock()
         if not are_settled(wanted, claims) and now - before.since < PATIENCE:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from controllers.elasticity.annotations import Wish
 from controllers.elasticity.pods import Pod
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
 
@@ -52,19 +53,22 @@ class Siblings:
 
 
 @dataclass(frozen=True)
+class Ordinal:
+    """Of a pod of a StatefulSet, counted from its first; *unknown* says what is not known yet."""
+
+    number: int | None = None
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
-    """A gated pod; *replicas* is None when it has no N, *inputs* say in words why it is *allowed* or not."""
+    """A gated pod."""
 
     pod: Pod
-    replicas: int | None
-    allowed: bool
-    inputs: str
+    wish: Wish
     barred: str = ""
     """Why super nodes are known not to take it."""
-    ordinal: int | None = None
-    """Of a pod of a StatefulSet, counted from its first."""
-    unknown: str = ""
-    """What has to be looked up first."""
+    ordinal: Ordinal = Ordinal()
     asks: bool = False
     """Whether it asks for super nodes itself, and no other node suits it."""
     age: float = math.inf
@@ -133,29 +137,30 @@ def plan(cases: Iterable[Case], siblings: Siblings, destination: Destination) ->
 
 
 def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdict:
-    if case.unknown:
-        return Verdict(case, Place.LOOK, f"{case.inputs}: {case.unknown}")
+    if case.ordinal.unknown:
+        return Verdict(case, Place.LOOK, f"{case.wish.inputs}: {case.ordinal.unknown}")
     if case.asks:
         return _on_request(case, destination)
-    if case.replicas is None:
+    if case.wish.replicas is None:
         if case.tolerates:
             return _by_toleration(case, destination)
-        return Verdict(case, Place.STAY, f"{case.inputs} {LOCAL_REPLICAS}=unset: stays local")
-    return _by_number(case, case.replicas, siblings, destination)
+        return Verdict(case, Place.STAY, f"{case.wish.inputs} {LOCAL_REPLICAS}=unset: stays local")
+    return _by_number(case, case.wish.replicas, siblings, destination)
 
 
 def _by_number(case: Case, number: int, siblings: Siblings, destination: Destination) -> Verdict:
-    ordered = case.ordinal is not None
-    before = case.ordinal if case.ordinal is not None else siblings.local
-    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, {f'ordinal {before}' if ordered else f'{before} local'}"
+    ordinal = case.ordinal.number
+    before = siblings.local if ordinal is None else ordinal
+    counted = f"{before} local" if ordinal is None else f"ordinal {before}"
+    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, {counted}"
     if before < number:
-        if siblings.super and not ordered:
+        if siblings.super and ordinal is None:
             why = (
                 f"{said}, {siblings.super} on super nodes: stays local, to make up for the missing local ones"
             )
             return Verdict(case, Place.LOCAL, why, "LocalReplicasRestored")
         return Verdict(case, Place.LOCAL, f"{said}: stays local")
-    if not case.allowed:
+    if not case.wish.allowed:
         return Verdict(case, Place.STAY, f"{said}: must stay local")
     if case.barred:
         return Verdict(case, Place.STAY, f"{said}, {case.barred}: stays local", "AllowedHomeAgain")
@@ -169,9 +174,9 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
 
 def _on_request(case: Case, destination: Destination) -> Verdict:
     """A pod for which no other node would do is none of the first N: it could run nowhere."""
-    number = "unset" if case.replicas is None else case.replicas
-    said = f"{case.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
-    if not (case.allowed or case.tolerates):
+    number = "unset" if case.wish.replicas is None else case.wish.replicas
+    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
+    if not (case.wish.allowed or case.tolerates):
         return Verdict(case, Place.STAY, f"{said}: must stay local")
     found = destination.objections(case.pod, bound=True)
     if found is None or found.rules or not found.misfit:

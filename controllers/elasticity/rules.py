@@ -22,7 +22,7 @@ FIXED_IP = (
     "cni.projectcalico.org/ipAddrs",
     "cni.projectcalico.org/ipAddrsNoIpam",
 )
-"""How a pod asks for an IP of its own: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
+"""How a pod asks for a fixed IP: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
 
 
 @dataclass(frozen=True)

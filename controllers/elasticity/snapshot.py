@@ -13,7 +13,7 @@ import msgspec
 
 from controllers.elasticity.annotations import Wish, wish_of
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.planner import Siblings, Standing, standing
+from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod, oldest_first
 from controllers.elasticity.writer import Action, Kind
@@ -127,15 +127,14 @@ class Snapshot:
         created = pod.metadata.creation_timestamp
         return (self.now - created).total_seconds() if created else math.inf
 
-    def ordinal(self, pod: Pod) -> tuple[int | None, str]:
-        """Of a StatefulSet's pod, counted from the first; and what is not known yet."""
+    def ordinal(self, pod: Pod) -> Ordinal:
         number = ordinal_of(pod) if stateful_set_of(pod) else None
         if number is None:
-            return None, ""
+            return Ordinal()
         first = self.sources.first_ordinal(pod)
         if first is None and self.age(pod) < PATIENCE:
-            return None, "its StatefulSet is not known yet"
-        return number - (first or 0), ""
+            return Ordinal(unknown="its StatefulSet is not known yet")
+        return Ordinal(number - (first or 0))
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:
         return oldest_first(pod for pod in pods if pod.metadata.uid not in self.assumed)

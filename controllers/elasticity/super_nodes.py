@@ -1,4 +1,4 @@
-"""One super node stands for each configured subnet, and none goes away under a pod."""
+"""Keep one super node per configured subnet; never remove one that has pods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETIRED_AT = "drawbridge.io/retired-at"
 """When a super node stopped taking pods because its subnet is not configured any more."""
 
 GIVEN = (ZONE, VERSION, REGION, CBS_ZONE)
-"""Labels that are written once, and again for another zone: eklet and users may know better."""
+"""Labels that are written once, and again for another zone: eklet and users may set others."""
 OF_MACHINE = (OS, ARCH, HOSTNAME)
 """Labels that are written once."""
 SETTLE = timedelta(seconds=30)
@@ -47,7 +47,7 @@ class Do(StrEnum):
 
 @dataclass(frozen=True)
 class Note:
-    """What is told on the node."""
+    """The Event on the node."""
 
     reason: str
     message: str
@@ -91,7 +91,7 @@ def may_go(node: Node, now: datetime) -> bool:
 def plan(
     nodes: Iterable[Node], occupied: Mapping[str, bool], settings: ElasticitySettings, now: datetime
 ) -> list[Step]:
-    """*occupied* tells of each leftover that may go whether pods are on it; of others it is not asked."""
+    """*occupied* says by name whether a leftover that may go has pods."""
     nodes = list(nodes)
     by_name = {node.metadata.name: node for node in nodes}
     kept = [_kept(by_name.get(name_of(subnet)), manifest(subnet, settings)) for subnet in settings.subnets]
@@ -140,7 +140,9 @@ def _kept(node: Node | None, wanted: Mapping[str, Any]) -> Step | None:
         return None
     if not is_ours(node):
         note = Note(
-            "SuperNodeNotOurs", f"It is left as it is: label {MANAGED_BY} is not {MANAGER}", "Warning"
+            "SuperNodeNotOurs",
+            f"Not managed by Drawbridge. To adopt it, label it {MANAGED_BY}={MANAGER}",
+            "Warning",
         )
         return Step(Do.NOTHING, name, node, note)
     if not (change := _difference(node, wanted)):
@@ -186,7 +188,7 @@ def _left(node: Node, occupied: Mapping[str, bool], now: datetime) -> Step | Non
     name = node.metadata.name
     if _retired_at(node) is None:
         note = Note(
-            "SuperNodeRetired", "Its subnet is not configured any more: it goes when its pods have gone"
+            "SuperNodeRetired", "Its subnet is no longer configured: the node is removed when it has no pods"
         )
         closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
         return Step(Do.CHANGE, name, node, note, closed)
@@ -198,7 +200,7 @@ def _left(node: Node, occupied: Mapping[str, bool], now: datetime) -> Step | Non
 
 
 def _retired_at(node: Node) -> datetime | None:
-    """None, too, when somebody wrote there what is no time with its zone: it is retired once more."""
+    """None, too, for a value that is not a time with a zone: the node is retired once more."""
     try:
         at = datetime.fromisoformat(node.metadata.annotations.get(RETIRED_AT, ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which of a pod's volumes a super node cannot mount, told by kind, and what has to be looked up for it."""
+"""Which volumes of a pod a super node cannot mount, by kind, and which claims must be read to know."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ def _claim_refused(name: str, claim: Claim | None) -> str:
     if claim.provisioner in PROVISIONERS:
         return (
             f"is of claim {name}, which is not bound yet: storage class {claim.storage_class} makes the disk"
-            " wherever it likes; let it wait (volumeBindingMode: WaitForFirstConsumer)"
+            " on any node; let it wait (volumeBindingMode: WaitForFirstConsumer)"
         )
-    by = f"{claim.provisioner or 'nobody known'} (storage class {claim.storage_class or 'none'})"
+    by = f"{claim.provisioner or 'an unknown provisioner'} (storage class {claim.storage_class or 'none'})"
     return f"is of claim {name}, to be made by {by}: {LIMIT}; bind it first if it becomes one of these"
 
 

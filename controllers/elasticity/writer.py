@@ -171,7 +171,7 @@ class Writer:
 
     def _doubt(self, action: Action, error: KubeError) -> float:
         at, doubts = action.pod.metadata, action.doubts + 1
-        log.warning("pod write without an answer", namespace=at.namespace, name=at.name, error=str(error))
+        log.warning("write has unknown outcome", namespace=at.namespace, name=at.name, error=str(error))
         self._assumptions.assume(replace(action, doubts=doubts))
         return PAUSES.delay(doubts)
 

@@ -72,8 +72,8 @@ def reconciling(
     """A Reconciler with its executors; all work that it submitted has ended afterwards."""
     reporter = Reporter(context.recorder)
     with (
-        executing("ingress-daemonset-writer", WRITERS) as submit,
-        executing("ingress-daemonset-reader", READERS) as submit_read,
+        executing("ingress-daemonset", WRITERS) as submit,
+        executing("ingress-daemonset", READERS) as submit_read,
     ):
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
         reader = HealthCheckReader(submit_read, context.stop)

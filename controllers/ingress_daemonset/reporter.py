@@ -121,7 +121,7 @@ class Reporter:
         due = {each for each in waiting if _due_at(each, patience) <= now}
         for each in sorted(due - self._reminded.get(key_of(owner), set()), key=lambda each: each.node):
             since = f"{each.since:%H:%M:%S} UTC"
-            message = f"Node {each.node} should be detached from the load balancer since {since}: {waiting[each].why}"
+            message = f"Node {each.node} has waited since {since} to be detached: {waiting[each].why}"
             self._event(owner, "DetachmentUnconfirmed", message, "Warning")
         self._reminded[key_of(owner)] = due
         left = [(_due_at(each, patience) - now).total_seconds() for each in waiting.keys() - due]

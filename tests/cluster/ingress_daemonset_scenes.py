@@ -119,7 +119,7 @@ def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) 
     assert edge.complaints(edge.promise(1)) == []
 
 
-def names_that_are_too_long_are_told_apart(edge: Edge) -> None:
+def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
     name = "w" * 60
     nodes = [f"{LONG}-{each}" for each in ("one", "two")]
     for each in nodes:
@@ -234,7 +234,7 @@ SCENES: dict[Scene, tuple[str, ...]] = {
     the_template_changes_again_in_the_middle: ("a", "b"),
     what_is_changed_by_hand_is_brought_back: ("a", "b"),
     health_checkers_changed_by_hand_are_brought_back: ("a",),
-    names_that_are_too_long_are_told_apart: (),
+    names_that_are_too_long_are_distinguished: (),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
     it_is_deleted_in_the_middle_of_a_rollout: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),

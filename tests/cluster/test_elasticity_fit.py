@@ -24,16 +24,7 @@ from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
-from tests.cluster.elasticity import (
-    DAEMONSETS,
-    DEPLOYMENTS,
-    JOBS,
-    Raw,
-    Shop,
-    configured,
-    keeping,
-    template,
-)
+from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, keeping, template
 from tests.cluster.workloads import PODS, STATEFULSETS
 from tests.elasticity_world import having
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY

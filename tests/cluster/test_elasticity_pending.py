@@ -158,10 +158,7 @@ REFUSED: dict[str, tuple[Raw, tuple[str, ...]]] = {
         ("cni.projectcalico.org/ipAddrs",),
     ),
     "container-port": (with_container(ports=[{"containerPort": 61000}]), ("containerPort is 61000",)),
-    "host-port": (
-        with_container(ports=[{"containerPort": 80, "hostPort": 65534}]),
-        ("hostPort is 65534",),
-    ),
+    "host-port": (with_container(ports=[{"containerPort": 80, "hostPort": 65534}]), ("hostPort is 65534",)),
     "init-port": (
         with_init_container(ports=[{"containerPort": 61001}]),
         ("initContainer init: containerPort is 61001",),

@@ -1,4 +1,8 @@
-"""The words of elasticity, and what they say of a pod or a node."""
+"""Elasticity at admission, and the names that it shares with its controller.
+
+A pod that may not be scheduled yet is gated; the leader decides where it belongs and removes the gate.
+Invariant: admission never refuses a pod, and changes it only on CREATE.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,16 @@ LOCAL, SUPER, ANY = "local", "super", "any"
 REASON = "drawbridge.io/placement-reason"
 """The annotation that explains a placement, or what a pod waits for: unlike an Event it costs no write of its own."""
 BURST = "drawbridge.io/burst"
-"""The annotation of a pod that was let to super nodes because there was no room for it at home."""
+"""The annotation of a pod that was allowed on super nodes because no local node had room."""
 ACCOUNTANT = "drawbridge.io/accountant"
-"""The annotation by which a new leader gives a pod another version."""
+"""The annotation by which a new leader gives a pod a new version."""
 OF_THE_LEADER = (PLACEMENT, REASON, BURST, ACCOUNTANT)
 """The annotations that only the leader writes: a new pod that has one is a copy, and it is not believed."""
 MODE = "drawbridge.io/placement-mode"
 """The annotation by which a pod says what LOCAL_REPLICAS means: PREFER or PIN."""
 PREFER, PIN = "prefer", "pin"
 IGNORE_RULES = "drawbridge.io/ignore-rules"
-"""The annotation by which a pod that tolerates super nodes asks not to be held to rules and caps."""
+"""The annotation by which a pod that tolerates super nodes is exempt from rules and caps."""
 
 LOCAL_REPLICAS, SWITCH = "LOCAL_REPLICAS", "AUTO_SCALE_EKS"
 """As the original, TKE Resilience, calls these annotations of a pod; SWITCH is a key of its ConfigMap, too."""
@@ -59,9 +63,9 @@ def ignores_rules(metadata: ObjectMeta) -> bool:
 
 
 def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:
-    """How many pods of its owner and revision stay at home; None where nobody said; ValueError for no number.
+    """How many pods of its owner and revision are local; None when not set; ValueError for no number.
 
-    The pod's own word wins. The configured number is for pods of controllers: the others are no replicas.
+    The pod's own annotation wins. The configured number is for pods of controllers: the others are no replicas.
     """
     if (said := metadata.annotations.get(LOCAL_REPLICAS)) is not None:
         return replicas_in(said)

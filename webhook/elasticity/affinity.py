@@ -17,7 +17,7 @@ def bound_to_super_nodes(spec: Raw) -> dict[str, Any]:
 
 
 def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it runs on any nodes but super nodes."""
+    """*spec* of a pod, raw, so that it runs on local nodes only."""
     return _tightened(spec, "NotIn")
 
 

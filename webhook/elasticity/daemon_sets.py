@@ -37,7 +37,7 @@ class NewDaemonSet(Value, frozen=True):
 complete(NewDaemonSet)
 
 
-class DaemonSets:
+class DaemonSetWebhook:
     """As the admission server calls it."""
 
     name, path = NAME, PATH

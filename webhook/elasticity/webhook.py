@@ -1,4 +1,4 @@
-"""A pod with a number of replicas to keep at home is not scheduled before it is decided where it belongs."""
+"""Gate a pod with LOCAL_REPLICAS until the leader has decided where it belongs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from webhook.elasticity.affinity import kept_off_super_nodes
 
 Spec = Mapping[str, Any]
 Edit = Callable[[Spec], Spec]
-"""Of a pod's spec, raw; doing it again changes nothing more."""
+"""Of a pod's spec, raw; idempotent."""
 EDITED = ("affinity", "schedulerName", "schedulingGates")
 
 WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
@@ -45,8 +45,8 @@ NOT_GATED = Counter(
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Gate:
-    """The feature as the admission server calls it; *absence* is how long there has been no leader, by a deadline."""
+class PlacementWebhook:
+    """*absence* is for how long there has been no leader, read by a deadline."""
 
     name, path = NAME, PATH
 
@@ -58,7 +58,7 @@ class Gate:
         self._settings, self._absence = settings, absence
 
     def fails_open(self) -> bool:
-        """Always: a pod that slips through runs at home, and is counted there."""
+        """Always: a pod that is not gated runs on a local node, and is counted there."""
         return True
 
     def review(self, request: Request, deadline: float) -> Decision:
@@ -83,7 +83,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Wait:
-    """What is said on a pod that waits for its placement, or that would, were it worth it."""
+    """Whether a pod is gated, and what its annotation and the warnings say."""
 
     is_worth_it: bool = True
     reason: str = ""
@@ -91,7 +91,7 @@ class Wait:
 
 
 def waiting(absence: float, fallback_after: float) -> Wait:
-    """*absence* and *fallback_after* are in seconds; a short absence is usual when another leader begins."""
+    """*absence* and *fallback_after* are in seconds; a short absence is usual when the leader changes."""
     if absence <= 0:
         return Wait(reason=WAITS)
     there_is_none = f"the controllers have had no leader for {absence:.0f} s"
@@ -106,7 +106,7 @@ def held(
     pod: NewPod, namespace: str, settings: ElasticitySettings, *, reaches: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Why *pod*, which *reaches* super nodes by itself or not, waits for its placement; and what to warn of."""
-    # What may not leave home has no placement to wait for.
+    # A pod that must stay local has no placement to wait for.
     if is_daemon_pod(pod.metadata) or namespace in settings.excluded_namespaces or pod.spec.node_name:
         return "", ()
     to_be_judged = "it tolerates super nodes" if reaches and not ignores_rules(pod.metadata) else ""
@@ -123,7 +123,7 @@ def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
 
 
 def is_to_be_kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> bool:
-    """Whether *pod* is one that never goes there, which needs no leader to decide."""
+    """Whether *pod* never goes to super nodes, which needs no leader to decide."""
     if is_daemon_pod(pod.metadata):
         return True
     is_excluded = namespace in settings.excluded_namespaces and not pod.spec.node_name
@@ -131,7 +131,7 @@ def is_to_be_kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings)
 
 
 def edits_for(pod: NewPod, why: str, settings: ElasticitySettings) -> Iterator[tuple[str, str, Edit]]:
-    """What is to be done to *pod*, each under a name and with a word of why; *why* it waits, if it does."""
+    """(name, reason, edit) for all that *pod* needs; *why* it waits, if it does."""
     if why:
         yield "gated", why, gated
     if pod.spec.scheduler_name == TKE_SCHEDULER:
@@ -156,17 +156,14 @@ def scheduled_by(name: str, spec: Spec) -> Spec:
 
 
 def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[str, Any] | None:
-    """Without what only the leader writes, and with the *reason*, if there is one; the same if nothing changes."""
+    """Without what only the leader writes, and with the *reason*, if there is one."""
     kept = {name: value for name, value in (annotations or {}).items() if name not in OF_THE_LEADER}
     after = kept | ({REASON: reason} if reason else {})
     return annotations if after == (annotations or {}) else after
 
 
 def _changed(
-    pod: Mapping[str, Any],
-    edits: Iterator[tuple[str, str, Edit]],
-    reason: str,
-    warnings: tuple[str, ...],
+    pod: Mapping[str, Any], edits: Iterator[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
 ) -> Decision:
     # The rest stays out of the comparison, which takes ten times as long for a whole pod.
     before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
@@ -207,7 +204,7 @@ class _Term(Value, frozen=True):
 
 
 class _Selector(Value, frozen=True):
-    # The one list here that Kubernetes writes as null when it is empty.
+    # Kubernetes writes an empty list as null here.
     node_selector_terms: tuple[_Term, ...] | None = ()
 
 
@@ -230,7 +227,7 @@ class _Spec(Value, frozen=True):
 
 
 class NewPod(Value, frozen=True):
-    """All that is read or changed of a pod, so that what is no pod is found out before it is edited."""
+    """All that is read or changed of a pod, so that what is not a pod is refused before it is edited."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()

@@ -27,7 +27,7 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ({}, status("RollingOut"), [("RolloutStarted", "Normal")]),
         ({}, status("Complete"), []),
@@ -44,10 +44,10 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
         (status("Complete", "PodsUnavailable"), status("Complete"), []),
     ],
 )
-def test_the_turns_of_a_rollout_are_told(
-    old: dict[str, Any], new: dict[str, Any], told: list[tuple[str, str]]
+def test_the_turns_of_a_rollout_are_reported(
+    old: dict[str, Any], new: dict[str, Any], reported: list[tuple[str, str]]
 ) -> None:
-    assert [(reason, type_) for reason, _, type_ in news(old, new)] == told
+    assert [(reason, type_) for reason, _, type_ in news(old, new)] == reported
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:
@@ -71,7 +71,7 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert (shown("halted"), shown("nodes", state="ready")) == (None, None)
 
 
-def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
+def test_an_unconfirmed_detachment_has_one_event_and_another_one_has_its_own() -> None:
     recorder = FakeRecorder()
     reporter = Reporter(recorder)  # type: ignore[arg-type]
     first = Unconfirmed("n1", NOW, "it is not confirmed")
