@@ -31,7 +31,7 @@ from lab import (
 from lab.cloud import SECRET_ID, SECRET_KEY, fixture
 from lab.errors import LabError
 from lab.session import Lab
-from lab.waiting import until
+from lab.waiting import MOST, stretch, until
 from settings.anycast_ip import NEED_LABEL
 
 SLEEP = "import time; time.sleep(60)"
@@ -66,6 +66,15 @@ def test_until_gives_the_first_truthy_answer() -> None:
 def test_until_names_what_it_waited_for_in_vain() -> None:
     with pytest.raises(LabError, match="waited 0 s without success: pigs to fly"):
         until(lambda: False, 0.01, "pigs to fly", every=0.001)
+
+
+def test_a_deadline_is_later_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    stretched = []
+    for load in (0.1, 6.0, 1000.0):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        stretched.append(stretch())
+    assert stretched == [1.0, 3.0, MOST]
 
 
 def test_a_check_may_end_a_wait() -> None:
@@ -241,7 +250,7 @@ class Bond:
     def __init__(self) -> None:
         hears, self.speak = os.pipe()
         self.kept = False
-        self.tie = daemon.Tie(hears, self._keep)
+        self.tie = daemon.Caller(hears, self._keep)
 
     def _keep(self) -> None:
         self.kept = True
@@ -251,7 +260,7 @@ def test_a_lab_ends_when_its_caller_is_gone() -> None:
     bond = Bond()
     bond.tie.check()
     os.close(bond.speak)
-    with pytest.raises(daemon.EndOfLab, match="the caller is gone"):
+    with pytest.raises(daemon.EndOfLab, match="the caller has ended"):
         bond.tie.check()
     assert not bond.kept
 
@@ -286,7 +295,7 @@ def test_the_caller_is_told_progress_until_the_lab_is_ready() -> None:
         pytest.param(
             """print('{"failed": "etcd: disk full"}')""", "etcd: disk full", id="a failure in its own words"
         ),
-        pytest.param("pass", "ended without a word", id="a crash"),
+        pytest.param("pass", "ended without a message", id="a crash"),
     ],
 )
 def test_a_lab_that_does_not_come_up_says_why(code: str, message: str) -> None:

@@ -102,8 +102,9 @@ def _environment() -> dict[str, str]:
 
 
 def _available_memory() -> int:
-    """MiB."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    """MiB, with what the kernel would give up of its caches."""
+    found = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) >> 10 if found else 0
 
 
 def _failure(go: Path, verb: str, module: Path, last: Sequence[str]) -> Unavailable:
