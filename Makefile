@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Everything else is set up by itself.
+# `make demo` and `make test` need Python 3.11, make and unshare, and install everything else.
 
 PYTHON ?= python3
 NAME ?= default
@@ -10,30 +10,36 @@ AUDIT := $(CURDIR)/build/audit
 # Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
 PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
 
+MAKEFLAGS += --jobs=2
+
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
+.PHONY: help programs demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements.txt requirements-dev.txt
+$(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
-	@echo "installing the Python packages into $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV) >&2
+
+$(STAMP): requirements.txt requirements-dev.txt | $(RUN)
+	@echo "installing the Python packages into $(VENV)" >&2
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt >&2
 	@touch $@
 
-demo: $(STAMP) ## Show live, on a real control plane, what Drawbridge promises
+# Needs no package, so that it is done while pip installs them.
+programs: | $(RUN)
+	@$(RUN) -m lab.binaries >/dev/null
+
+demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises
 	@$(RUN) -m demo
 
-test: $(STAMP) ## Run the unit tests, and each promise once on a real control plane
-	@$(RUN) -m lab.binaries >/dev/null
+test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
 	@$(PYTEST) -m "promise or not (cluster or chaos or e2e)"
 
-verify: $(STAMP) ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
-	@$(RUN) -m lab.binaries >/dev/null
+verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(PYTEST) -m "not e2e"
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q tests/cluster/test_least_privilege.py
@@ -41,12 +47,10 @@ verify: $(STAMP) ## Run everything that needs no Docker: also all other tests on
 unit: $(STAMP) ## Run the tests that need no control plane
 	@$(PYTEST) -m "not (cluster or chaos or e2e)"
 
-cluster: $(STAMP) ## Run the tests on the real control plane
-	@$(RUN) -m lab.binaries >/dev/null
+cluster: $(STAMP) programs ## Run the tests on the real control plane
 	@$(PYTEST) -m cluster
 
-chaos: $(STAMP) ## Run the storms of deletions in which things break  [ROUNDS=3]
-	@$(RUN) -m lab.binaries >/dev/null
+chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
 	@ROUNDS=$(ROUNDS) $(PYTEST) -m chaos
 
 e2e: $(STAMP) ## Run one scene for each feature with kind and cert-manager; needs Docker and kind
@@ -66,8 +70,7 @@ format: $(STAMP) ## Format the code
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
-bench: $(STAMP) ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
-	@$(RUN) -m lab.binaries >/dev/null
+bench: $(STAMP) programs ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?

@@ -36,7 +36,7 @@ def is_authority(certificate: x509.Certificate, common_name: str) -> bool:
 
 def bundles_in(configuration: dict[str, Any]) -> list[bytes]:
     """The bundle of each webhook as PEM; empty where it cannot be decoded."""
-    return [_decoded(webhook["clientConfig"].get("caBundle", "")) for webhook in _webhooks(configuration)]
+    return [decoded(webhook["clientConfig"].get("caBundle")) for webhook in _webhooks(configuration)]
 
 
 def with_bundle(configuration: dict[str, Any], pem: bytes) -> dict[str, Any]:
@@ -57,8 +57,9 @@ def _certificate(pem: bytes) -> Iterator[x509.Certificate]:
         return
 
 
-def _decoded(text: str) -> bytes:
+def decoded(base64: str | None) -> bytes:
+    """Empty when it cannot be decoded."""
     try:
-        return b64decode(text)
+        return b64decode(base64 or "")
     except ValueError:
         return b""

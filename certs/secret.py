@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from cryptography import x509
 
-from certs.ca_bundle import certificates_in, pem_of
+from certs.ca_bundle import certificates_in, decoded, pem_of
 from certs.issue import Pair, belongs
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
@@ -34,9 +34,9 @@ class Held:
 def held_in(data: Mapping[str, str]) -> Held:
     """What can be decoded of a Secret's data."""
     return Held(
-        tuple(certificates_in(_decoded(data, AUTHORITIES))),
-        _decoded(data, AUTHORITY_KEY),
-        Pair(_decoded(data, CERTIFICATE), _decoded(data, KEY)),
+        tuple(certificates_in(decoded(data.get(AUTHORITIES)))),
+        decoded(data.get(AUTHORITY_KEY)),
+        Pair(decoded(data.get(CERTIFICATE)), decoded(data.get(KEY))),
     )
 
 
@@ -50,10 +50,3 @@ def data_with(held: Held, before: Mapping[str, str]) -> dict[str, str]:
     }
     others = {name: value for name, value in before.items() if name not in ours}
     return others | {name: b64encode(value).decode() for name, value in ours.items() if value}
-
-
-def _decoded(data: Mapping[str, str], name: str) -> bytes:
-    try:
-        return b64decode(data.get(name, ""))
-    except ValueError:
-        return b""

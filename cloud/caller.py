@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol, TypeVar
 
@@ -17,14 +18,14 @@ from prometheus_client import Counter, Histogram
 from cloud import retry
 from cloud.apis import Api
 from cloud.errors import CloudError, Throttled
-from cloud.rate_limiter import Limits
+from cloud.rate_limiter import RateLimiter
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
 LEAST = 1.0
 """Seconds that must be left to send a call at all: one that is cut short leaves its outcome in doubt."""
 
-CALLS = Counter("drawbridge_cloud_calls", "Calls to the cloud, each repetition too.", ["api", "result"])
+CALLS = Counter("drawbridge_cloud_calls", "Caller to the cloud, each repetition too.", ["api", "result"])
 SECONDS = Histogram("drawbridge_cloud_call_seconds", "From sending a call to its whole answer.", ["api"])
 
 
@@ -34,37 +35,50 @@ class Sends(Protocol):
     def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T: ...
 
 
-class Calls:
-    """Safe to share between threads.
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds, of a *call* with all its waiting and repeating, and of each *attempt*."""
 
-    *timeout* seconds are for a call with all its waiting and repeating, *attempt_timeout* for each
-    time it is sent. *may_write* is asked each time right before something that changes the cloud is
-    sent, after all waiting, and raises when that must not happen any more. *keys* is called ahead of that,
-    so that whatever signing needs is at hand then. *sleep* may raise to end a wait.
-    """
+    call: float
+    attempt: float
+
+
+@dataclass(frozen=True)
+class Before:
+    """Before an attempt, after all waiting: *keys* gets what signing needs, then *may_write* is asked if it changes
+    something; it raises when that must not happen any more."""
+
+    may_write: Callable[[], object]
+    keys: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """*sleep* may raise to end a wait."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+    chance: Callable[[], float] = random.random
+
+
+class Caller:
+    """Safe to share between threads."""
 
     def __init__(
         self,
         transport: Sends,
-        limits: Limits,
-        *,
-        timeout: float,
-        attempt_timeout: float,
-        may_write: Callable[[], object],
-        keys: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
-        chance: Callable[[], float] = random.random,
+        limiter: RateLimiter,
+        timeouts: Timeouts,
+        before: Before,
+        timing: Timing = Timing(),
     ) -> None:
-        self._transport, self._limits = transport, limits
-        self._timeout, self._attempt_timeout = timeout, attempt_timeout
-        self._may_write, self._keys = may_write, keys
-        self._clock, self._sleep, self._chance = clock, sleep, chance
-        self._least = min(LEAST, timeout / 10)
+        self._transport, self._limiter, self._timeouts, self._before = transport, limiter, timeouts, before
+        self._clock, self._sleep, self._chance = timing.clock, timing.sleep, timing.chance
+        self._least = min(LEAST, timeouts.call / 10)
 
     def call(self, api: Api, params: Mapping[str, object], type: type[T]) -> T:
         """The answer, or the CloudError of the last attempt: of an earlier one if that one's outcome stays open."""
-        deadline = self._clock() + self._timeout
+        deadline = self._clock() + self._timeouts.call
         open_since: CloudError | None = None
         for attempt in count(1):
             try:
@@ -78,8 +92,8 @@ class Calls:
     def _attempt(self, api: Api, params: Mapping[str, object], type: type[T], deadline: float) -> T:
         self._prepare(api, deadline)
         if api.writes:
-            self._may_write()
-        timeout = min(self._attempt_timeout, max(0.001, deadline - self._clock()))
+            self._before.may_write()
+        timeout = min(self._timeouts.attempt, max(0.001, deadline - self._clock()))
         with _failures_counted(api), SECONDS.labels(api.action).time():
             answer = self._transport.call(api, params, type, timeout)
         CALLS.labels(api.action, "success").inc()
@@ -87,8 +101,8 @@ class Calls:
 
     def _prepare(self, api: Api, deadline: float) -> None:
         with _failures_counted(api):
-            self._keys()
-        if not self._limits.wait(api, deadline - self._least):
+            self._before.keys()
+        if not self._limiter.wait(api, deadline - self._least):
             raise Throttled(
                 "OwnLimit", "there was no turn at our share of the rate in time", action=api.action
             )

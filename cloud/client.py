@@ -11,18 +11,8 @@ from typing import TypeVar
 
 from cloud import apis, request_types, response_types
 from cloud.apis import Api
-from cloud.caller import Calls
-from cloud.errors import (
-    Blocked,
-    CloudError,
-    Gone,
-    NotConfigured,
-    NotPermitted,
-    QuotaExceeded,
-    Rejected,
-    StateConflict,
-    TagExists,
-)
+from cloud.caller import Caller
+from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotConfigured, TagExists
 from cloud.paging import everything, gathered, in_halves
 from cloud.request_types import Params
 from cloud.types import (
@@ -41,16 +31,12 @@ FILTER_VALUES = 100
 RELEASES = 20
 """The cloud documents no limit; the smallest that any of its batches has."""
 TAGS = 10
-NOT_NOW = (Gone, StateConflict, Blocked, Rejected)
-"""What the cloud says of one address or tag, and means the whole batch."""
-PERHAPS_FOR_ALL = (NotPermitted, QuotaExceeded)
-"""What may be true of one address or tag, by a policy or by a limit of values, or of all."""
 
 
 class Cloud:
     """Safe to share between threads."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Caller) -> None:
         self._call = calls.call
 
     def addresses(self, ids: Collection[str]) -> list[Address]:
@@ -109,17 +95,17 @@ class Cloud:
 
         One that is gone counts as released. When the outcome of a call is not known, that is raised.
         """
-        refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES, NOT_NOW)
+        refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES)
         return {each: error for each, error in refused.items() if not isinstance(error, Gone)}
 
     def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
-        refused = self._each(apis.CREATE_TAGS, "Tags", request_types.tags(tags), TAGS, (TagExists, *NOT_NOW))
+        refused = self._each(apis.CREATE_TAGS, "Tags", request_types.tags(tags), TAGS, TagExists)
         return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
 
     def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = self._each(apis.DELETE_TAGS, "Tags", request_types.tags(tags), TAGS, NOT_NOW)
+        refused = self._each(apis.DELETE_TAGS, "Tags", request_types.tags(tags), TAGS)
         return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
 
     def _each(
@@ -128,15 +114,14 @@ class Cloud:
         field: str,
         items: Mapping[K, object],
         size: int,
-        spoiling: tuple[type[CloudError], ...],
+        *also: type[CloudError],
     ) -> dict[K, CloudError]:
         """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
 
         def call(some: Sequence[K]) -> None:
             self._call(api, {field: [items[each] for each in some]}, response_types.Done)
 
-        spoils = (*spoiling, *PERHAPS_FOR_ALL)
-        refused = in_halves(call, list(items), spoils, general=PERHAPS_FOR_ALL, size=size)
+        refused = in_halves(call, list(items), (*ITEM_REFUSED, *also), general=PERHAPS_FOR_ALL, size=size)
         if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:
             raise without_keys[0]
         return refused

@@ -1,13 +1,12 @@
-"""Keys that end are renewed in time, by one thread for all, and used to their end while that fails."""
+"""What calls are signed with; keys that end are renewed in time, and used to their end while that fails."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cloud.credential_types import Keys
 from cloud.errors import CloudError, NotConfigured
 
 AHEAD = 300.0
@@ -21,20 +20,33 @@ ENDED = NotConfigured(
 
 
 @dataclass(frozen=True)
-class Temporary:
+class Keys:
+    """*token* belongs to keys that end."""
+
+    secret_id: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+Source = Callable[[], Keys]
+"""Brings the keys of the moment; raises CloudError when there are none."""
+
+
+@dataclass(frozen=True)
+class TemporaryKeys:
     """*end* is in Unix time."""
 
     keys: Keys
     end: float
 
 
-class Renewed:
+class CredentialCache:
     """A source of the keys that *fetch* brings."""
 
-    def __init__(self, fetch: Callable[[], Temporary], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, fetch: Callable[[], TemporaryKeys], *, clock: Callable[[], float] = time.time) -> None:
         self._fetch, self._clock = fetch, clock
         self._lock = threading.Lock()
-        self._held: Temporary | None = None
+        self._held: TemporaryKeys | None = None
         self._failure: CloudError = ENDED
         self._look_at = float("-inf")
 

@@ -10,8 +10,7 @@ import msgspec
 import urllib3
 
 from cloud.apis import STS, Api
-from cloud.credential_cache import Temporary
-from cloud.credential_types import Keys
+from cloud.credential_cache import Keys, TemporaryKeys
 from cloud.credentials import TKE_IDENTITY
 from cloud.errors import NotConfigured
 from cloud.response_types import Pascal
@@ -46,14 +45,14 @@ class _Assumed(Pascal):
     expired_time: float
 
 
-def from_machine(role: str, url: str = METADATA) -> Temporary:
+def from_machine(role: str, url: str = METADATA) -> TemporaryKeys:
     """The keys of *role*, or of the only one that the machine has when it is empty."""
     content = _metadata(url + (role or _metadata(url).decode(errors="replace").strip()))
     try:
         found = msgspec.json.decode(content, type=_RoleKeys)
     except msgspec.MsgspecError as error:
         raise _failed(f"the metadata service gave no keys for the role: {error}") from error
-    return Temporary(Keys(found.tmp_secret_id, found.tmp_secret_key, found.token), found.expired_time)
+    return TemporaryKeys(Keys(found.tmp_secret_id, found.tmp_secret_key, found.token), found.expired_time)
 
 
 def _metadata(url: str) -> bytes:
@@ -66,7 +65,7 @@ def _metadata(url: str) -> bytes:
     return answer.data
 
 
-def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> Temporary:
+def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> TemporaryKeys:
     """The keys of the role that TKE's environment names, for the token that it mounts."""
     region, provider, token_file, role = (_required(environ, name) for name in TKE_IDENTITY)
     params = {
@@ -79,7 +78,7 @@ def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> Te
     transport = Transport(settings, region, None)
     answer = transport.call(ASSUME_ROLE, params, _Assumed, settings.attempt_timeout)
     keys = answer.credentials
-    return Temporary(Keys(keys.tmp_secret_id, keys.tmp_secret_key, keys.token), answer.expired_time)
+    return TemporaryKeys(Keys(keys.tmp_secret_id, keys.tmp_secret_key, keys.token), answer.expired_time)
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloud.credential_types import Keys, Source
+from cloud.credential_cache import Keys, Source
 from cloud.errors import NotConfigured
 from settings import CloudSettings
 

@@ -102,3 +102,17 @@ class Blocked(CloudError):
 
 class Rejected(CloudError):
     pass
+
+
+ITEM_REFUSED = (Gone, StateConflict, Blocked, Rejected, NotPermitted, QuotaExceeded)
+"""What the cloud says of one item, and means the whole batch."""
+PERHAPS_FOR_ALL = (NotPermitted, QuotaExceeded)
+"""What may be true of one item, by a policy or a limit, or of all."""
+
+
+class RetryAfter(Exception):
+    """*cause* stands in the way, and another attempt within *seconds* would not help."""
+
+    def __init__(self, cause: Exception, seconds: float) -> None:
+        super().__init__(str(cause))
+        self.cause, self.seconds = cause, seconds

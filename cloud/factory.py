@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from cloud import credential_providers, credentials
-from cloud.caller import Calls
+from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
-from cloud.credential_cache import Renewed
-from cloud.credential_types import Source
+from cloud.credential_cache import CredentialCache, Source
 from cloud.errors import NotConfigured
-from cloud.rate_limiter import Limits
+from cloud.rate_limiter import RateLimiter
 from cloud.transport import Transport
 from settings import CloudSettings
 
@@ -27,7 +26,7 @@ def connect(
 ) -> Cloud:
     """One for the whole process, so that all its threads share the rates; nothing is called yet.
 
-    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Calls`.
+    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`.
     NotConfigured without a region.
     """
     if not settings.region:
@@ -35,14 +34,12 @@ def connect(
             "NoRegion", "cloud.region is empty; write for example ap-singapore", action="connect"
         )
     source = _source(settings, environ)
-    calls = Calls(
+    calls = Caller(
         Transport(settings, settings.region, source),
-        Limits(settings.rate_share, sleep=sleep),
-        timeout=settings.call_timeout,
-        attempt_timeout=settings.attempt_timeout,
-        may_write=may_write,
-        keys=source,
-        sleep=sleep,
+        RateLimiter(settings.rate_share, sleep=sleep),
+        Timeouts(settings.call_timeout, settings.attempt_timeout),
+        Before(may_write, source),
+        Timing(sleep=sleep),
     )
     return Cloud(calls)
 
@@ -51,6 +48,6 @@ def _source(settings: CloudSettings, environ: Mapping[str, str]) -> Source:
     return credentials.source(
         settings,
         environ,
-        role=Renewed(partial(credential_providers.from_machine, settings.cvm_role)),
-        oidc=Renewed(partial(credential_providers.from_pod_identity, settings, environ)),
+        role=CredentialCache(partial(credential_providers.from_machine, settings.cvm_role)),
+        oidc=CredentialCache(partial(credential_providers.from_pod_identity, settings, environ)),
     )

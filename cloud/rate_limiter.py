@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cloud.apis import Api
 
 
-class Limits:
+class RateLimiter:
     """Turns at even distances, given out in the order of asking.
 
     The cloud counts by the second; even distances never put more into any second, however it is cut.

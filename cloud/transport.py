@@ -24,7 +24,7 @@ from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
 
 from cloud.apis import Api, Service
-from cloud.credential_types import Source
+from cloud.credential_cache import Source
 from cloud.errors import CloudError, Unavailable, Unreachable
 from cloud.responses import decoded
 from cloud.session import Session, hung_up

@@ -1,6 +1,6 @@
-"""What the liveness probe asks: whether work of this process hangs, or an informer has been silent for too long.
+"""Answer the liveness probe: does work of this process hang, or has an informer been silent for too long?
 
-A process without work and without informers, as a replica that does not lead, is alive.
+A replica that does not lead has neither work nor informers and is alive.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kube.registry import Registry
 LONGEST_RUN = 600.0
 """Seconds for one key, one call of an executor, or one turn of a loop: each call within has a timeout far below."""
 LONGEST_SILENCE = 420.0
-"""Seconds; features end their process by themselves after 300, so this is for one that cannot."""
+"""Seconds; the manager ends the process after 300, so this is for one that cannot."""
 
 
 class Runs(Protocol):
-    """What works, and for how long it has been at what it began first; 0 while idle."""
+    """Something that works; *longest_running* is the age in seconds of its oldest work, 0 while idle."""
 
     name: str
 

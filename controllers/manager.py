@@ -1,4 +1,4 @@
-"""The manager: leader election, start and stop of all controllers, and what they share while this process leads."""
+"""The manager: elect a leader, start and stop all controllers, and give them what they share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 STOP_WITHIN = 20.0
 """Seconds for all controllers to end: less than the pod is given, so that the log names the one that did not."""
 CHECK = 1.0
-"""Seconds between two looks for an informer that is stale."""
+"""Seconds between two checks for a stale informer."""
 
 log = structlog.get_logger(__name__)
 
@@ -48,16 +48,16 @@ class Context:
     check: Callable[[], None]
     stop: threading.Event
     namespace: str = "drawbridge"
-    """In which Drawbridge itself runs."""
+    """The namespace of Drawbridge itself."""
 
     def wait_synced(self, *informers: Informer[Any]) -> bool:
-        """Whether all are complete; else it is time to stop. StaleInformer."""
+        """Wait until all are complete; False if the context stopped before. Raises StaleInformer."""
         return self.informers.wait_synced(self.stop, *informers)
 
     def wait_for(
         self, attempt: Callable[[], T], pauses: Backoff, what: str, *errors: type[Exception]
     ) -> T | None:
-        """The first answer of *attempt* that is no KubeError, and none of *errors*; None when it is time to stop."""
+        """Repeat *attempt* until it raises no KubeError and none of *errors*; None if the context stops before."""
         failures = 0
         passing: tuple[type[Exception], ...] = (KubeError, *errors)
         while not self.stop.is_set():
@@ -71,7 +71,7 @@ class Context:
 
     @contextmanager
     def working(self, queue: WorkQueue, reconcile: Reconcile, workers: int = 1) -> Iterator[None]:
-        """Reconcile keys of *queue* for the length of the block; the keys that are running then are finished."""
+        """Reconcile keys of *queue* within the block; on exit, finish those that run."""
         threads = run_workers(queue, reconcile, workers=workers, name=queue.name, check=self.check)
         try:
             yield
@@ -82,7 +82,7 @@ class Context:
 
 
 Controller = Callable[[Context], None]
-"""Works until its context says stop, or raises."""
+"""Works until its context stops, or raises."""
 
 
 class Manager:

@@ -10,6 +10,8 @@ The protocol of all controllers:
 - A run that it asks for comes after the pace at least; without a change in between, later each time, up to a second:
   a write that changes nothing is not repeated in a hot loop.
 - What a reconcile asked for is void once its key runs again: a retry does not outlive its cause.
+- A reconcile that is suspended, or has called ``retry`` itself, returns PENDING: its key is added again by other
+  means, and its failures stay counted.
 - A key that is added while it runs is run once more afterwards, by the same rules.
 - ``check`` runs before each reconcile and raises LeadershipLost when another process may lead. A reconcile calls it
   again before each write to the outside, and lets the error pass: its worker ends.
@@ -43,6 +45,9 @@ PACE = 0.02
 IN_A_ROW = 10
 """So many runs in a row that no change asked for may come at the pace; further ones come later each time."""
 REST = Backoff(base=PACE, cap=1.0)
+
+PENDING = float("inf")
+"""Of a reconcile that has seen to its next run itself."""
 
 Reconcile = Callable[[str], float | None]
 
@@ -108,6 +113,10 @@ class WorkQueue:
             pause = self._pauses.delay(failures)
             self._ask(key, self._clock() + pause)
         return pause
+
+    def failures(self, key: str) -> int:
+        """In a row, of those that were followed by `retry`."""
+        return self._failures.get(key, 0)
 
     def forget(self, key: str) -> None:
         """Its next failure is the first."""
@@ -231,6 +240,8 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
         return
     else:
+        if again == PENDING:
+            return
         if again is not None:
             queue.requeue(key, again)
         else:

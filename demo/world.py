@@ -69,7 +69,7 @@ class World:
     def await_running(self, namespace: str, count: int) -> list[Pod]:
         """The running pods of *namespace* as soon as there are *count*; LabError after 30 s."""
         if not self.until(lambda history: len(history.running(namespace)) == count, 30):
-            raise LabError(f"waited 30 s in vain for {count} running pods in namespace {namespace}")
+            raise LabError(f"waited 30 s without success for {count} running pods in namespace {namespace}")
         return self.history.running(namespace)
 
     def await_departure(self, pods: Sequence[Pod]) -> None:
@@ -79,7 +79,7 @@ class World:
     def await_configuration(self, rules: Rules) -> None:
         """Until the running leader works by *rules*, which count from now on; LabError after 30 s."""
         if not self.until(lambda _: stage.is_in_force(self.lab.client, rules), 30):
-            raise LabError("waited 30 s in vain for the changed configuration to be applied")
+            raise LabError("waited 30 s without success for the changed configuration to be applied")
         self.rules = rules
 
     def look(self) -> None:

@@ -20,13 +20,13 @@ from typing import Any
 import structlog
 from prometheus_client import Counter
 
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.event_correlator import EventCorrelator, Note, Regarding, Series, Type
+from kube.resources import EVENTS
 
 __all__ = ["EventRecorder", "Regarding"]
 
-EVENTS = Resource("", "v1", "events")
 DROPPED = Counter(
     "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]
 )

@@ -51,6 +51,7 @@ class Informer(Generic[T]):
         self._fed_up_to = 0
         self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
         self._answered_since: set[str] = set()  # keys of answers since the last LIST began
+        self._gone: dict[str, str] = {}  # by key: uids that were forgotten since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
 
@@ -109,6 +110,8 @@ class Informer(Generic[T]):
         new = self._decode_whole(answer)
         key = key_of(new.metadata)
         with self._notifying:
+            if self._gone.get(key) == new.metadata.uid:
+                return None
             known = self._indexer.get(key)
             passed = version_of(known.metadata) if known else 0
             if known is None or known.metadata.uid != new.metadata.uid:
@@ -130,10 +133,11 @@ class Informer(Generic[T]):
             if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
                 self._answers.pop(key, None)
                 self._indexer.remove(key)
+                self._gone[key] = uid
 
     def begin(self) -> None:
         with self._notifying:
-            self._listed, self._answered_since = {}, set()
+            self._listed, self._answered_since, self._gone = {}, set(), {}
 
     def add(self, identity: Identity, item: msgspec.Raw) -> None:
         # An object that cannot be decoded is not gone: its last state is better than none.
@@ -144,7 +148,10 @@ class Informer(Generic[T]):
     def end(self, version: int) -> None:
         with self._notifying:
             self._answers = dict(self._newer_answers(version))
-            changes = self._indexer.replace(self._listed | self._answers)
+            there = {
+                key: each for key, each in self._listed.items() if self._gone.get(key) != each.metadata.uid
+            }
+            changes = self._indexer.replace(there | self._answers)
             self._listed, self._fed_up_to = {}, version
             self._notify(changes)
         SYNCED.labels(self.kind).set(1)
@@ -168,6 +175,8 @@ class Informer(Generic[T]):
 
     def _applied(self, type: str, identity: Identity, decoded: T | None) -> Sequence[Change[T]]:
         key, is_deleted = identity.key, type == "DELETED"
+        if decoded is not None and self._gone.get(key) == decoded.metadata.uid:
+            return []
         answer = self._answers.get(key)
         if answer is not None and identity.version < version_of(answer.metadata):
             # The object of our write exists: what was deleted before is another one that had its name.

@@ -22,11 +22,10 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released, renewed, spec_of
-
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
+from kube.resources import LEASES
 
 LEADER = Gauge("drawbridge_leader", "1 while this process leads.", ["lease"])
 RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did not succeed.")

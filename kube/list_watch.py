@@ -156,7 +156,7 @@ class ListWatch:
 
     def _take_new_sinks(self) -> None:
         with self._lock:
-            if self._is_new_sink_due:
+            if self._is_new_sink_due and self._version:
                 self._version, self._relist_reason = "", "attached"
             self._is_new_sink_due = False
 

@@ -82,7 +82,7 @@ def await_ingress_daemonsets(client: Client) -> None:
 
 
 def webhook_was_answered(metrics: str) -> bool:
-    """Whether the API server's own metrics tell of an answer by ip_reservation's webhook."""
+    """Whether the API server's metrics count an answer by ip_reservation's webhook."""
     found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\d+)", metrics, re.MULTILINE)
     wanted = {'code="200"', 'name="ip-reservation.drawbridge.io"'}
     return any(wanted <= set(labels.split(",")) and int(count) for labels, count in found)

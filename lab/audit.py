@@ -17,7 +17,7 @@ POLICY: dict[str, Any] = {
     "omitStages": ["RequestReceived"],
     "omitManagedFields": True,
     "rules": [
-        # Those that every cluster is born with, and the cluster's own controllers.
+        # Those that every cluster has from its creation, and its built-in controllers.
         {"level": "None", "users": ["system:apiserver"]},
         {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
         {
@@ -32,7 +32,7 @@ POLICY: dict[str, Any] = {
 
 
 def prepare(directory: Path) -> dict[str, str]:
-    """The API server's arguments for the lab in *directory*, which gets the policy, and the log if nobody keeps it."""
+    """The API server's arguments for the lab in *directory*: the policy there, the log there or in $VARIABLE."""
     policy = directory / "audit-policy.json"
     policy.write_text(json.dumps(POLICY, indent=1))
     kept = os.environ.get(VARIABLE)

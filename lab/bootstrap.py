@@ -1,4 +1,4 @@
-"""Bring a lab up, and be sure that it goes."""
+"""Bring a lab up, and always take it down."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def running(
     processes, *kwok_nodes* hold pods that only seem to run. With *cloud*, knobs over
     those of ``lab.cloud.fixture``, an emulated cloud runs as long as the lab, and the chart gets its addresses
     there. With *policy*, a policy engine changes all workloads, pods and nodes. A lab that is not *tied* is
-    left running. *progress* is told each step.
+    left running. *progress* is called with each step.
     """
     lab = Lab(name or f"run-{os.getpid()}-{secrets.token_hex(3)}")
     teardown.sweep()
@@ -51,7 +51,7 @@ def running(
         yield lab
     finally:
         lab.close()
-        daemon.let_go(wait=not stays)
+        daemon.close(wait=not stays)
 
 
 def _equip(

@@ -30,8 +30,8 @@ def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Cal
     """
     ports = Ports(*free_ports(slot.ports, len(Ports.__annotations__)))
     configuration = directory / "kwokctl.yaml"
-    told = kwokctl.configuration(binaries, slot, ports, audit.prepare(directory))
-    configuration.write_text(json.dumps(told, indent=1))
+    settings = kwokctl.configuration(binaries, slot, ports, audit.prepare(directory))
+    configuration.write_text(json.dumps(settings, indent=1))
     kubeconfig = directory / "kubeconfig"
     _gather_logs(directory)
     try:
@@ -126,7 +126,7 @@ def _kwokctl_create(
 
 
 def _verify(directory: Path, ports: Ports, check: Callable[[], None]) -> None:
-    """Each port is our own process's: a stranger's etcd would be taken into use without a word."""
+    """Each port is our own process's: another program's etcd would be used without an error."""
     expected = {(LOOPBACK, port) for port in astuple(ports)}
     missing = expected
 

@@ -1,8 +1,8 @@
-"""The owner of one lab: the lab's processes end with it, and it ends with its caller unless told to stay.
+"""The owner of one lab: the lab's processes end with it, and it ends with its caller unless the caller keeps the lab.
 
 It holds the lab's lock and slot, and reads its standard input: the line ``keep`` leaves the lab running for
-good, an end of file before that, or SIGTERM at any time, takes it down. On standard output it says how it
-goes, one JSON object a line: ``{"progress": text}``, then ``{"ready": true}`` or ``{"failed": text}``.
+good, an end of file before that, or SIGTERM at any time, takes it down. On standard output it reports
+progress, one JSON object a line: ``{"progress": text}``, then ``{"ready": true}`` or ``{"failed": text}``.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from lab.waiting import until
 
 
 class EndOfLab(Exception):
-    """The caller is gone, or someone asked for the lab's end."""
+    """The caller has ended, or the lab's end was requested."""
 
 
-class Tie:
-    """The bond to the caller, which is our standard input."""
+class Caller:
+    """The process that started this one, at the other end of standard input."""
 
     def __init__(self, descriptor: int, on_keep: Callable[[], None]) -> None:
         self._descriptor, self._on_keep, self._kept = descriptor, on_keep, False
 
     def check(self, seconds: float = 0) -> None:
-        """Wait that long for a word of the caller; EndOfLab when it is gone."""
+        """Wait up to *seconds* for input from the caller; EndOfLab when it has ended."""
         watched = [] if self._kept else [self._descriptor]
         if not select.select(watched, [], [], seconds)[0]:
             return
         if KEEP not in os.read(self._descriptor, 1024):
-            raise EndOfLab("the caller is gone")
+            raise EndOfLab("the caller has ended")
         self._kept = True
         self._on_keep()
 
@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     children: list[subprocess.Popen[bytes]] = []
     try:
         slot, _holder = slots.claim()
-        tie = _announce(options.name, slot)
-        _bring_up(directory, slot, options, children, tie.check)
-        _say({"ready": True})
-        _stand(tie)
+        caller = _announce(options.name, slot)
+        _bring_up(directory, slot, options, children, caller.check)
+        _report({"ready": True})
+        _run_until_ended(caller)
     except EndOfLab as end:
-        _say({"progress": f"taking the lab down: {end}"})
+        _report({"progress": f"taking the lab down: {end}"})
     except Exception as error:  # whatever it was, its text is the answer that the caller waits for
-        _say({"failed": str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"})
+        _report({"failed": str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"})
         return 1
     finally:
         _take_down(options.name, directory, children)
@@ -90,11 +90,11 @@ def _end_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-def _announce(name: str, slot: Slot) -> Tie:
+def _announce(name: str, slot: Slot) -> Caller:
     state = workdir.State(pid=os.getpid(), slot=slot.number)
     workdir.write_state(name, state)
     kept = workdir.State(pid=state.pid, slot=state.slot, kept=True)
-    return Tie(sys.stdin.fileno(), lambda: workdir.write_state(name, kept))
+    return Caller(sys.stdin.fileno(), lambda: workdir.write_state(name, kept))
 
 
 def _bring_up(
@@ -106,20 +106,20 @@ def _bring_up(
 ) -> None:
     programs = binaries.ensure(*cluster.BINARIES)
     check()
-    _say({"progress": f"starting the control plane in slot {slot.number}"})
+    _report({"progress": f"starting the control plane in slot {slot.number}"})
     kubeconfig = cluster.create(directory, slot, programs, check)
     client = Client.from_kubeconfig(kubeconfig)
     cluster.await_serving(client, cluster.reviving(directory, programs, check))
     if options.policy:
-        _say({"progress": "starting the policy engine"})
-        _accompany(directory, _policy(directory, kubeconfig, slot), children, check)
+        _report({"progress": "starting the policy engine"})
+        _start_programs(directory, _policy(directory, kubeconfig, slot), children, check)
     create_kwok_nodes(client, options.kwok_nodes)
-    _say({"progress": f"starting {options.nodes} nodes and the Service balancer"})
+    _report({"progress": f"starting {options.nodes} nodes and the Service balancer"})
     companions = {**_cloud(slot, options.knobs), **_companions(directory, kubeconfig, slot, options.nodes)}
-    _accompany(directory, companions, children, check)
+    _start_programs(directory, companions, children, check)
 
 
-def _accompany(
+def _start_programs(
     directory: Path,
     companions: Mapping[str, list[str]],
     children: list[subprocess.Popen[bytes]],
@@ -184,10 +184,10 @@ def _await_ready(
         raise LabError(f"{ended}\n{cluster.component_log(directory, name)}")
 
 
-def _stand(tie: Tie) -> None:
-    """Stay until the end is asked for, and tell the log of every process that ends before."""
+def _run_until_ended(caller: Caller) -> None:
+    """Run until the end is requested; log each process that ends before that."""
     while True:
-        tie.check(seconds=0.5)
+        caller.check(seconds=0.5)
         for pid, code in processes.reap().items():
             print(f"process {pid} of the lab ended with exit code {code}", file=sys.stderr, flush=True)
 
@@ -202,8 +202,8 @@ def _take_down(name: str, directory: Path, children: Sequence[subprocess.Popen[b
     workdir.forget(name)
 
 
-def _say(word: Mapping[str, object]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the caller no longer listens once the lab is ready
+def _report(word: Mapping[str, object]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the caller stops reading once the lab is ready
         os.write(sys.stdout.fileno(), json.dumps(word).encode() + b"\n")
 
 

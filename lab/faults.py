@@ -20,7 +20,7 @@ from lab.slots import free_ports
 from lab.waiting import until
 
 START = '"$@" >>"$0" 2>&1 </dev/null &'
-"""For sh: a process that is nobody's child, with its log as $0."""
+"""For sh: a process without a parent, with its log as $0."""
 SERVER = re.compile(r"(server: https://[^:]+:)\d+")
 
 

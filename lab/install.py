@@ -24,7 +24,7 @@ CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parent.parent / "charts" / "drawbridge"
 RELEASE = NAMESPACE = "drawbridge"
 TLS_SECRET = "drawbridge-lab-tls"  # noqa: S105 - the name of a Secret, not its content
-HELM_TIMEOUT = "180s"
+HELM_TIMEOUT = "600s"
 GROUPS = {
     "projectcalico.org/v3": ("projectcalico.org",),
     "crd.projectcalico.org/v1": ("crd.projectcalico.org",),
@@ -126,7 +126,13 @@ def _create_certificate(client: Client) -> bytes:
 def _helm(lab: Lab, verb: str, values: Mapping[str, Any]) -> None:
     command = [verb, RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
     try:
-        lab.helm(*command, "--wait", "--timeout", HELM_TIMEOUT, stdin=yaml.safe_dump(dict(values)))
+        lab.helm(
+            *command,
+            "--wait",
+            "--timeout",
+            HELM_TIMEOUT,
+            stdin=yaml.safe_dump(dict(values)),
+        )
     except LabError as error:
         pods = lab.client.list(PODS, NAMESPACE).items
         raise LabError(f"{error}\n{diagnostics.describe(pods, lab.directory)}") from error

@@ -1,4 +1,4 @@
-"""What kwokctl is told: our binaries and ports, loopback only, RBAC on, and kwok on its own nodes and super nodes."""
+"""Configuration of kwokctl: our binaries and ports, loopback only, RBAC on, kwok on its own nodes and super nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caller's end of the bond to a lab's daemon: letting go ends the lab, unless it was told to stay."""
+"""The caller's side of a lab's daemon: closing its pipes ends the lab, unless the lab is kept."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import msgspec
 from lab import processes, workdir
 from lab.cloud import fixture
 from lab.errors import LabError
+from lab.waiting import stretch
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEP = b"keep\n"
@@ -34,25 +35,25 @@ class Owner:
     listen: int
 
     def await_ready(self, progress: Callable[[str], None]) -> None:
-        """Tell its progress until the lab is ready; LabError with its own words when it fails."""
-        for word in _words(self.listen, time.monotonic() + START_SECONDS):
-            if "ready" in word:
+        """Report progress until the lab is ready; LabError with the daemon's message when it fails."""
+        for message in _messages(self.listen, time.monotonic() + START_SECONDS * stretch()):
+            if "ready" in message:
                 return
-            if "failed" in word:
-                raise LabError(word["failed"])
-            progress(word["progress"])
-        raise LabError("the lab's daemon ended without a word")
+            if "failed" in message:
+                raise LabError(message["failed"])
+            progress(message["progress"])
+        raise LabError("the lab's daemon ended without a message")
 
     def keep(self) -> None:
-        """Let the lab outlive us."""
+        """Keep the lab running after this process."""
         os.write(self.speak, KEEP)
 
-    def let_go(self, *, wait: bool) -> None:
+    def close(self, *, wait: bool) -> None:
         """Close the pipes, which ends a lab that is not to be kept, and *wait* for that end."""
         os.close(self.speak)
         os.close(self.listen)
         if wait:
-            self.process.wait(timeout=END_SECONDS)
+            self.process.wait(timeout=END_SECONDS * stretch())
 
 
 def start(
@@ -63,8 +64,8 @@ def start(
     lock = workdir.acquire(name)
     if lock is None:
         raise LabError(f"lab '{name}' is in use; choose another name, or: python -m lab down --name {name}")
-    hears, speak = os.pipe()
-    listen, says = os.pipe()
+    stdin, speak = os.pipe()
+    listen, stdout = os.pipe()
     command = [sys.executable, "-m", "lab.daemon", "--name", name]
     command += ["--nodes", str(nodes), "--kwok-nodes", str(kwok_nodes)]
     logs = workdir.directory(name) / "logs"
@@ -81,19 +82,19 @@ def start(
                 command,
                 cwd=ROOT,
                 env=processes.marked_environment(workdir.directory(name)),
-                stdin=hears,
-                stdout=says,
+                stdin=stdin,
+                stdout=stdout,
                 stderr=log,
                 pass_fds=[lock],  # the lock is the daemon's from the first moment on
                 start_new_session=True,  # Ctrl-C is for the caller alone
             )
     finally:
-        for descriptor in (lock, hears, says):
+        for descriptor in (lock, stdin, stdout):
             os.close(descriptor)
     return Owner(process, speak, listen)
 
 
-def _words(descriptor: int, end: float) -> Iterator[dict[str, Any]]:
+def _messages(descriptor: int, end: float) -> Iterator[dict[str, Any]]:
     rest = b""
     while select.select([descriptor], [], [], max(0, end - time.monotonic()))[0]:
         chunk = os.read(descriptor, 65536)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Side(asyncio.Protocol):
-    """One end of a carried connection; what it hears, its peer says."""
+    """One end of a relayed connection; it sends what its peer receives."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -68,7 +68,7 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 class Door(Side):
-    """The side that was called; it hears nothing before there is someone to tell."""
+    """The accepting side; it reads only once the target is connected."""
 
     def __init__(self, target: Address | None, opened: set[Door]) -> None:
         super().__init__()

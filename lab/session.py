@@ -18,6 +18,8 @@ from lab.slots import Slot
 from lab.waiting import until
 
 T = TypeVar("T")
+CALL_SECONDS = 60.0
+"""A busy machine is slow, and no reason for a test to fail."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Lab:
     @cached_property
     def client(self) -> Client:
         """The cluster's administrator."""
-        return Client.from_kubeconfig(self.kubeconfig)
+        return Client.from_kubeconfig(self.kubeconfig, timeout=CALL_SECONDS)
 
     @cached_property
     def cloud(self) -> Remote:

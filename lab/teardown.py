@@ -1,4 +1,4 @@
-"""A lab can be ended whatever state it is in, and what a killed daemon left behind does not stay."""
+"""End a lab in any state, and remove what a killed daemon left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def down(name: str) -> bool:
 
 
 def _take(name: str) -> bool:
-    """Whether *name* was nobody's and is now gone."""
+    """Whether *name* had no owner and is now removed."""
     lock = workdir.acquire(name)
     if lock is None:
         return False

@@ -44,7 +44,7 @@ class _Follower:
         self._thread = threading.Thread(target=self._follow, name=f"watch {resource.plural}", daemon=True)
 
     def start(self) -> None:
-        """Returns when what is there was told: nothing that comes later is missed."""
+        """Returns after the initial list: later changes are not missed."""
         listing = self._client.list(self._resource, type=self._kind)
         for each in listing.items:
             self._tell(each, gone=False)

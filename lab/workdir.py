@@ -16,7 +16,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the owner of a lab tells others about it."""
+    """What the owner of a lab publishes about it."""
 
     pid: int
     slot: int

@@ -9,19 +9,23 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from cloud.apis import Api
-from cloud.caller import Calls
+from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
-from cloud.rate_limiter import Limits
+from cloud.rate_limiter import RateLimiter
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
-from controllers.anycast_ip.claim_store import CONFIG_MAPS, Book
-from controllers.anycast_ip.controller import assemble
-from controllers.anycast_ip.node_writer import NODES, Nodes
+from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
+from controllers.anycast_ip.controller import Clocks, Edges, assemble
+from controllers.anycast_ip.nodes import NODES, Nodes
+from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
+from kube.informer import Informer
 from kube.types import Node
+from kube.watch_event import identity_of
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request
@@ -32,7 +36,7 @@ from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
 from tests.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
 from tests.fake_api import Request as Asked
-from tests.fakes import FakeClock, FakeRecorder, FakeStore
+from tests.fakes import FakeClock, FakeRecorder
 from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
 T = TypeVar("T")
@@ -136,6 +140,39 @@ class Sender:
             return envelope.failure(fault, "r"), fault.code
 
 
+class NodeWatch:
+    """What an informer of nodes is fed with: the differences between what is shown from one time to the next."""
+
+    kind, version, stopped, silence = "nodes", 0, False, 0.0
+
+    def __init__(self) -> None:
+        source: Any = self
+        self.informer: Informer[Node] = Informer(source, msgspec.json.Decoder(Node).decode)
+        self._shown: dict[str, Node] = {}
+
+    def attach(self, sink: object) -> None:
+        pass
+
+    def show(self, nodes: Collection[Node]) -> None:
+        """Nodes by name, each as old as it is."""
+        new, old = {each.metadata.name: each for each in nodes}, self._shown
+        self._shown = new
+        for name, node in old.items():
+            if name not in new:
+                self._send("DELETED", node)
+        for name, node in new.items():
+            if node is not old.get(name) and node != old.get(name):
+                self._send("MODIFIED", node)
+
+    def _send(self, kind: str, node: Node) -> None:
+        if kind == "DELETED":  # its version is that of the deletion
+            known = self.informer.get(node.metadata.name) or node
+            version = str(int(known.metadata.resource_version) + 1)
+            node = replace(node, metadata=replace(node.metadata, resource_version=version))
+        raw = msgspec.Raw(msgspec.json.encode(node))
+        self.informer.apply(kind, identity_of(raw), raw)
+
+
 @dataclass
 class Lab:
     """*turn* for turn; time passes between them, and in calls that wait."""
@@ -152,50 +189,61 @@ class Lab:
         self.may_write: Callable[[], object] = lambda: None
         self.sleep: Callable[[float], object] = self.clock.advance
         self.shown: Callable[[], list[Node]] = self.nodes
-        self.born, self.woken = 0, False
+        self.born = 0
         self.start()
 
     def start(self) -> None:
         """A controller that knows nothing, as after a crash."""
+
+        def check() -> None:
+            self.may_write()
+
         kube: Any = self.kube
-        followed: Any = FakeStore(lambda: self.shown())
-        book = Book(kube, "drawbridge", lambda: self.may_write() and None)
-        book.load(self.cluster)
-        self.book = book
-        calls = Calls(
+        self.claims = ClaimStore(kube, "drawbridge", check)
+        self.claims.load(self.cluster)
+        calls = Caller(
             self.sender,
-            Limits(1, clock=self.clock, sleep=self.sleep),
-            timeout=30,
-            attempt_timeout=10,
-            may_write=lambda: self.may_write(),
-            clock=self.clock,
-            sleep=self.sleep,
+            RateLimiter(1, clock=self.clock, sleep=self.sleep),
+            Timeouts(30, 10),
+            Before(check),
+            Timing(self.clock, self.sleep),
         )
         recorder: Any = self.recorder
-        self.rounds = assemble(
-            Nodes(kube, followed, lambda: self.may_write() and None),
-            Cloud(calls),
-            book,
-            UUID,
-            lambda: self.settings,
-            recorder,
-            hand_out=lambda work: work(),
-            done=self.wake,
-            clock=self.clock,
-            now=lambda: NOW + timedelta(seconds=self.clock()),
-        )
+        self.watch = NodeWatch()
+        self.watch.show(self.shown())
+        nodes = Nodes(kube, self.watch.informer, check)
+        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder)
+        clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
+        self.feature = assemble(edges, lambda: self.settings, clocks)
+        self.feature.start(self.watch.informer)
 
-    def wake(self) -> None:
-        self.woken = True
+    def turn(self) -> bool:
+        """All that can be done now; whether anything was."""
+        self.watch.show(self.shown())
+        self.feature.turn()
+        queue, worked = self.feature.queue, False
+        while uid := queue.get(timeout=0):
+            worked = True
+            try:
+                reconcile_key(queue, self.feature.reconciler.reconcile, uid)
+            finally:
+                queue.done(uid)
+        sent = [batcher.step() for batcher in self.feature.sources.cloud.batchers]
+        return worked or any(sent)
 
     def run(self, until: Callable[[], bool], seconds: float = 600.0, what: str = "") -> None:
         """Turn after turn until it is so; AssertionError when it is not in time, on the clock."""
         deadline = self.clock() + seconds
         while not until():
             assert self.clock() < deadline, f"not in {seconds} s: {what}; {self.describe()}"
-            self.woken = False
-            due = self.rounds.turn()
-            self.clock.advance(0.1 if self.woken else min(5.0, max(0.1, due - self.clock())))
+            if not self.turn():
+                self.clock.advance(min(1.0, max(0.02, self._due() - self.clock())))
+
+    def _due(self) -> float:
+        """When something can be done next."""
+        batchers = self.feature.sources.cloud.batchers
+        promised = self.feature.queue._delayed
+        return min([each.due for each in batchers] + [due for due, _ in promised[:1]])
 
     def run_for(self, seconds: float) -> None:
         end = self.clock() + seconds
@@ -203,7 +251,7 @@ class Lab:
 
     def describe(self) -> str:
         nodes = {each.metadata.name: self.is_open(each.metadata.name) for each in self.nodes()}
-        return f"nodes {nodes}, addresses {list(self.world.addresses.values())}, claims {self.book.claims}"
+        return f"nodes {nodes}, addresses {list(self.world.addresses.values())}, claims {self.claims.claims}"
 
     def nodes(self) -> list[Node]:
         return [msgspec.json.decode(each, type=Node) for each in self.kube.api.encoded(NODES)]
@@ -246,7 +294,7 @@ class Lab:
     def is_clean(self, theirs: Collection[str] = ()) -> bool:
         """Whether nothing but *theirs* is left of nodes that are gone, neither here nor there."""
         names = {each.metadata.name for each in self.nodes()}
-        claims = {claim.node for claim in self.book.claims.values()}
+        claims = {claim.node for claim in self.claims.claims.values()}
         return claims <= names and len(self.elastic()) - len(theirs) == len(claims)
 
     def elastic(self) -> list[Address]:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from cloud.apis import Api
-from cloud.caller import Calls
-from cloud.credential_types import Keys
+from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.credential_cache import Keys
 from cloud.errors import CloudError
-from cloud.rate_limiter import Limits
+from cloud.rate_limiter import RateLimiter
 from cloud.transport import Transport
 from settings import CloudSettings
 from tests.fakes import FakeClock
@@ -71,16 +71,12 @@ def calls(
     timeout: float = 30.0,
     may_write: Callable[[], object] = lambda: None,
     keys: Callable[[], object] = lambda: None,
-) -> Calls:
+) -> Caller:
     """Time passes only by waiting."""
-    return Calls(
+    return Caller(
         fake,
-        Limits(1.0, clock=clock, sleep=clock.advance),
-        timeout=timeout,
-        attempt_timeout=10.0,
-        may_write=may_write,
-        keys=keys,
-        clock=clock,
-        sleep=clock.advance,
-        chance=lambda: 1.0,
+        RateLimiter(1.0, clock=clock, sleep=clock.advance),
+        Timeouts(timeout, 10.0),
+        Before(may_write, keys),
+        Timing(clock, clock.advance, lambda: 1.0),
     )

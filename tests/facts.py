@@ -65,81 +65,34 @@ def series() -> set[str]:
     return metrics() | parts
 
 
-TELLING = {"event": 1, "_event": 1, "once": 1, "Refused": 1, "Verdict": 3, "Note": 0, "refusal": 0}
-"""Which argument is the reason of an Event: of what writes one, and of what makes a note for one."""
+# fmt: off
+OF_OTHERS = {
+    "AdmissionReview", "BadRequest", "ConfigMap", "DaemonSet", "DaemonSets", "DeleteTags",
+    "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
+    "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
+    "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "ProgressDeadlineExceeded",
+    "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
+    "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
+    "TooManyRequests", "WaitForFirstConsumer",
+}
+# fmt: on
+"""Words of Kubernetes and the cloud that are written like a reason."""
+WITH_REASONS = ("calico", "certs", "controllers", "healthchecker", "webhook")
 
 
 def reasons() -> set[str]:
-    """Those of TELLING, and of the pairs that say what is bad of a pod, and why."""
-    said = [
-        call.args[where]
-        for call in calls()
-        if (where := TELLING.get(called(call), len(call.args))) < len(call.args)
-    ]
-    said += [arg for call in calls() if called(call) == "_warn" for arg in call.args[:2]]
-    pairs = [node.elts[0] for node in nodes() if isinstance(node, ast.Tuple) and len(node.elts) == 2]
-    said += [each for each in pairs if re.match("Bad[A-Z]", text_of(each))]
-    return {reason for each in [*said, *news()] for reason in texts_of(each) if reason.isalpha()}
+    """The reasons of Events and conditions: all texts of two or more capitalized words that are not OF_OTHERS."""
+    return {
+        text for text in texts(WITH_REASONS) if re.fullmatch("([A-Z]+[a-z]+){2,}[A-Z]*", text)
+    } - OF_OTHERS
 
 
-def news() -> Iterator[ast.expr]:
-    """The reasons of what is yielded as news: a reason, a message and a type."""
-    for function in nodes():
-        match function:
-            case ast.FunctionDef(returns=ast.Subscript(slice=ast.Name(id="News"))):
-                yielded = [node.value for node in ast.walk(function) if isinstance(node, ast.Yield)]
-                yield from (each.elts[0] for each in yielded if isinstance(each, ast.Tuple))
-
-
-def verdicts() -> set[str]:
-    """The reasons of conditions: of what is returned as whether it is so, why in a word, and why in a sentence."""
-    found = set()
-    for function in nodes():
-        match function:
-            case ast.FunctionDef(returns=ast.Name(id="Verdict")):
-                returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
-                for each in returned:
-                    found |= texts_of(each.elts[1]) if isinstance(each, ast.Tuple) else set()
-    return found
-
-
-def texts_of(node: ast.expr) -> set[str]:
-    """What *node* may come to, where it is a text, a choice between two, or looked up in a table."""
-    match node:
-        case ast.IfExp(body=one, orelse=other):
-            return texts_of(one) | texts_of(other)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[_, otherwise]):
-            return texts_of(otherwise) | texts_in(name)
-        case ast.Subscript(value=ast.Name(id=name)):
-            return texts_in(name)
-        case _:
-            return {text_of(node)}
-
-
-def texts_in(name: str) -> set[str]:
-    """All that the table, a module's constant, with this name has for values."""
-    tables = [
-        node.value
-        for node in nodes()
-        if isinstance(node, ast.Assign)
-        if [each.id for each in node.targets if isinstance(each, ast.Name)] == [name]
-    ]
-    return {text for table in tables for value in values_of(table) for text in texts_of(value)}
-
-
-def values_of(table: ast.expr) -> list[ast.expr]:
-    """Of one that is written out, and of one in which all names stand for themselves."""
-    match table:
-        case ast.Dict(values=values):
-            return values
-        case ast.DictComp(
-            key=ast.Name(id=key),
-            value=ast.Name(id=value),
-            generators=[ast.comprehension(iter=ast.Tuple(elts=names))],
-        ) if key == value:
-            return names
-        case _:
-            return []
+@functools.cache
+def texts(packages: tuple[str, ...]) -> set[str]:
+    """All texts in the code of *packages*."""
+    paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    found = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    return {node.value for node in found if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def leaves(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -1,4 +1,4 @@
-"""All parts of the leader of IngressDaemonSets, on a clock of their own, against the fake API server, with faults."""
+"""All parts of the leader of IngressDaemonSets, on a fake clock, against the fake API server, with faults."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.confirmation import Reading
@@ -17,7 +18,7 @@ from controllers.ingress_daemonset.health_check_reader import Checker, HealthChe
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import Clock, RetryState
+from controllers.ingress_daemonset.retry_state import RetryState
 from controllers.ingress_daemonset.writer import Writer
 from controllers.manager import Context
 from kube.client import Client
@@ -215,7 +216,7 @@ class Leader:
         settings = IngressDaemonSetSettings.model_validate(
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
-        stop, clock, reporter = threading.Event(), Clock(self.clock, self.now), Reporter(self.recorder)  # type: ignore[arg-type]
+        stop, clock, reporter = threading.Event(), Clock(self.now, self.clock), Reporter(self.recorder)  # type: ignore[arg-type]
         context = Context(api, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
         self.cache = ObjectCache(api, api.informers, self.clock)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())

@@ -92,7 +92,7 @@ class World:
         """Nodes whose health checkers have not been read yet, and those whose cannot be."""
         self.blind: dict[str, Raw] = {}
         """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
-        self.told: dict[str, State] = {}
+        self.reported: dict[str, State] = {}
         """By the names of nodes: what their health checkers say whatever they see."""
 
     def plan(self, writes: Writes = NO_WRITES) -> Plan:
@@ -117,8 +117,8 @@ class World:
         for port in self.raw["spec"].get("healthCheckNodePorts", ()):
             if node in self.unasked:
                 return
-            if node in self.told:
-                yield Reading("10.0.0.1", port, self.told[node])
+            if node in self.reported:
+                yield Reading("10.0.0.1", port, self.reported[node])
             elif node in self.unread:
                 yield Reading("10.0.0.1", port, error="connection refused")
             elif seen := self.blind.get(node, self.deployments.get(f"web-{node}")):

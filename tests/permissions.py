@@ -88,7 +88,7 @@ def granted(documents: Iterable[Raw]) -> dict[str, set[Permission]]:
             where = binding["metadata"].get("namespace", EVERYWHERE)
             for subject in binding.get("subjects") or ():
                 account = f"{subject.get('namespace', '')}/{subject['name']}"
-                found.setdefault(account, set()).update(_rights(rules, where))
+                found.setdefault(account, set()).update(_permissions(rules, where))
     return found
 
 
@@ -99,7 +99,7 @@ def _is_bound(role: Raw, binding: Raw) -> bool:
     return role["kind"] == "ClusterRole" or meta["namespace"] == binding["metadata"]["namespace"]
 
 
-def _rights(rules: Iterable[Raw], where: str) -> Iterator[Permission]:
+def _permissions(rules: Iterable[Raw], where: str) -> Iterator[Permission]:
     for rule in rules:
         names = rule.get("resourceNames") or [""]
         for each in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
-from controllers.anycast_ip.claim_store import Book
+from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.cluster_id import cluster_uuid
 from kube.errors import AlreadyExists, Conflict
 from kube.leader_election import LeadershipLost
@@ -22,17 +22,17 @@ def nothing() -> None:
     pass
 
 
-def book_of(kube: Kube) -> Book:
+def store_of(kube: Kube) -> ClaimStore:
     client: Any = kube
-    return Book(client, "drawbridge", nothing)
+    return ClaimStore(client, "drawbridge", nothing)
 
 
 def test_claims_outlive_the_process() -> None:
     kube = Kube()
-    first = book_of(kube)
+    first = store_of(kube)
     first.put(CLAIM)
     first.put(replace(CLAIM, address="eip-1"))
-    second = book_of(kube)
+    second = store_of(kube)
     second.load()
     assert second.claims == {"u1": replace(CLAIM, address="eip-1")}
     second.drop("u1")
@@ -45,10 +45,10 @@ def test_claims_outlive_the_process() -> None:
 def test_what_cannot_be_read_is_left_alone() -> None:
     kube = Kube()
     kube.place("configmaps", body(CLAIM) | {"data": {"claim": "no JSON"}})
-    book = book_of(kube)
-    book.load()
+    store = store_of(kube)
+    store.load()
 
-    assert book.claims == {}
+    assert store.claims == {}
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ def test_what_cannot_be_read_is_left_alone() -> None:
 )
 def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(known: bool) -> None:
     kube = Kube()
-    book = book_of(kube)
+    store = store_of(kube)
     if known:
-        book.put(CLAIM)
+        store.put(CLAIM)
     kube.place("configmaps", body(replace(CLAIM, instance="ins-2")))
     with pytest.raises(Conflict if known else AlreadyExists):
-        book.put(replace(CLAIM, address="eip-1"))
-    book.put(replace(CLAIM, address="eip-1"))
+        store.put(replace(CLAIM, address="eip-1"))
+    store.put(replace(CLAIM, address="eip-1"))
 
-    assert book.claims["u1"].address == "eip-1"
+    assert store.claims["u1"].address == "eip-1"
 
 
 def test_a_claim_that_a_hand_deleted_is_written_again() -> None:
     kube = Kube()
-    book = book_of(kube)
-    book.put(CLAIM)
+    store = store_of(kube)
+    store.put(CLAIM)
     kube.objects.clear()
-    book.put(replace(CLAIM, address="eip-1"))
+    store.put(replace(CLAIM, address="eip-1"))
 
     assert len(kube.objects) == 1
 
@@ -82,8 +82,8 @@ def test_no_claim_is_written_without_leadership() -> None:
         raise LeadershipLost("lost")
 
     kube: Any = Kube()
-    book = Book(kube, "drawbridge", refuse)
-    for write in (lambda: book.put(CLAIM), lambda: book.drop("u1")):
+    store = ClaimStore(kube, "drawbridge", refuse)
+    for write in (lambda: store.put(CLAIM), lambda: store.drop("u1")):
         with pytest.raises(LeadershipLost):
             write()
 

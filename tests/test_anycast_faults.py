@@ -107,7 +107,8 @@ def test_a_node_that_goes_while_nobody_looks_leaves_nothing_behind(status: str) 
     lab.join()
     lab.run(
         lambda: (
-            [each.status for each in lab.elastic()] == ([status] if status else []) and bool(lab.book.claims)
+            [each.status for each in lab.elastic()] == ([status] if status else [])
+            and bool(lab.claims.claims)
         ),
         30,
         status,
@@ -335,5 +336,5 @@ def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vani
 
 
 def claim_of(lab: Lab, name: str) -> Claim:
-    (claim,) = (each for each in lab.book.claims.values() if each.node == name)
+    (claim,) = (each for each in lab.claims.claims.values() if each.node == name)
     return claim

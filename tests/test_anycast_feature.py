@@ -10,14 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers import informers
 from controllers.anycast_ip import controller
-from controllers.anycast_ip.reconciler import SPENT
-from controllers.informers import StaleInformer
+from controllers.anycast_ip.resync import SPENT
 from controllers.workqueue import Stopping
-from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
-from kube.list_watch import ListWatch
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from lab.waiting import until
@@ -136,78 +132,30 @@ def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: py
         until(world.all_open, 60)
 
 
-def test_without_a_region_it_waits_and_harms_nobody() -> None:
-    with running(region="") as world:
-        world.join("n1")
-        world.thread.join(1)
-        assert world.thread.is_alive()
-        world.stop.set()
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert world.raised is None
-        assert not world.cloud.world.calls
-
-
-def test_a_watch_that_is_dead_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running() as world:
-        until(lambda: bool(world.cloud.world.calls), 60)
-        monkeypatch.setattr(informers, "LONGEST_SILENCE", -1.0)
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert isinstance(world.raised, StaleInformer)
-
-
-def test_nodes_that_cannot_be_listed_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise Unreachable("no answer")
-
-    monkeypatch.setattr(ListWatch, "_list", fail)
-    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.2)
-    with running() as world:
-        until(lambda: not world.thread.is_alive(), 60)
-
-        assert isinstance(world.raised, StaleInformer)
-
-
-def test_leadership_that_is_lost_while_it_stops_is_no_clean_end() -> None:
-    lab, stop = Lab(), threading.Event()
-    lab.join()
-
-    def lose() -> None:
-        raise LeadershipLost("somebody else leads")
-
-    lab.may_write = lose
-    for _ in range(100):
-        if not lab.rounds._dispatch.lost:
-            lab.rounds.turn()
-            lab.clock.advance(1.0)
-    with pytest.raises(LeadershipLost):
-        lab.rounds.run(threading.Event(), stop)
-
-
 def test_a_wait_that_a_stop_cuts_short_is_a_clean_end() -> None:
-    lab, stop = Lab(Knobs(throttled=1.0)), threading.Event()
+    lab = Lab(Knobs(throttled=1.0, faulty_actions=["CreateTags"]))
     lab.join()
+    lab.run_for(1)
 
     def wait(seconds: float) -> None:
-        stop.set()
         raise Stopping("stop")
 
     lab.sleep = wait
     lab.start()
-    lab.rounds.run(threading.Event(), stop)
+    lab.run_for(5)
 
-    assert stop.is_set()
+    assert lab.recorder.events == []
 
 
 def test_addresses_that_were_given_up_are_remembered_while_a_list_may_have_them() -> None:
     lab = Lab()
-    for number in range(50):
+    for number in range(20):
         lab.join(f"n{number}")
         lab.run(lab.all_open, 60, "open")
         lab.leave(f"n{number}")
         lab.run(lab.is_clean, 120, "clean")
-    assert len(lab.rounds._spent) >= 40
+    inventory = lab.feature.sources.inventory
+    assert len(inventory._spent) == 20
     lab.run_for(SPENT + 2 * SETTINGS.resync_period)
 
-    assert lab.rounds._spent == {}
+    assert inventory._spent == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,12 +18,11 @@ from controllers.anycast_ip.claim import (
     order_for,
     renewed,
 )
-from controllers.anycast_ip.planner import marks, next_step
-from controllers.anycast_ip.snapshot import Scene, cases
-from controllers.anycast_ip.state import GONE, Case, Do, Known
+from controllers.anycast_ip.planner import marks, plan
+from controllers.anycast_ip.snapshot import GONE, Do, Lookup, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, UUID, original
+from tests.anycast_world import SETTINGS, UUID, Lab, original
 from tests.factories import NOW
 from webhook.anycast_ip import ADDRESS_ID, TAINT
 
@@ -63,39 +61,38 @@ FREE = address("UNBIND", instance_id="")
 ELSEWHERE = address(instance_id="ins-2")
 
 
-def looked(*found: Address) -> Known:
-    return Known(on_instance=found)
+NO_ADDRESS_YET = Seen()
+UNORDERED = Order(in_doubt=False)
+NOTHING_FOUND = Lookup(seconds=60)
 
 
-def seen(found: Any, **fields: Any) -> Known:
-    return Known(seen=found, **fields)
+def looked(*found: Address) -> Seen:
+    return Seen(on_instance=found)
+
+
+def seen(found: Any) -> Seen:
+    return Seen(found)
 
 
 @pytest.mark.parametrize(
-    ("node", "claim", "known", "expected"),
+    ("node", "claim", "seen", "expected"),
     [
-        pytest.param(UNLABELLED, None, Known(), Do.NOTHING, id="no label"),
-        pytest.param(SUPER, None, Known(), Do.NOTHING, id="a super node"),
-        pytest.param(NAMELESS, None, Known(), Do.NOTHING, id="no instance"),
-        pytest.param(PLAIN, None, Known(), Do.CLOSE, id="slipped through"),
-        pytest.param(ORIGINAL, None, Known(), Do.LOOK, id="of the original"),
+        pytest.param(UNLABELLED, None, NO_ADDRESS_YET, Do.NOTHING, id="no label"),
+        pytest.param(SUPER, None, NO_ADDRESS_YET, Do.NOTHING, id="a super node"),
+        pytest.param(NAMELESS, None, NO_ADDRESS_YET, Do.NOTHING, id="no instance"),
+        pytest.param(PLAIN, None, NO_ADDRESS_YET, Do.CLOSE, id="slipped through"),
+        pytest.param(ORIGINAL, None, NO_ADDRESS_YET, Do.LOOK, id="of the original"),
         pytest.param(ORIGINAL, None, looked(), Do.CLOSE, id="of the original, without its address"),
-        pytest.param(GATED, None, Known(), Do.LOOK, id="new"),
+        pytest.param(GATED, None, NO_ADDRESS_YET, Do.LOOK, id="new"),
         pytest.param(GATED, None, looked(), Do.CLAIM, id="nothing on it"),
         pytest.param(GATED, None, looked(FREE), Do.CLAIM, id="one that was on it"),
         pytest.param(GATED, None, looked(address("BINDING")), Do.ADOPT, id="one is being bound to it"),
         pytest.param(GATED, None, looked(address("UNBINDING")), Do.LOOK, id="one is being unbound from it"),
         pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="a foreign one on it"),
         pytest.param(GATED, None, looked(address(type="EIP"), address()), Do.ADOPT, id="two on it"),
-        pytest.param(GATED, ORDERED, Known(doubt=False, tagged=False), Do.TAG, id="claimed"),
-        pytest.param(GATED, ORDERED, Known(doubt=False), Do.ALLOCATE, id="tagged"),
-        pytest.param(GATED, ORDERED, Known(), Do.ALLOCATE, id="perhaps ordered"),
-        pytest.param(GATED, ORDERED, Known(refused=True), Do.FIND, id="token refused"),
-        pytest.param(GATED, ORDERED, Known(refused=True, nothing_found=True), Do.RENEW, id="token of nothing"),
-        pytest.param(GATED, CLAIM, Known(), Do.WATCH, id="not seen yet"),
+        pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="not seen yet"),
         pytest.param(GATED, CLAIM, seen(address("CREATING")), Do.WATCH, id="being created"),
         pytest.param(GATED, CLAIM, seen(FREE), Do.BIND, id="free"),
-        pytest.param(GATED, CLAIM, seen(FREE, recheck=True), Do.WATCH, id="free once"),
         pytest.param(GATED, CLAIM, seen(address("UNBIND", blocked=True)), Do.WATCH, id="free but blocked"),
         pytest.param(GATED, CLAIM, seen(address("BINDING")), Do.WATCH, id="instance shown too early"),
         pytest.param(GATED, CLAIM, seen(address()), Do.OPEN, id="bound"),
@@ -106,7 +103,7 @@ def seen(found: Any, **fields: Any) -> Known:
         pytest.param(GATED, THEIRS, seen(GONE), Do.FORGET, id="theirs is gone"),
         pytest.param(GATED, THEIRS, seen(FREE), Do.FORGET, id="theirs is free"),
         pytest.param(PLAIN, CLAIM, seen(FREE), Do.CLOSE, id="untainted too early"),
-        pytest.param(OPEN, CLAIM, Known(), Do.WATCH, id="open, not seen yet"),
+        pytest.param(OPEN, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="open, not seen yet"),
         pytest.param(OPEN, CLAIM, seen(address()), Do.NOTHING, id="open"),
         pytest.param(OPEN, CLAIM, seen(FREE), Do.CLOSE, id="open, unbound"),
         pytest.param(OPEN, CLAIM, seen(address(blocked=True)), Do.CLOSE, id="open, blocked"),
@@ -117,68 +114,87 @@ def seen(found: Any, **fields: Any) -> Known:
         pytest.param(MOVED, CLAIM, seen(address()), Do.CLOSE, id="another instance"),
         pytest.param(UNLABELLED, CLAIM, seen(address()), Do.NOTHING, id="label removed"),
         pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Do.FREE, id="label removed, tainted"),
-        pytest.param(node(TAINT, labels={}), None, Known(), Do.NOTHING, id="tainted before its label"),
-        pytest.param(node(TAINT, labels={}), None, Known(was_wanted=True), Do.FREE, id="label came and went"),
-        pytest.param(None, CLAIM, Known(), Do.CONFIRM, id="node gone"),
-        pytest.param(None, CLAIM, Known(confirmed=True), Do.WATCH, id="confirmed"),
-        pytest.param(None, CLAIM, seen(address(), confirmed=True), Do.UNBIND, id="gone, bound"),
-        pytest.param(None, CLAIM, seen(address("BINDING"), confirmed=True), Do.WATCH, id="gone, being bound"),
-        pytest.param(None, CLAIM, seen(ELSEWHERE, confirmed=True), Do.FORGET, id="gone, bound elsewhere"),
-        pytest.param(None, CLAIM, seen(FREE, confirmed=True), Do.RELEASE, id="gone, free"),
-        pytest.param(None, CLAIM, seen(address("OFFLINING"), confirmed=True), Do.WATCH, id="gone, going"),
-        pytest.param(None, CLAIM, seen(GONE, confirmed=True), Do.UNTAG, id="both gone"),
-        pytest.param(None, CLAIM, seen(GONE, confirmed=True, untagged=True), Do.FORGET, id="all gone"),
-        pytest.param(None, THEIRS, seen(address(), confirmed=True), Do.FORGET, id="gone, theirs"),
-        pytest.param(None, ORDERED, Known(confirmed=True), Do.ALLOCATE, id="gone, perhaps ordered"),
-        pytest.param(None, ORDERED, Known(confirmed=True, nothing_found=True), Do.UNTAG, id="gone, nothing found"),
-        pytest.param(None, ORDERED, Known(confirmed=True, doubt=False), Do.UNTAG, id="gone, never ordered"),
-        pytest.param(None, None, Known(), Do.NOTHING, id="nothing at all"),
+        pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Do.NOTHING, id="tainted before its label"),
+        pytest.param(None, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="node gone"),
+        pytest.param(None, CLAIM, seen(address()), Do.UNBIND, id="gone, bound"),
+        pytest.param(None, CLAIM, seen(address("BINDING")), Do.WATCH, id="gone, being bound"),
+        pytest.param(None, CLAIM, seen(ELSEWHERE), Do.FORGET, id="gone, bound elsewhere"),
+        pytest.param(None, CLAIM, seen(FREE), Do.RELEASE, id="gone, free"),
+        pytest.param(None, CLAIM, seen(address("OFFLINING")), Do.WATCH, id="gone, going"),
+        pytest.param(None, CLAIM, seen(GONE), Do.UNTAG, id="both gone"),
+        pytest.param(None, THEIRS, seen(address()), Do.FORGET, id="gone, theirs"),
+        pytest.param(None, None, NO_ADDRESS_YET, Do.NOTHING, id="nothing at all"),
     ],
 )  # fmt: skip
-def test_the_next_step(node: Node | None, claim: Claim | None, known: Known, expected: Do) -> None:
-    assert next_step(Case("u1", node, claim, known), SETTINGS).do is expected
+def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, expected: Do) -> None:
+    assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).do is expected
 
 
 @pytest.mark.parametrize(
-    ("case", "expected"),
+    ("node", "order", "expected"),
     [
-        pytest.param(Case("u1", GATED, ORDERED, Known(), order_age=599), Do.ALLOCATE, id="not old yet"),
-        pytest.param(Case("u1", GATED, ORDERED, Known(), order_age=600), Do.FIND, id="old"),
-        pytest.param(Case("u1", GATED, ORDERED, Known(nothing_found=True), order_age=900), Do.ALLOCATE, id="old, none"),
-        pytest.param(Case("u1", None, ORDERED, Known(confirmed=True), order_age=900), Do.FIND, id="old, node gone"),
-        pytest.param(Case("u1", None, ORDERED, Known(confirmed=True), elsewhere=True), Do.FORGET, id="another's"),
-        pytest.param(Case("u1", GATED, None, Known(), forebear=CLAIM), Do.INHERIT, id="an heir"),
-        pytest.param(Case("u1", GATED, None, looked(), found=FREE), Do.ADOPT, id="one with its tags"),
-        pytest.param(Case("u1", UNLABELLED, None, Known(), found=FREE), Do.ADOPT, id="one with its tags, no label"),
+        pytest.param(GATED, UNORDERED, Do.TAG, id="claimed"),
+        pytest.param(GATED, Order(in_doubt=False, tagged=True), Do.ALLOCATE, id="tagged"),
+        pytest.param(GATED, Order(tagged=True), Do.ALLOCATE, id="perhaps ordered"),
+        pytest.param(GATED, Order(refused=True), Do.FIND, id="token refused"),
+        pytest.param(GATED, Order(refused=True, lookup=Lookup()), Do.FIND, id="token refused, nothing found yet"),
+        pytest.param(GATED, Order(refused=True, lookup=NOTHING_FOUND), Do.RENEW, id="token of nothing"),
+        pytest.param(GATED, Order(lookup=Lookup(FREE)), Do.RECORD, id="found by its name"),
+        pytest.param(GATED, Order(599, tagged=True), Do.ALLOCATE, id="not old yet"),
+        pytest.param(GATED, Order(600, tagged=True), Do.FIND, id="old"),
+        pytest.param(GATED, Order(900, tagged=True, lookup=Lookup()), Do.ALLOCATE, id="old, one look is enough"),
+        pytest.param(None, Order(tagged=True), Do.ALLOCATE, id="gone, perhaps ordered"),
+        pytest.param(None, Order(900, tagged=True), Do.FIND, id="gone, old"),
+        pytest.param(None, Order(900, tagged=True, lookup=Lookup()), Do.FIND, id="gone, old, one look is not enough"),
+        pytest.param(None, Order(900, lookup=NOTHING_FOUND), Do.UNTAG, id="gone, nothing found"),
+        pytest.param(None, UNORDERED, Do.UNTAG, id="gone, never ordered"),
     ],
 )  # fmt: skip
-def test_the_next_step_with_more_at_hand(case: Case, expected: Do) -> None:
-    assert next_step(case, SETTINGS).do is expected
+def test_the_next_action_of_an_order(node: Node | None, order: Order, expected: Do) -> None:
+    assert plan(Snapshot("u1", node, ORDERED, order=order), SETTINGS).do is expected
 
 
 @pytest.mark.parametrize(
-    ("node", "known", "expected"),
+    ("node", "claim", "related", "expected"),
     [
-        pytest.param(node(annotations=OPEN.metadata.annotations, labels={}), Known(), Do.STRIP, id="marked"),
-        pytest.param(UNLABELLED, Known(), Do.CONFIRM, id="bare"),
-        pytest.param(UNLABELLED, seen(address(), confirmed=True), Do.UNBIND, id="confirmed"),
+        pytest.param(None, ORDERED, Related(elsewhere=True), Do.FORGET, id="another's"),
+        pytest.param(None, CLAIM, Related(heir="u2"), Do.NOTHING, id="another takes it over"),
+        pytest.param(GATED, None, Related(predecessor=CLAIM), Do.INHERIT, id="an heir"),
+        pytest.param(GATED, None, Related(found=FREE), Do.ADOPT, id="one with its tags"),
+        pytest.param(UNLABELLED, None, Related(found=FREE), Do.ADOPT, id="one with its tags, no label"),
+        pytest.param(
+            node(TAINT, labels={}), None, Related(was_wanted=True), Do.FREE, id="label came and went"
+        ),
+    ],
+)
+def test_the_next_action_by_what_is_related(
+    node: Node | None, claim: Claim | None, related: Related, expected: Do
+) -> None:
+    assert plan(Snapshot("u1", node, claim, related, seen=looked()), SETTINGS).do is expected
+
+
+@pytest.mark.parametrize(
+    ("node", "seen", "expected"),
+    [
+        pytest.param(node(annotations=OPEN.metadata.annotations, labels={}), Seen(), Do.STRIP, id="marked"),
+        pytest.param(UNLABELLED, seen(address()), Do.UNBIND, id="bare"),
         pytest.param(OPEN, seen(address()), Do.NOTHING, id="still labelled"),
     ],
 )
-def test_a_label_that_is_removed_releases_when_it_is_set_so(node: Node, known: Known, expected: Do) -> None:
-    assert next_step(Case("u1", node, CLAIM, known), RELEASING).do is expected
+def test_a_label_that_is_removed_releases_when_it_is_set_so(node: Node, seen: Seen, expected: Do) -> None:
+    assert plan(Snapshot("u1", node, CLAIM, seen=seen), RELEASING).do is expected
 
 
 @pytest.mark.parametrize(
-    ("node", "known", "expected"),
+    ("node", "expected"),
     [
-        pytest.param(OPEN, seen(FREE), Do.NOTHING, id="open"),
-        pytest.param(GATED, seen(FREE), Do.BIND, id="not open yet"),
-        pytest.param(PLAIN, seen(FREE), Do.CLOSE, id="never was bound"),
+        pytest.param(OPEN, Do.NOTHING, id="open"),
+        pytest.param(GATED, Do.BIND, id="not open yet"),
+        pytest.param(PLAIN, Do.CLOSE, id="never was bound"),
     ],
 )
-def test_without_repair_only_what_was_open_is_left_alone(node: Node, known: Known, expected: Do) -> None:
-    assert next_step(Case("u1", node, CLAIM, known), LENIENT).do is expected
+def test_without_repair_only_what_was_open_is_left_alone(node: Node, expected: Do) -> None:
+    assert plan(Snapshot("u1", node, CLAIM, seen=seen(FREE)), LENIENT).do is expected
 
 
 @pytest.mark.parametrize(
@@ -227,48 +243,32 @@ def test_each_order_has_a_token_of_its_own_and_an_heir_takes_the_order_over() ->
     assert len(claim_for(node(uid="0" * 36), SETTINGS, NOW).token) <= 64
 
 
-def scene(*nodes: Node, claims: tuple[Claim, ...] = (), found: tuple[Address, ...] = ()) -> Scene:
-    return Scene({each.metadata.uid: each for each in nodes}, {each.uid: each for each in claims}, found)
-
-
-def test_the_oldest_node_comes_first() -> None:
-    old, new = (
-        msgspec.structs.replace(
-            node(uid=uid),
-            metadata=replace(node(uid=uid).metadata, creation_timestamp=NOW - timedelta(hours=age)),
-        )
-        for uid, age in (("old", 2), ("new", 1))
-    )
-
-    assert [each.uid for each in cases(scene(new, old), {}, SETTINGS, busy=(), now=NOW)] == ["old", "new"]
-
-
-def test_an_heir_stands_for_the_claim_that_it_inherits_unless_one_of_them_is_busy() -> None:
-    given = scene(node(TAINT, uid="u2"), claims=(CLAIM,))
-    (case,) = cases(given, {}, SETTINGS, busy=(), now=NOW)
-
-    assert (case.uid, case.forebear) == ("u2", CLAIM)
-    assert cases(given, {}, SETTINGS, busy=("u1",), now=NOW) == []
-    assert cases(given, {}, SETTINGS, busy=("u2",), now=NOW) == []
-
-
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        pytest.param(address("UNBIND", instance_id="ins-old", tags=original()), True, id="free"),
-        pytest.param(address(tags=original()), True, id="on the node"),
-        pytest.param(address(tags=original(), instance_id="ins-2"), False, id="on another"),
-        pytest.param(address("UNBIND", tags=original("n2")), False, id="another's"),
+        pytest.param({"status": "UNBIND", "instance_id": "ins-old", "tags": original()}, True, id="free"),
+        pytest.param({"tags": original()}, True, id="on the node"),
+        pytest.param({"tags": original(), "instance_id": "ins-2"}, False, id="on another"),
+        pytest.param({"status": "UNBIND", "tags": original("n2")}, False, id="another's"),
     ],
 )
-def test_what_carries_a_nodes_tags_is_found_for_it(found: Address, expected: bool) -> None:
-    (case,) = cases(scene(GATED, found=(found,)), {}, SETTINGS, busy=(), now=NOW)
-    assert case.found == (found if expected else None)
+def test_what_carries_a_nodes_tags_is_found_for_it(found: dict[str, Any], expected: bool) -> None:
+    lab = Lab()
+    address_id = lab.foreign(**{"instance": "ins-n1", **found})
+    lab.clock.advance(60)
+    lab.join(**{NEED_LABEL: "not yet"})
+    lab.run_for(5)
+
+    assert bool(lab.claims.having(address_id)) == expected
 
 
-def test_what_somebody_has_a_claim_to_is_found_for_nobody() -> None:
-    claim = replace(CLAIM, uid="u9", instance="ins-9")
-    found = address("UNBIND", tags=original())
-    first, _ = cases(scene(GATED, claims=(claim,), found=(found,)), {}, SETTINGS, busy=(), now=NOW)
+def test_what_another_node_has_a_claim_to_is_not_found() -> None:
+    lab = Lab()
+    address_id = lab.foreign("ins-n1", tags=original())
+    lab.clock.advance(60)
+    lab.claims.put(replace(CLAIM, uid="u9", node="other", instance="ins-other", address=address_id))
+    node = lab.join()
+    lab.watch.show(lab.nodes())
+    lab.feature.turn()
 
-    assert first.found is None
+    assert lab.feature.reconciler._tools.reader.local(node.metadata.uid).related.found is None

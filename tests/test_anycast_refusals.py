@@ -86,7 +86,7 @@ def test_one_address_that_must_not_be_given_back_does_not_block_the_others(actio
     lab.run_for(20)
     for name in names(20):
         lab.leave(name)
-    lab.run(lambda: {claim.node for claim in lab.book.claims.values()} == {"bad"}, 120, "all others gone")
+    lab.run(lambda: {claim.node for claim in lab.claims.claims.values()} == {"bad"}, 120, "all others gone")
     lab.run_for(60)
 
     assert any("bad" in message and "not authorized" in message for _, message in lab.recorder.events)
@@ -117,7 +117,7 @@ def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(err
     lab.kube.before_write = refuse
     for name in ["bad", *names(10)]:
         lab.leave(name)
-    lab.run(lambda: {claim.node for claim in lab.book.claims.values()} == {"bad"}, 120, "all others gone")
+    lab.run(lambda: {claim.node for claim in lab.claims.claims.values()} == {"bad"}, 120, "all others gone")
     lab.run_for(30)
     assert bad in lab.recorder.about or isinstance(error, Conflict)
     lab.kube.before_write = lambda name, body: None

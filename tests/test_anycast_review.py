@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -11,18 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import Claim, body, claim_for, instance_of, name_of
-from controllers.anycast_ip.claim_store import Book
-from controllers.anycast_ip.planner import next_step
-from controllers.anycast_ip.resync import Sweep
-from controllers.anycast_ip.state import Case, Do, Known
+from controllers.anycast_ip.claim import Claim, body, instance_of, name_of
+from controllers.anycast_ip.claim_store import ClaimStore
+from controllers.anycast_ip.resync import Inventory, Resync
 from kube.errors import Conflict
-from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender
 from tests.factories import NOW
+from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
 from webhook.anycast_ip import is_tainted, wanted
 
@@ -56,14 +53,14 @@ def open_lab(*names: str, knobs: Knobs | None = None) -> Lab:
 def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
     lab = open_lab("n1", "n2")
     before = sorted(each.id for each in lab.elastic())
-    ours, claims = lab.world, lab.book.claims
+    ours, claims = lab.world, lab.claims.claims
     lab.world = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
     lab.sender = Sender(lab.world)
     lab.leave("n2")
     lab.start()
     lab.run_for(1800)
     assert lab.is_open("n1")
-    assert lab.book.claims == claims
+    assert lab.claims.claims == claims
     assert lab.elastic() == []
     assert "AnycastIpDelayed" in lab.recorder.reasons
     lab.world, lab.sender = ours, Sender(ours)
@@ -97,9 +94,7 @@ def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
         lab.knobs.instances_exist = False
         lab.start()
     lab.edit("n1", {"spec": {"taints": None}})
-    lab.rounds._sweep.due = lab.clock()
-    for known in lab.rounds._known.values():
-        known.recheck = True
+    lab.feature.sources.inventory.is_wanted = True
     lab.run_for(1800)
 
     assert sorted(each.id for each in lab.elastic()) == before
@@ -134,16 +129,6 @@ def test_the_last_node_of_a_cluster_leaves_nothing_behind_though_its_release_was
     assert lab.tag_values("aia-node-name") == set()
 
 
-def test_one_look_is_enough_before_an_old_order_is_repeated() -> None:
-    lab = Lab()
-    node = lab.join()
-    claim = claim_for(node, SETTINGS, NOW)
-    case = Case("u1", node, claim, Known(absent_since=1.0), order_age=900)
-
-    assert next_step(case, SETTINGS).do is Do.ALLOCATE
-    assert next_step(dataclasses.replace(case, known=Known()), SETTINGS).do is Do.FIND
-
-
 def test_addresses_that_somebody_deleted_all_at_once_are_replaced() -> None:
     lab = open_lab("n1", "n2")
     for each in lab.elastic():
@@ -174,7 +159,7 @@ def test_a_stale_list_opens_no_node() -> None:
     lab.edit("n1", {"spec": {"taints": [{"key": "tke.cloud.tencent.com/no-aia-ip", "effect": "NoSchedule"}]}})
     lab.start()
     lab.knobs.denied = ["DescribeAddresses"]
-    lab.rounds.turn()
+    lab.turn()
     lab.knobs.denied = []
     opened: list[bool] = []
     lab.kube.after = lambda verb: opened.append(lab.is_open("n1"))
@@ -210,8 +195,8 @@ def test_a_clock_that_jumps_forward_makes_no_order_old() -> None:
     lab.run(lambda: bool(lab.elastic()), 60, "ordered")
     lab.knobs.lost = 0.0
     lab.leave()
-    for uid, claim in lab.book.claims.items():
-        lab.book.put(replace(claim, uid=uid, asked=NOW))
+    for uid, claim in lab.claims.claims.items():
+        lab.claims.put(replace(claim, uid=uid, asked=NOW))
     lab.run_for(400)
 
     assert lab.elastic() == []
@@ -250,7 +235,7 @@ def test_other_node_labels_in_the_settings_release_nothing() -> None:
     lab.run_for(120)
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run(lambda: not lab.elastic() and not lab.book.claims, 120, "released")
+    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
 
 
 def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_settings() -> None:
@@ -260,7 +245,7 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     lab.settings = SETTINGS.model_copy(update={"address_type": "EIP"})
     lab.clock.advance(30)
     lab.start()
-    lab.run(lambda: bool(lab.book.claims), 60, "adopted")
+    lab.run(lambda: bool(lab.claims.claims), 60, "adopted")
     assert lab.is_open()
     lab.leave()
     lab.run(lab.is_clean, 120, "clean")
@@ -304,7 +289,7 @@ def test_the_same_refusal_is_told_once_whatever_request_it_answers() -> None:
 def test_a_claim_that_another_leader_has_written_since_is_not_deleted() -> None:
     kube: Any = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    mine, theirs = (Book(kube, "drawbridge", lambda: None) for _ in range(2))
+    mine, theirs = (ClaimStore(kube, "drawbridge", lambda: None) for _ in range(2))
     mine.put(claim)
     theirs.load()
     theirs.put(replace(claim, token="t2"))
@@ -316,25 +301,28 @@ def test_a_claim_that_another_leader_has_written_since_is_not_deleted() -> None:
     assert not kube.objects
 
 
-@pytest.mark.parametrize("error", [LeadershipLost("stopped"), ValueError("a bug")], ids=str)
-def test_a_sweep_that_breaks_leaves_its_thread_alive_and_comes_again(error: Exception) -> None:
-    class Cloud:
+def test_a_resync_that_breaks_comes_again_soon() -> None:
+    class Broken:
         def addresses_tagged(self, *_: object) -> Any:
-            raise error
+            raise ValueError("a bug")
 
-    cloud: Any = Cloud()
-    clock = iter(float(each) for each in range(100))
-    sweep = Sweep(cloud, "u", lambda quotas: None, lambda: next(clock))
-    sweep.begin(300.0)
-    sweep.run()
+    cloud: Any = Broken()
+    clock = FakeClock()
+    inventory = Inventory(cloud, "u", clock)
+    resync = Resync(cloud, inventory, lambda quotas: None, clock)
+    turns = []
+    for _ in range(3):
+        turns.append(resync.turn(SETTINGS))
+        clock.advance(1.0)
 
-    assert (sweep.due < 100) == isinstance(error, ValueError)
+    assert turns == [True, False, True]
+    assert inventory.read_at is None
 
 
-def held(kube: Any, cluster: str) -> Book:
-    book = Book(kube, "drawbridge", lambda: None)
-    book.load(cluster)
-    return book
+def held(kube: Any, cluster: str) -> ClaimStore:
+    store = ClaimStore(kube, "drawbridge", lambda: None)
+    store.load(cluster)
+    return store
 
 
 def test_claims_from_the_backup_of_another_cluster_are_left_alone() -> None:
@@ -351,7 +339,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
     lab = Lab(Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
     lab.join("n1")
     lab.run(lab.all_open, 60, "open")
-    (claim,) = lab.book.claims.values()
+    (claim,) = lab.claims.claims.values()
     lab.kube.place("configmaps", body(replace(claim, cluster="there")))
     lab.leave("n1")
     lab.join("n2")
@@ -391,9 +379,9 @@ def test_what_others_changed_right_after_our_write_is_not_overlooked() -> None:
 
     lab.kube.after = unlabel
     lab.run(lab.is_open, 60, "open")
-    nodes = lab.rounds._nodes.by_uid()
+    lab.run_for(1)
 
-    assert [NEED_LABEL in each.metadata.labels for each in nodes.values()] == [False]
+    assert [NEED_LABEL in each.metadata.labels for each in lab.feature.sources.nodes.list()] == [False]
 
 
 VERBS = (

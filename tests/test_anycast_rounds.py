@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL
-from controllers.anycast_ip.reconciler import pause_after
 from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
@@ -23,19 +23,12 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
     lab.run(lab.all_open, 30, "open")
     (address,) = lab.on()
     assert address.name == "cls-abc-aia-00000001-000"
+    assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "open"}) == 1
     lab.leave()
     lab.run(lab.is_clean, 60, "clean")
 
     assert lab.elastic() == []
     assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
-
-
-@pytest.mark.parametrize(
-    ("took", "pause"),
-    [(0.0, 0.1), (0.004, 0.1), (0.01, 0.2), (0.03, 0.6), (0.1, 0.6), (0.2, 0.8), (1.0, 4.0)],
-)
-def test_rounds_leave_the_processor_to_others(took: float, pause: float) -> None:
-    assert pause_after(took) == pytest.approx(pause)
 
 
 def test_two_hundred_nodes_share_their_calls() -> None:
@@ -160,7 +153,7 @@ def test_an_address_of_the_right_type_that_somebody_bound_is_taken_as_it_is_and_
     lab.run(lab.all_open, 30, "open")
     assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
     lab.leave()
-    lab.run(lambda: not lab.book.claims, 30, "forgotten")
+    lab.run(lambda: not lab.claims.claims, 30, "forgotten")
     lab.run_for(30)
 
     assert lab.count("AllocateAddresses", "DisassociateAddress", "ReleaseAddresses") == 0
@@ -244,7 +237,7 @@ def test_a_node_that_comes_again_on_another_instance_gets_another_address() -> N
     lab.run(lab.all_open, 30, "open")
     lab.leave()
     lab.join(instance="ins-m1")
-    lab.run(lambda: lab.is_open() and len(lab.elastic()) == 1 and len(lab.book.claims) == 1, 60, "moved")
+    lab.run(lambda: lab.is_open() and len(lab.elastic()) == 1 and len(lab.claims.claims) == 1, 60, "moved")
 
     assert lab.elastic()[0].instance_id == "ins-m1"
     assert lab.tag_values("aia-node-ins-id") == {"ins-m1"}
@@ -284,7 +277,7 @@ def test_on_removal_of_the_label_the_address_is_released_if_that_is_wished_for()
     lab.join()
     lab.run(lab.all_open, 30, "open")
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run(lambda: not lab.elastic() and not lab.book.claims, 60, "released")
+    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 60, "released")
 
     assert not lab.node().metadata.annotations
 
@@ -319,7 +312,7 @@ def test_an_address_that_somebody_bound_elsewhere_is_not_touched() -> None:
     (address,) = lab.on()
     lab.world.alter(address.id, instance_id="ins-elsewhere")
     lab.leave()
-    lab.run(lambda: not lab.book.claims, 60, "forgotten")
+    lab.run(lambda: not lab.claims.claims, 60, "forgotten")
     lab.run_for(60)
 
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
@@ -396,3 +389,42 @@ def test_a_taint_that_somebody_adds_meanwhile_is_not_written_over() -> None:
     lab.run(lab.all_open, 60, "open")
 
     assert lab.kube.objects["nodes", "n1"]["spec"]["taints"] == [theirs]
+
+
+def test_after_a_start_the_oldest_node_comes_first() -> None:
+    lab = Lab()
+    uids = [lab.join(name).metadata.uid for name in ("n2", "n1") if not lab.clock.advance(60)]
+    lab.start()
+
+    assert list(lab.feature.queue._waiting) == uids
+
+
+def test_a_node_that_comes_again_while_its_address_waits_to_be_unbound_keeps_it() -> None:
+    lab = Lab()
+    names = [f"n{number}" for number in range(40)]
+    for name in names:
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    (address,) = lab.on("n39")
+    for name in names:
+        lab.leave(name)
+    lab.run(lambda: lab.count("DisassociateAddress") >= 4, 30, "some are unbound")
+    lab.join("again", "ins-n39")
+    lab.run(lambda: lab.is_clean() and lab.all_open(), 120, "settled")
+
+    assert [each.id for each in lab.elastic()] == [address.id]
+    unbound = [call.params["AddressId"] for call in lab.world.calls if call.action == "DisassociateAddress"]
+    assert address.id not in unbound
+
+
+def test_a_node_that_goes_while_the_cloud_is_asked_about_it_is_not_forgotten() -> None:
+    lab = Lab()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.run_for(5)
+    lab.edit("n1", {"metadata": {"labels": {"a": "b"}}})
+    asked = lab.count("DescribeAddresses")
+    lab.turn()
+    assert lab.count("DescribeAddresses") == asked + 1
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean, well before the next resync")

@@ -70,145 +70,63 @@ def test_a_decision_is_sent_back_as_a_review(decision: Decision, response: bytes
     assert (got.status_code, got.mimetype, got.data) == (200, "application/json", review)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "content_type", "data", "status", "said"),
-    [
-        pytest.param(
-            "POST",
-            "/scripted",
-            "text/plain",
-            REVIEW,
-            415,
-            b"the content type is 'text/plain'; it must be application/json\n",
-            id="content type",
-        ),
-        pytest.param(
-            "POST",
-            "/scripted",
-            "",
-            REVIEW,
-            415,
-            b"the content type is ''; it must be application/json\n",
-            id="no content type",
-        ),
-        pytest.param(
-            "POST",
-            "/scripted",
-            "application/json",
-            b"{",
-            400,
-            b"the body is not JSON: Input data was truncated\n",
-            id="not JSON",
-        ),
-        pytest.param(
-            "POST",
-            "/scripted",
-            "application/json",
-            b"",
-            400,
-            b"the body is not JSON: Input data was truncated\n",
-            id="no body",
-        ),
-        pytest.param(
-            "POST",
-            "/scripted",
-            "application/json",
-            b"{}",
+JSON = "application/json"
+NOT_JSON = b"the body is not JSON: Input data was truncated\n"
+NO_PATH = b"no webhook is served at this path\n"
+BAD = {
+    "content type": (
+        ("POST", "/scripted", "text/plain", REVIEW),
+        (415, b"the content type is 'text/plain'; it must be application/json\n"),
+    ),
+    "not JSON": (("POST", "/scripted", JSON, b"{"), (400, NOT_JSON)),
+    "no body": (("POST", "/scripted", JSON, b""), (400, NOT_JSON)),
+    "not an AdmissionReview": (
+        ("POST", "/scripted", JSON, b"{}"),
+        (
             400,
             b"got apiVersion '', kind ''; only AdmissionReview of admission.k8s.io/v1 is understood:"
             b' register the webhook with admissionReviewVersions: ["v1"]\n',
-            id="not an AdmissionReview",
         ),
-        pytest.param(
-            "POST",
-            "/scripted",
-            "application/json",
-            b" " * (MAX_BODY + 1),
-            413,
-            b"the body is over 7340032 bytes, more than an AdmissionReview can need\n",
-            id="too large",
-        ),
-        pytest.param(
-            "POST",
-            "/other",
-            "application/json",
-            REVIEW,
-            404,
-            b"no webhook is served at this path\n",
-            id="unknown path",
-        ),
-        pytest.param(
-            "POST",
-            "//scripted",
-            "application/json",
-            REVIEW,
-            404,
-            b"no webhook is served at this path\n",
-            id="two slashes are no redirect",
-        ),
-        pytest.param(
-            "GET",
-            "/scripted",
-            "application/json",
-            b"",
-            405,
-            b"webhooks are called by POST\n",
-            id="wrong method",
-        ),
-        pytest.param(
-            "OPTIONS",
-            "/scripted",
-            "application/json",
-            b"",
-            405,
-            b"webhooks are called by POST\n",
-            id="options",
-        ),
-    ],
-)
+    ),
+    "too large": (
+        ("POST", "/scripted", JSON, b" " * (MAX_BODY + 1)),
+        (413, b"the body is over 7340032 bytes, more than an AdmissionReview can need\n"),
+    ),
+    "unknown path": (("POST", "/other", JSON, REVIEW), (404, NO_PATH)),
+    "two slashes are no redirect": (("POST", "//scripted", JSON, REVIEW), (404, NO_PATH)),
+    "wrong method": (("GET", "/scripted", JSON, b""), (405, b"webhooks are called by POST\n")),
+    "options": (("OPTIONS", "/scripted", JSON, b""), (405, b"webhooks are called by POST\n")),
+}
+
+
+@pytest.mark.parametrize(("sent", "expected"), BAD.values(), ids=BAD)
 def test_a_bad_request_gets_its_status_and_a_line_of_text(
-    method: str, path: str, content_type: str, data: bytes, status: int, said: bytes
+    sent: tuple[str, str, str, bytes], expected: tuple[int, bytes]
 ) -> None:
+    method, path, content_type, data = sent
     got = client(Scripted(crash)).open(path, method=method, data=data, content_type=content_type)
-    assert (got.status_code, got.mimetype, got.data) == (status, "text/plain", said)
-    assert got.headers.get("Allow") == ("POST" if status == 405 else None)
+    assert (got.status_code, got.data, got.mimetype) == (*expected, "text/plain")
+    assert got.headers.get("Allow") == ("POST" if got.status_code == 405 else None)
 
 
 def test_a_charset_in_the_content_type_is_fine() -> None:
     assert post(client(Scripted()), content_type="application/json; charset=utf-8").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("opens", "said"),
-    [
-        pytest.param(
-            True,
-            {
-                "uid": "u-1",
-                "allowed": True,
-                "warnings": ["scripted failed and was skipped, uid u-1"],
-                "auditAnnotations": {"failed-open": "scripted failed and was skipped, uid u-1"},
-            },
-            id="open",
-        ),
-        pytest.param(
-            False,
-            {
-                "uid": "u-1",
-                "allowed": False,
-                "status": {
-                    "code": 500,
-                    "reason": "InternalError",
-                    "message": "scripted failed to review this request, uid u-1, and may not be skipped;"
-                    " the webhook's log has the cause under this uid",
-                },
-            },
-            id="closed",
-        ),
-    ],
+SKIPPED = "scripted failed and was skipped, uid u-1"
+DENIED = (
+    "scripted failed to review this request, uid u-1, and may not be skipped;"
+    " the webhook's log has the cause under this uid"
 )
+BROKEN = {
+    True: {"allowed": True, "warnings": [SKIPPED], "auditAnnotations": {"failed-open": SKIPPED}},
+    False: {"allowed": False, "status": {"code": 500, "reason": "InternalError", "message": DENIED}},
+}
+
+
+@pytest.mark.parametrize(("opens", "said"), BROKEN.items(), ids=["open", "closed"])
 def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
-    opens: bool, said: object, caplog: pytest.LogCaptureFixture
+    opens: bool, said: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     def panics() -> float:
         return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
@@ -217,7 +135,7 @@ def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     before = panics(), counted(**labels)
     got = post(client(Scripted(crash, open=opens)))
     assert got.status_code == 200
-    assert got.get_json()["response"] == said
+    assert got.get_json()["response"] == {"uid": "u-1"} | said
     assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
 
 

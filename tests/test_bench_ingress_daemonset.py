@@ -1,4 +1,4 @@
-"""The benchmark of ingress_daemonset tells by what was seen when all is done, and judges what is promised."""
+"""The benchmark of ingress_daemonset shows by what was seen when all is done, and judges what is promised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.ingress_daemonset import figures, manifests
 from bench.ingress_daemonset.checker import Started
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
-from bench.ingress_daemonset.sight import Creation, Deployment, Made, Rollout, Told, follow
+from bench.ingress_daemonset.progress import Creation, Deployment, Made, Observed, Rollout, follow
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from controllers.ingress_daemonset import desired
@@ -83,18 +83,18 @@ def node(name: str = "a", *, off: bool = False) -> Node:
     return Node(ObjectMeta(name=name, annotations={DETACHED_BY: "{}"} if off else {}))
 
 
-def told(*seen: Deployment | Node) -> Told:
+def observed(*seen: Deployment | Node) -> Observed:
     """One after the other, a second between them."""
-    queue: Told = SimpleQueue()
+    queue: Observed = SimpleQueue()
     for at, each in enumerate(seen, 1):
         queue.put((each, float(at)))
     return queue
 
 
-def test_all_exist_with_the_last_ones_first_sight_and_are_available_with_the_last_ones_pods() -> None:
+def test_all_exist_when_the_last_one_is_seen_and_are_available_with_the_last_ones_pods() -> None:
     course = Creation(2)
 
-    seen = told(
+    seen = observed(
         node(),
         deployment("a", available=0),
         deployment("a"),
@@ -112,9 +112,11 @@ def test_what_the_deployment_controller_has_not_looked_at_is_not_available() -> 
     assert not deployment(observed=1).available
 
 
-def test_what_does_not_come_to_its_end_is_told_with_how_many_are_left() -> None:
+def test_a_timeout_says_how_many_are_left() -> None:
     with pytest.raises(LabError, match="pods of two: 1 are left"):
-        follow(told(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0)
+        follow(
+            observed(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0
+        )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,9 @@ def test_what_does_not_come_to_its_end_is_told_with_how_many_are_left() -> None:
 def test_a_rollout_is_over_when_nothing_is_left_to_be_done(unfinished: Deployment) -> None:
     course = Rollout(NEW, ["a"])
 
-    follow(told(unfinished, deployment("other", image=NEW), deployment(image=NEW)), course, "", deadline=0.0)
+    follow(
+        observed(unfinished, deployment("other", image=NEW), deployment(image=NEW)), course, "", deadline=0.0
+    )
 
     assert course.ended_at == 3.0
 
@@ -139,7 +143,7 @@ def test_a_rollout_is_over_when_nothing_is_left_to_be_done(unfinished: Deploymen
 def test_a_rollout_is_over_when_each_node_was_off_and_is_back() -> None:
     course = Rollout(NEW, ["a"], ["a", "b", "c"])
 
-    seen = told(
+    seen = observed(
         node("a"),
         node("a", off=True),
         node("b", off=True),
@@ -165,12 +169,12 @@ def cost(seconds: float = 1.0, own: int = 0, plans: int = 4, **api: int) -> Cost
         which, verb, code = [*name.split("_"), "200"][:3]
         labels = f'code="{code}",resource="{which}",subresource="",verb="{verb}"'
         seen[f"apiserver_request_total{{{labels}}}"] = float(count)
-    told = {
+    observed = {
         'drawbridge_ingress_daemonset_writes_total{kind="Node"}': float(own),
         "drawbridge_ingress_daemonset_plan_seconds_count": float(plans),
         "drawbridge_ingress_daemonset_plan_seconds_sum": 0.5,
     }
-    return Cost(seen, told, {"leader": Usage(seconds, 50 * MIB, 60 * MIB)})
+    return Cost(seen, observed, {"leader": Usage(seconds, 50 * MIB, 60 * MIB)})
 
 
 ALONE = (Made(first=0.1, existed=10.0, available=40.0), cost(seconds=4.0))
@@ -232,7 +236,7 @@ def test_of_fewer_nodes_only_their_writes_are_judged() -> None:
         *(
             pytest.param(
                 cost(**{f"{each}_PATCH": 1}),
-                {"writes that the API server saw, whoever made them"},
+                {"writes of any client to objects of the feature"},
                 id=f"a write to {each}",
             )
             for each in ("deployments", "daemonsets", "roles", "rolebindings", "ingressdaemonsets")
@@ -253,7 +257,7 @@ def test_a_status_that_is_written_at_rest_counts() -> None:
 
     found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
 
-    assert found["writes that the API server saw, whoever made them"].value == 2
+    assert found["writes of any client to objects of the feature"].value == 2
 
 
 @pytest.mark.parametrize(
@@ -278,7 +282,7 @@ def test_a_rollout_is_judged_by_its_budget_and_its_writes(
     assert found["CPU of all programs, against a plain client"].ratio == 0.25
 
 
-def test_the_leaders_work_is_told_by_plan() -> None:
+def test_the_leaders_work_is_reported_per_plan() -> None:
     found = by_name(list(figures.of_rollout(1000, 50, WAVES, (Rolled(60.0, 50), cost(seconds=2.0, plans=4)))))
 
     assert found["to make a plan"].value == 125.0
@@ -286,7 +290,7 @@ def test_the_leaders_work_is_told_by_plan() -> None:
     assert (found["memory of the leader"].value, found["peak memory of the leader"].value) == (50.0, 60.0)
 
 
-def test_of_several_health_checkers_the_middle_one_is_told() -> None:
+def test_of_several_health_checkers_the_median_is_reported() -> None:
     starts = [Started(seconds, Usage(0.1, size * MIB)) for seconds, size in ((0.9, 30), (0.3, 33), (0.4, 99))]
 
     found = by_name(list(figures.of_checkers(starts)))
@@ -297,7 +301,7 @@ def test_of_several_health_checkers_the_middle_one_is_told() -> None:
 # Processes
 
 
-def test_a_process_is_found_by_its_environment_and_tells_when_it_began() -> None:
+def test_a_process_is_found_by_its_environment_and_says_when_it_began() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     word = f"here-{os.getpid()}"
     with subprocess.Popen(

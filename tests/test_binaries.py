@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from lab.binaries import go as golang
 from lab.binaries.build import build
 from lab.binaries.download import Downloads, checksum_in
 from lab.binaries.errors import BinaryError, ChecksumMismatch, Unavailable
-from lab.binaries.progress import elapsed
+from lab.binaries.progress import Countdown, elapsed
 from lab.binaries.table import Program, Release
 
 PROGRAM = b"#!/bin/sh\necho Kubernetes v1.36.3\n"
@@ -96,11 +96,12 @@ def says(version: str) -> bytes:
     return f"#!/bin/sh\necho {version}\n".encode()
 
 
-def fake_build(built: Program, directory: Path) -> None:
-    executable(directory / built.name, BUILT)
+def fake_build(built: Sequence[Program], directory: Path) -> None:
+    for each in built:
+        executable(directory / each.name, BUILT)
 
 
-def no_build(built: Program, directory: Path) -> None:
+def no_build(built: Sequence[Program], directory: Path) -> None:
     raise Unavailable("build: there is no Go")
 
 
@@ -109,7 +110,7 @@ def obtain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """`ensure` of one made-up program, with a made-up build."""
 
     def call(
-        wanted: Program, make: Callable[[Program, Path], None] = fake_build, patience: float = 4.0
+        wanted: Program, make: Callable[[Sequence[Program], Path], None] = fake_build, patience: float = 4.0
     ) -> Path:
         monkeypatch.setattr(binaries, "programs", lambda: {wanted.name: wanted})
         monkeypatch.setattr(binaries, "build", make)
@@ -304,8 +305,8 @@ def test_when_all_sources_fail_the_error_lists_them_in_order_with_the_ways_out(
 
 
 def test_a_failed_attempt_leaves_nothing_half_made(obtain: Callable[..., Path]) -> None:
-    def half(built: Program, directory: Path) -> None:
-        executable(directory / built.name)
+    def half(built: Sequence[Program], directory: Path) -> None:
+        executable(directory / built[0].name)
         raise Unavailable("build: out of space")
 
     with pytest.raises(BinaryError):
@@ -358,7 +359,17 @@ def test_a_second_run_says_that_it_waits_and_takes_what_the_first_made(tmp_path:
 FAKE_GO = """#!/bin/sh
 case "$1" in
   version) echo "go version go{version} linux/amd64" ;;
-  build) shift; for last; do test "$before" = -o && echo "$GOFLAGS $CGO_ENABLED" > "$last"; before=$last; done ;;
+  build)
+    for last; do
+      test "$before" = -o && out=$last
+      program=${{last%/v3}}
+      case "$out" in
+        "" | "$last") ;;
+        */) echo "$last" > "$out${{program##*/}}" ;;
+      esac
+      before=$last
+    done
+    case "$out" in */) ;; *) echo "$GOFLAGS $CGO_ENABLED" > "$out" ;; esac ;;
   list|mod) echo '{{"Dir": "{modules}"}}' ;;
 esac
 """
@@ -386,9 +397,37 @@ def test_a_build_uses_the_pinned_versions_and_keeps_files_of_the_module(module: 
 
     wanted = program(module=module, module_directories={"crds": ("example.org/calico", "config")})
     (tmp_path / "out").mkdir()
-    build(wanted, tmp_path / "out")
+    build([wanted], tmp_path / "out")
     assert "-mod=readonly" in (tmp_path / "out" / "kube-apiserver").read_text()
     assert (tmp_path / "out" / "crds" / "crd.yaml").read_text() == crd.read_text()
+
+
+def test_programs_of_one_module_are_built_together_and_kept_each_in_its_place(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_go(tmp_path)
+    wanted = [
+        program(name="etcd", module=module, package="go.example/etcd/server/v3"),
+        program(name="kubectl", module=module, package="k8s.example/cmd/kubectl"),
+    ]
+    monkeypatch.setattr(binaries, "programs", lambda: {each.name: each for each in wanted})
+
+    found = binaries.ensure("kubectl", "etcd")
+    assert {name: path.read_text().strip() for name, path in found.items()} == {
+        each.name: each.package for each in wanted
+    }
+    assert {path.parent for path in found.values()} == {
+        cache.place(each.name, each.version) for each in wanted
+    }
+    assert capsys.readouterr().err.count("\nbuilding ") == 2  # its begin and its end
+    assert [path for path in cache.root().iterdir() if path.name.startswith("building-")] == []
+
+
+def test_what_is_left_of_a_build_is_estimated_from_what_is_done() -> None:
+    packages = Countdown("packages", 400)
+    for _ in range(100):
+        packages.one_more()
+    assert packages.line(60) == "  100 of 400 packages, about 3 min 0 s left"
 
 
 def test_definitions_come_from_their_module_and_are_kept(
@@ -419,11 +458,11 @@ def test_definitions_that_cannot_be_had_are_told_with_the_reason(tmp_path: Path)
 
 def test_a_failed_build_says_the_compilers_last_words(module: Path, tmp_path: Path) -> None:
     go = install_go(tmp_path)
-    go.write_text(go.read_text().replace("shift;", "echo main.go:7: no such thing >&2; exit 1;"))
+    go.write_text(go.read_text().replace("build)", "build) echo main.go:7: no such thing >&2; exit 1;"))
     with pytest.raises(
         Unavailable, match=r"build: '.*go build' in .*module failed:\n +main.go:7: no such thing"
     ):
-        build(program(module=module), tmp_path)
+        build([program(module=module)], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -449,20 +488,25 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
     text = (table.LAB / "versions.toml").read_text()
     as_module = dict(re.findall(r"^(\w+) = .+ as a Go module: (\S+)$", text, re.MULTILINE))
     required = {
-        "build/kubernetes": f"k8s.io/kubernetes {wanted['kubernetes']}",
-        "build/etcd": f"go.etcd.io/etcd/server/v3 {wanted['etcd']}",
-        "build/kwok": f"sigs.k8s.io/kwok {wanted['kwok']}",
-        "build/helm": f"helm.sh/helm/v4 {wanted['helm']}",
-        "calico": f"github.com/projectcalico/calico {as_module['calico']}",
-        "build/prometheus": f"github.com/prometheus/prometheus {as_module['prometheus']}",
-        "build/cert-manager": f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",
+        "build/programs": (
+            f"k8s.io/kubernetes {wanted['kubernetes']}",
+            f"go.etcd.io/etcd/server/v3 {wanted['etcd']}",
+            f"sigs.k8s.io/kwok {wanted['kwok']}",
+            f"helm.sh/helm/v4 {wanted['helm']}",
+        ),
+        "calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
+        "build/prometheus": (f"github.com/prometheus/prometheus {as_module['prometheus']}",),
+        "build/cert-manager": (f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",),
         "build/prometheus-operator": (
-            f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}"
+            f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}",
         ),
     }
-    for module_name, requirement in required.items():
+    for module_name, requirements in required.items():
         go_mod = table.LAB / module_name / "go.mod"
-        assert requirement in go_mod.read_text()
+        assert all(
+            f"\t{each}\n" in go_mod.read_text() or f"require {each}\n" in go_mod.read_text()
+            for each in requirements
+        )
         assert golang.go_version(go_mod.read_text()) <= golang.go_version(f"go {wanted['go']}")
 
 

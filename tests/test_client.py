@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from kube import errors
-from kube.client import Client, Resource
+from kube.client import Client, Resource, Typed
 from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
 from kube.resources import Selection
-from kube.transport import MERGE_PATCH
+from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -76,12 +76,16 @@ def test_bodies_go_out_as_json_of_their_content_type() -> None:
         client.create(PODS, Pod(), "shop")
         client.replace(PODS, "a", {"metadata": {"resourceVersion": "7"}}, "shop")
         client.patch(PODS.sub("status"), "a", {"status": {}}, "shop")
+        client.patch(PODS, "a", [{"op": "test", "path": "", "value": {}}], "shop")
+        client.patch(PODS, "a", Typed("application/strategic-merge-patch+json", {}), "shop")
         client.delete(PODS, "a", "shop", preconditions={"uid": "u", "resourceVersion": "7"}, grace_seconds=0)
         client.delete(PODS, "b", "shop")
-    created, replaced, patched, deleted, plain = server.asked
+    created, replaced, patched, operated, typed, deleted, plain = server.asked
     assert (created.method, created.path, created.body) == ("POST", "/api/v1/namespaces/shop/pods", {})
     assert (replaced.method, replaced.body) == ("PUT", {"metadata": {"resourceVersion": "7"}})
     assert (patched.path[-9:], patched.headers["content-type"]) == ("/a/status", MERGE_PATCH)
+    assert (operated.path[-2:], operated.headers["content-type"]) == ("/a", JSON_PATCH)
+    assert typed.headers["content-type"] == "application/strategic-merge-patch+json"
     assert deleted.body == {
         "preconditions": {"uid": "u", "resourceVersion": "7"},
         "gracePeriodSeconds": 0,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloud import credential_providers, credentials
-from cloud.credential_cache import Renewed, Temporary
-from cloud.credential_types import Keys, Source
+from cloud.credential_cache import CredentialCache, Keys, Source, TemporaryKeys
 from cloud.errors import CloudError, NotConfigured, NotPermitted, Unavailable
 from cloud.factory import connect
 from settings import CloudSettings
@@ -142,17 +141,17 @@ class Fetches:
         self.clock, self.times = clock, 0
         self.failure: CloudError | None = None
 
-    def __call__(self) -> Temporary:
+    def __call__(self) -> TemporaryKeys:
         self.times += 1
         if self.failure:
             raise self.failure
-        return Temporary(Keys(f"id-{self.times}", "k", "t"), self.clock() + 3600)
+        return TemporaryKeys(Keys(f"id-{self.times}", "k", "t"), self.clock() + 3600)
 
 
 def test_keys_are_fetched_once_and_again_before_they_end() -> None:
     clock = FakeClock(0.0)
     fetches = Fetches(clock)
-    keys = Renewed(fetches, clock=clock)
+    keys = CredentialCache(fetches, clock=clock)
     ids = []
     for at in (0, 1000, 3299, 3300, 3500, 6599, 6601):
         clock.at = at
@@ -163,7 +162,7 @@ def test_keys_are_fetched_once_and_again_before_they_end() -> None:
 def test_keys_are_used_to_their_end_while_they_cannot_be_renewed() -> None:
     clock = FakeClock(0.0)
     fetches = Fetches(clock)
-    keys = Renewed(fetches, clock=clock)
+    keys = CredentialCache(fetches, clock=clock)
     keys()
     fetches.failure = error(Unavailable)
     clock.at = 3599
@@ -180,7 +179,7 @@ def test_a_service_that_fails_is_not_asked_with_every_call() -> None:
     clock = FakeClock(0.0)
     fetches = Fetches(clock)
     fetches.failure = error(Unavailable)
-    keys = Renewed(fetches, clock=clock)
+    keys = CredentialCache(fetches, clock=clock)
     for _ in range(5):
         with pytest.raises(Unavailable):
             keys()
@@ -191,7 +190,7 @@ def test_a_service_that_fails_is_not_asked_with_every_call() -> None:
 
 
 def test_keys_that_had_ended_when_they_came_name_the_clock() -> None:
-    keys = Renewed(lambda: Temporary(Keys("a", "b", "c"), 5.0), clock=FakeClock(10.0))
+    keys = CredentialCache(lambda: TemporaryKeys(Keys("a", "b", "c"), 5.0), clock=FakeClock(10.0))
     with pytest.raises(NotConfigured, match="clock"):
         keys()
 
@@ -199,12 +198,12 @@ def test_keys_that_had_ended_when_they_came_name_the_clock() -> None:
 def test_threads_that_need_keys_at_once_fetch_them_once() -> None:
     fetches, second = Fetches(FakeClock(0.0)), threading.Event()
 
-    def slowly() -> Temporary:
+    def slowly() -> TemporaryKeys:
         found = fetches()
         second.wait(0.1)  # another thread has time to come here, too
         return found
 
-    keys = Renewed(slowly, clock=fetches.clock)
+    keys = CredentialCache(slowly, clock=fetches.clock)
     threads = [threading.Thread(target=keys) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -229,7 +228,7 @@ ROLE_KEYS = {
 def test_the_role_of_the_machine_is_found_and_its_keys_read() -> None:
     with serving(in_turn(answers(b"node-role\n"), answers(ROLE_KEYS))) as server:
         found = credential_providers.from_machine("", server.url + "/roles/")
-    assert found == Temporary(Keys("AKIDrole", "key", "token"), 1_800_000_000)
+    assert found == TemporaryKeys(Keys("AKIDrole", "key", "token"), 1_800_000_000)
     assert [asked.path for asked in server.asked] == ["/roles/", "/roles/node-role"]
 
 
@@ -277,7 +276,7 @@ def test_the_pods_identity_is_exchanged_for_keys(identity: dict[str, str]) -> No
     keys = {"TmpSecretId": "AKIDoidc", "TmpSecretKey": "key", "Token": "token"}
     with serving(in_turn(says(Credentials=keys, ExpiredTime=1_800_000_000))) as server:
         found = credential_providers.from_pod_identity(settings(server), identity)
-    assert found == Temporary(Keys("AKIDoidc", "key", "token"), 1_800_000_000)
+    assert found == TemporaryKeys(Keys("AKIDoidc", "key", "token"), 1_800_000_000)
     (asked,) = server.asked
     assert asked.headers["authorization"] == "SKIP"
     assert asked.headers["x-tc-region"] == "ap-hongkong"

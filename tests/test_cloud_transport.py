@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloud import apis, errors
-from cloud.credential_types import Keys
+from cloud.credential_cache import Keys
 from cloud.errors import CloudError
 from cloud.response_types import Addresses, Allocation, Done, Quotas
 from cloud.session import hung_up

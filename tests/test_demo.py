@@ -26,7 +26,7 @@ from demo.promises import (
 )
 from demo.scenes import SCENES
 from demo.screen import ADDRESSES, Screen, promises
-from demo.table import Proof, Row, Rules, State, news, proofs, rows, summary
+from demo.table import Rules, rows
 from kube.types import Pod
 from lab.history import History, Observation
 from tests.factories import NOW, ago, pod, record, segment
@@ -83,11 +83,6 @@ def test_a_hold_spans_the_segments_that_an_address_stands_in() -> None:
 def test_an_address_that_is_reserved_again_begins_another_hold() -> None:
     told = history(reserved(5, HELD), reserved(6), reserved(7, HELD))
     assert [(hold.since, hold.until) for hold in told.holds] == [(5, 6), (7, None)]
-
-
-def test_a_hold_knows_what_its_record_said_last() -> None:
-    told = history(reserved(5, HELD), reserved(6, replace(HELD, ended=END)), reserved(7))
-    assert told.holds[0].record.ended == END
 
 
 @pytest.mark.parametrize(
@@ -195,11 +190,6 @@ def test_a_hold_does_not_count_from_a_time_at_which_its_pod_was_still_there() ->
     assert not promise.kept
 
 
-def test_no_holds_keep_no_promise() -> None:
-    assert not held_for_their_time(history(), [], 12.0).kept
-    assert not oldest_released_first([], 1).kept
-
-
 @pytest.mark.parametrize(
     ("left", "kept"),
     [
@@ -285,75 +275,6 @@ def test_programs_that_were_restarted_are_named() -> None:
 # The table
 
 
-@pytest.mark.parametrize(
-    ("observations", "state", "release"),
-    [
-        pytest.param([reserved(5, HELD)], State.GOING, "12 s after its pod's end", id="its pod is going"),
-        pytest.param(
-            [reserved(5, replace(HELD, ended=ago(seconds=3)))], State.HELD, "in 9 s", id="its pod is gone"
-        ),
-        pytest.param(
-            [reserved(5, replace(HELD, ended=ago(seconds=13)))], State.HELD, "due", id="its time is over"
-        ),
-        pytest.param(
-            [reserved(5, replace(HELD, ended=END)), reserved(6, after=18)],
-            State.RELEASED,
-            "released after 18 s",
-            id="it was released a moment ago",
-        ),
-    ],
-)
-def test_a_row_tells_when_its_address_is_released(
-    observations: list[Observation], state: State, release: str
-) -> None:
-    [row] = rows(history(*observations), RULES, NOW)
-    assert row == Row(
-        address="10.0.0.1",
-        pod="redis/redis-0",
-        node="node-1",
-        owner="StatefulSet/redis",
-        reason="deleted",
-        held="18 s" if state is State.RELEASED else "20 s",
-        release=release,
-        state=state,
-    )
-
-
-def test_what_was_released_leaves_the_table_after_a_while() -> None:
-    told = history(reserved(5, replace(HELD, ended=END)), reserved(6, after=12))
-    assert rows(told, RULES, NOW) == []
-    assert summary(told) == "0 held, 1 released"
-
-
-def test_news_are_the_changes_of_state_and_not_of_the_clock() -> None:
-    [first] = rows(history(reserved(5, HELD)), RULES, ago(seconds=19))
-    [later] = rows(history(reserved(5, HELD)), RULES, NOW)
-    [ended] = rows(history(reserved(5, replace(HELD, ended=END))), RULES, ago(seconds=19))
-    assert news([], [first]) == [
-        "10.0.0.1 is reserved for redis/redis-0 on node-1 (StatefulSet/redis, deleted)"
-    ]
-    assert news([first], [later]) == []
-    assert news([later], [ended]) == ["10.0.0.1 is held: redis/redis-0 is gone; to be released in 11 s"]
-
-
-def test_the_proof_of_a_pod_is_the_order_of_its_revisions() -> None:
-    spared = pod("redis-1", ip="10.0.0.2")
-    told = history(
-        reserved(5, HELD),
-        gone(7),
-        seen(spared, 8, gone=True),
-        reserved(9, replace(HELD, ended=END)),
-        reserved(10, after=12.1),
-        seen(pod("web-0", namespace="web"), 11, gone=True),
-    )
-    assert proofs(told, besides=("web",)) == [
-        Proof(
-            "redis/redis-0", "10.0.0.1", how="deleted", reserved="5", gone="7", released="10", held="12.1 s"
-        ),
-        Proof("redis/redis-1", "10.0.0.2", how="-", reserved="-", gone="8", released="-", held="-"),
-    ]
-
-
 def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
     text = io.StringIO()
     with Screen(Console(file=text, width=130)) as screen:
@@ -365,15 +286,6 @@ def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
         "  10.0.0.1 is reserved for redis/redis-0 on node-1 (StatefulSet/redis, deleted)",
         "✓ each IP is reserved  (1 of 1 pods)",
     ]
-
-
-def test_a_screen_on_a_terminal_keeps_a_table() -> None:
-    terminal = Console(file=io.StringIO(), width=130, force_terminal=True, record=True)
-    with Screen(terminal) as screen:
-        screen.show(ADDRESSES, rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
-        drawn = terminal.export_text()
-    assert "Addresses: 1 held, 0 released" in drawn
-    assert "redis/redis-0" in drawn
 
 
 def test_the_last_word_marks_what_was_broken() -> None:

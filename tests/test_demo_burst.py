@@ -9,7 +9,6 @@ import yaml
 
 from demo.burst import Replicas
 from demo.burst_promises import never_more_at_home, placed_first, split, super_node_first
-from demo.burst_table import Proof, Row, State, news, proofs, rows, summary
 from demo.scenes import burst
 from demo.stage import ROOT
 from kube.types import ObjectMeta, Pod, PodSpec
@@ -163,48 +162,7 @@ def test_when_nobody_left_nothing_is_proven() -> None:
     assert not super_node_first(replicas(*TWO), 13, 14).kept
 
 
-def test_pods_without_a_number_are_no_replicas() -> None:
-    assert not replicas(pod(1, annotations={})).courses
-
-
 # The table
-
-
-def test_a_row_tells_where_a_replica_is_and_why() -> None:
-    seen = replicas(
-        *course(1, "a", HOME),
-        *course(4, "b", AWAY),
-        pod(7, "c"),
-        *course(8, "d", AWAY),
-        pod(11, "d", placed="super", node=AWAY, leaving=True),
-    )
-    assert rows(seen) == [
-        Row("a", "local", HOME, WHY, State.HOME),
-        Row("b", "super", AWAY, WHY, State.AWAY),
-        Row("c", "gated", "-", "-", State.WAITING),
-        Row("d", "super", AWAY, WHY, State.GONE),
-    ]
-    assert summary(seen) == "1 at home, 1 on the super node"
-
-
-def test_news_are_told_once() -> None:
-    waiting, placed = rows(replicas(pod(1))), rows(replicas(pod(1), pod(2, placed="local")))
-    there = rows(replicas(*course(1, "a", HOME)))
-    left = rows(replicas(*course(1, "a", HOME), pod(9, "a", placed="local", node=HOME, leaving=True)))
-
-    assert news([], waiting) == ["a is held by its gate"]
-    assert news(waiting, placed) == ["a is placed: local"]
-    assert news(placed, there) == [f"a is on kwok-1 ({WHY})"]
-    assert news(there, there) == []
-    assert news(there, left) == ["a leaves kwok-1"]
-
-
-def test_the_proof_of_a_replica_is_the_order_of_its_revisions() -> None:
-    seen = replicas(*course(1, "a", HOME), pod(9, "a", placed="local", node=HOME, gone=True), pod(12, "b"))
-    assert proofs(seen) == [
-        Proof("a", HOME, born="1", placed="2", bound="3", left="9"),
-        Proof("b", "-", born="12", placed="-", bound="-", left="-"),
-    ]
 
 
 # The scene

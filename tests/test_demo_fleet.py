@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -11,16 +10,13 @@ import msgspec
 import pytest
 import yaml
 from msgspec.structs import replace
-from rich.console import Console
 
 from controllers.anycast_ip.claim import SELECTED, Claim, body, instance_of
 from demo import stage
 from demo.fleet import Fleet, Look
 from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
-from demo.fleet_table import Proof, Row, State, news, proofs, rows, summary
 from demo.promises import Promise
 from demo.scenes import join
-from demo.screen import NODES, Screen
 from kube.client import Client, Listing
 from kube.super_nodes import INSTANCE_TYPE
 from kube.types import Node
@@ -247,91 +243,7 @@ def test_a_node_that_nobody_saw_has_left_no_proof() -> None:
     )
 
 
-def test_nodes_that_need_no_address_are_no_concern() -> None:
-    assert fleet(node(1, labels={})).courses == {}
-
-
 # The table
-
-
-@pytest.mark.parametrize(
-    ("events", "row", "sentence"),
-    [
-        pytest.param(
-            [born()],
-            Row("cloud-0", "tainted", "-", "-", "waits 5 s", 0, State.TAINTED),
-            "cloud-0 is tainted; no address yet",
-            id="it joins",
-        ),
-        pytest.param(
-            [born(), binding()],
-            Row("cloud-0", "tainted", "198.18.0.1", "BINDING", "waits 5 s", 0, State.TAINTED),
-            "cloud-0 is tainted; 198.18.0.1 is BINDING",
-            id="it has an address",
-        ),
-        pytest.param(
-            [*OPENED, server(6), server(7, name="web-1"), server(8, gone=True)],
-            Row("cloud-0", "tainted", "198.18.0.1", "BIND", "after 3.5 s", 1, State.OPEN),
-            "cloud-0 opened after 3.5 s; 198.18.0.1 is BIND; pods: 1",
-            id="it is open",
-        ),
-        pytest.param(
-            [*LEFT, look(EIP)],
-            Row("cloud-0", "tainted", "198.18.0.1", "UNBIND", "after 3.5 s", 0, State.GONE),
-            "cloud-0 is gone; 198.18.0.1 is UNBIND",
-            id="it has left",
-        ),
-        pytest.param(
-            [*LEFT, look()],
-            Row("cloud-0", "tainted", "198.18.0.1", "released", "after 3.5 s", 0, State.GONE),
-            "cloud-0 is gone; 198.18.0.1 is released",
-            id="its address, too",
-        ),
-        pytest.param(
-            [node(1, address="")],
-            Row("cloud-0", "open", "-", "-", "after 0.0 s", 0, State.OPEN),
-            "cloud-0 opened after 0.0 s; no address yet; pods: 0",
-            id="it was born open",
-        ),
-    ],
-)
-def test_a_row_tells_how_far_a_node_is(events: Sequence[Event], row: Row, sentence: str) -> None:
-    assert rows(fleet(*events), at(5.0)) == [row]
-    assert news([], [row]) == [sentence]
-
-
-def test_a_clock_that_goes_on_is_no_news() -> None:
-    joined = fleet(born())
-    assert news(rows(joined, at(1.0)), rows(joined, at(2.0))) == []
-
-
-def test_the_summary_counts_living_nodes() -> None:
-    assert summary(fleet(born())) == "0 of 1 open"
-    assert summary(fleet(*OPENED)) == "1 of 1 open"
-    assert summary(fleet(*LEFT)) == "0 of 0 open, 1 gone"
-
-
-def test_the_proof_of_a_node_is_the_order_of_its_revisions() -> None:
-    assert proofs(fleet(*LEFT, server(7), server(6, name="web-1"), look(after=10.0))) == [
-        Proof(
-            "cloud-0", "198.18.0.1", tainted="1", opened="5", first_pod="6", bound="0.50 s", released="2.0 s"
-        )
-    ]
-    assert proofs(fleet(node(1, address=""))) == [
-        Proof("cloud-0", "-", tainted="-", opened="1", first_pod="-", bound="-", released="-")
-    ]
-
-
-def test_a_screen_shows_nodes_as_it_shows_addresses() -> None:
-    text, terminal = io.StringIO(), Console(file=io.StringIO(), width=130, force_terminal=True, record=True)
-    shown = rows(fleet(*OPENED), at(5.0))
-    with Screen(Console(file=text, width=130)) as lines, Screen(terminal) as screen:
-        for each in (lines, screen):
-            each.show(NODES, shown, "1 of 1 open")
-        drawn = terminal.export_text()
-    assert text.getvalue() == "  cloud-0 opened after 3.5 s; 198.18.0.1 is BIND; pods: 0\n"
-    assert "Nodes: 1 of 1 open" in drawn
-    assert "after 3.5 s" in drawn
 
 
 # The stage

@@ -16,7 +16,6 @@ import yaml
 from demo import load_balancer
 from demo.rollout import OK, REVISION, Answer, Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from demo.rollout_table import Proof, Row, State, news, proofs, rows, summary
 from demo.scenes import rollout as scene
 from demo.stage import ROOT
 from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus
@@ -167,43 +166,7 @@ def test_a_node_is_on_again_only_when_it_is_complete(events: Sequence[Event], ev
     assert (promise.kept, promise.evidence) == ("1 of 1" in evidence, evidence)
 
 
-def test_pods_and_deployments_of_others_are_no_concern() -> None:
-    other = Pod(ObjectMeta(name="web", uid="web", resource_version="1"))
-    assert not played(_told(other, 1)).courses
-
-
 # The table
-
-
-@pytest.mark.parametrize(
-    ("events", "row"),
-    [
-        pytest.param([deployment(1)], Row("n", "-", "none", State.WAITING), id="there is nothing yet"),
-        pytest.param(BEGUN[:4], Row("n", "200 ok", "1 v1", State.ON), id="it serves"),
-        pytest.param(BEGUN, Row("n", "503", "1 v1", State.OFF), id="it is off"),
-        pytest.param(
-            [*BEGUN, pod(6, "b")], Row("n", "503", "1 v1, 1 v2", State.OFF), id="it is being updated"
-        ),
-        pytest.param(OVER[:-1], Row("n", "503", "1 v2", State.WAITING), id="its checker will hear of it"),
-        pytest.param(OVER, Row("n", "200 ok", "1 v2", State.ON), id="it is updated"),
-    ],
-)
-def test_a_row_tells_how_far_a_node_is(events: Sequence[Event], row: Row) -> None:
-    assert rows(played(*events)) == [row]
-    assert news([], [row]) == [f"n is {row.state}; health check: {row.health}; pods: {row.pods}"]
-    assert news([row], [row]) == []
-
-
-def test_the_summary_counts_what_is_off_and_what_is_updated() -> None:
-    assert summary(played(*BEGUN, deployment(6, node="m"))) == "1 off, 0 of 2 updated"
-    assert summary(played(*OVER, deployment(13, node="m"))) == "0 off, 1 of 2 updated"
-
-
-def test_the_proof_of_a_node_is_the_order_of_its_revisions() -> None:
-    assert proofs(played(*OVER, deployment(1, node="m"))) == [
-        Proof("m", off="-", first_gone="-", first_new="-", on="-", failing="-", lasted="-"),
-        Proof("n", off="5", first_gone="8", first_new="10", on="12", failing="2.5 s", lasted="7.0 s"),
-    ]
 
 
 # The load balancer

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -178,15 +179,8 @@ def test_every_phase_of_a_node_is_in_the_reference() -> None:
     assert listed == Counter(phase.value for phase in Phase)
 
 
-def test_every_reason_of_a_condition_is_in_the_reference() -> None:
-    rows = table(NAMES, "Conditions")
-    listed = Counter(name for row in rows for cell in row[1:] for name in re.findall("`([A-Z].+?)`", cell))
-
-    assert listed == Counter(facts.verdicts())
-
-
 def fields_of(schema: dict[str, Any]) -> Iterator[str]:
-    """Those of an object; of a pod's template, Kubernetes itself tells."""
+    """Those of an object; a pod's template has the fields of Kubernetes."""
     for name, part in schema.get("properties", {}).items():
         yield name
         if name not in ("template", "resources"):
@@ -215,7 +209,7 @@ def test_the_reference_explains_every_result_of_a_call() -> None:
 RATES = {api.action: str(api.rate) for api in vars(apis).values() if isinstance(api, Api)}
 
 
-def test_the_reference_tells_the_rate_of_every_call_that_is_made() -> None:
+def test_the_reference_has_the_rate_of_every_call() -> None:
     assert {row[0].strip("`"): row[1] for row in table(CLOUD_API, "Limits on calls")} == RATES
 
 
@@ -242,10 +236,15 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
     assert {each for each in named if each[1] not in facts.series()} == set()
 
 
-def test_the_reference_lists_exactly_the_event_reasons_of_the_code() -> None:
-    listed = Counter(row[0].strip("` ★") for row in table(NAMES, "Events"))
+def test_the_reference_lists_the_reasons_of_the_code() -> None:
+    events = Counter(row[0].strip("` ★") for row in table(NAMES, "Events"))
+    cells = [cell for row in table(NAMES, "Conditions") for cell in row[1:]]
+    conditions = Counter(name for cell in cells for name in re.findall("`([A-Z].+?)`", cell))
+    listed = events.keys() | conditions.keys()
 
-    assert listed == Counter(facts.reasons())
+    assert {*events.values(), *conditions.values()} == {1}
+    assert listed <= facts.texts(facts.WITH_REASONS)
+    assert facts.reasons() <= listed
 
 
 OF_APIS = {
@@ -289,3 +288,13 @@ def test_the_reference_lists_the_keys_of_the_code() -> None:
     assert {key for key in keys() if not re.search(rf"`{re.escape(key)}[`=:]", page)} == set()
     ours = {key for key in listed if key.startswith("drawbridge.io/")}
     assert ours == {key for key in keys() if key.startswith("drawbridge.io/")}
+
+
+def test_the_first_page_has_the_versions_that_are_tested() -> None:
+    versions = tomllib.loads((ROOT / "lab" / "versions.toml").read_text())["versions"]
+    listed = {row[0].lower(): f"v{row[2]}" for row in table(ROOT / "README.md", "Tested versions")}
+    chart = yaml.safe_load((ROOT / "charts/drawbridge/Chart.yaml").read_text())
+
+    assert listed == {name: versions[name] for name in listed}
+    [required] = [row[1] for row in table(ROOT / "README.md", "Tested versions") if row[0] == "Kubernetes"]
+    assert f">={required.split()[0]}.0-0" == chart["kubeVersion"]

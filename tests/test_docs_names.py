@@ -44,13 +44,13 @@ def test_every_value_that_is_named_exists(page: Path) -> None:
         assert facts.takes(name) or name in facts.SETTINGS, name
 
 
+QUOTED = [
+    *(row[0] for row in table(TROUBLE, "Troubleshooting") if row[1] == "Drawbridge"),
+    *(row[0] for row in table(ROOT / "docs" / "reference" / "ingressdaemonset.md", "When it waits")),
+    *(row[0] for row in table(ROOT / "docs" / "explanation" / "ingress-daemonset.md", "Health checks")),
+]
 MESSAGES = {
-    *(
-        message
-        for row in table(TROUBLE, "Troubleshooting")
-        if row[1] == "Drawbridge"
-        for message in re.findall("`([^`]* [^`]*)`", row[0])
-    ),
+    *(message for cell in QUOTED for message in re.findall("`([^`]* [^`]*)`", cell)),
     *(message for page in PAGES for message in re.findall(r"\blog: `([^`]* [^`]*)`", page.read_text())),
 }
 TEXTS = {

@@ -25,7 +25,6 @@ from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus
 from healthchecker.server import serve
 from healthchecker.state import State
 from kube.types import OwnerReference
-from telemetry.http import Check
 from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
@@ -262,15 +261,13 @@ def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(nam
         Config.from_environment(ENVIRONMENT | {name: value})
 
 
-def ask(
-    path: str, problem: str | None = None, method: str = "GET", check: Check | None = None
-) -> tuple[int, dict[str, str], bytes]:
+def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
     registry = CollectorRegistry()
     Gauge("some", "thing", registry=registry).set(7)
     state = State(503, problem or "")
     with (
-        closing(serve(check or (lambda: problem), lambda: state, ("127.0.0.1", 0), registry)) as server,
+        closing(serve(lambda: problem, lambda: state, ("127.0.0.1", 0), registry)) as server,
         closing(http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)) as connection,
     ):
         connection.request(method, path)
@@ -308,13 +305,6 @@ def test_the_state_is_on_the_same_port_and_is_no_health_check() -> None:
 def test_another_path_or_method_is_refused() -> None:
     assert ask("/health")[::2] == (404, b"not found; here are /healthz, /ok, /, /metrics, /state\n")
     assert ask("/healthz", method="POST")[0] == 405
-
-
-def test_a_check_that_breaks_is_no_200() -> None:
-    status, _, body = ask("/", check=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
-
-    assert status == 503
-    assert b"the check itself failed: ZeroDivisionError" in body
 
 
 def test_the_program_carries_none_of_the_big_libraries() -> None:

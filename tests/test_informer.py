@@ -14,9 +14,9 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube.backoff import Backoff
-from kube.client import Resource
 from kube.informer import Informer, informer_of
 from kube.list_watch import Selection, Timing
+from kube.resources import PODS
 from kube.types import Pod
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -35,7 +35,6 @@ from tests.misbehaving_server import (
     trickles,
 )
 
-PODS = Resource("", "v1", "pods")
 SILENT = streams([])
 SOON = Backoff(base=0.01, cap=0.02)
 

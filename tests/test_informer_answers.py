@@ -176,6 +176,13 @@ class World(RuleBasedStateMachine):
     def we_write(self, name: str) -> None:
         self.answers.append(self.put(name))
 
+    @rule(name=st.sampled_from(NAMES))
+    def we_learn_that_it_is_gone(self, name: str) -> None:
+        if name in self.now:
+            uid, _ = self.now[name]
+            self.write(name, None)
+            self.copy.informer.forget(f"shop/{name}", uid)
+
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def an_answer_arrives(self, data: st.DataObject) -> None:
@@ -226,5 +233,5 @@ class World(RuleBasedStateMachine):
             assert brief(self.copy.informer.get(f"shop/{name}")) == self.now.get(name)
 
 
-World.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+World.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 test_any_order_of_answers_events_and_lists = World.TestCase

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from controllers import informers as module
 from controllers.informers import Informers, StaleInformer
-from kube.client import Resource
 from kube.informer import Informer
 from kube.list_watch import RUNNING, TIMING, Selection
+from kube.resources import NODES, PODS
 from kube.types import ObjectMeta, Pod, Value
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -29,9 +30,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
 )
-
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
 
 
 class Name(Value, frozen=True):
@@ -73,7 +71,13 @@ def follow(informer: Informer[Any]) -> list[str]:
     return seen
 
 
+def relists(reason: str) -> float:
+    labels = {"kind": "pods", "reason": reason}
+    return REGISTRY.get_sample_value("drawbridge_informer_relists_total", labels) or 0.0
+
+
 def test_informers_that_are_made_together_share_one_list_and_decode_for_themselves() -> None:
+    before = relists("start"), relists("attached")
     with sharing(listed(a=1), streams([added("b", 11)]), gather=0.1) as (server, informers):
         pods, names = informers.of(PODS, Pod), informers.of(PODS, Name)
         seen = follow(pods), follow(names)
@@ -81,6 +85,7 @@ def test_informers_that_are_made_together_share_one_list_and_decode_for_themselv
         assert isinstance(pods.get("shop/a"), Pod)
         assert isinstance(names.get("shop/a"), Name)
     assert (len(server.lists), len(server.watches)) == (1, 1)
+    assert (relists("start"), relists("attached")) == (before[0] + 1, before[1])
 
 
 def test_a_late_informer_gets_a_list_and_no_handler_of_the_others_is_called_again() -> None:

@@ -30,7 +30,7 @@ def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_deployment_is_told_by_name_label_owner_and_node() -> None:
+def test_a_deployment_has_its_name_labels_owner_and_node() -> None:
     body = deployment(resource(), "n1")
     labels = {"app": "web", NODE_LABEL: "n1"}
 
@@ -54,7 +54,7 @@ def test_a_long_name_of_a_node_makes_names_and_labels_that_are_short_and_differ(
         assert len(each["metadata"]["name"]) == len(each["metadata"]["labels"][NODE_LABEL]) == 63
 
 
-def test_the_hash_tells_templates_apart_and_nothing_else() -> None:
+def test_the_hash_differs_for_other_templates_only() -> None:
     def hashed(**parts: Any) -> str:
         found: str = deployment(resource(**parts), "n1")["metadata"]["annotations"][TEMPLATE_HASH]
         return found
@@ -66,21 +66,15 @@ def test_the_hash_tells_templates_apart_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("spec", "strategy"),
     [
-        pytest.param(
+        (
             {"rolling": {"maxUnavailablePodsPerNode": 3, "maxSurgedPodsPerNode": 1}},
             {"maxUnavailable": 3, "maxSurge": 1},
-            id="as given",
         ),
-        pytest.param(
+        (
             {"rolling": {"maxUnavailableNodes": 1, "maxSurgedPodsPerNode": 1}},
             {"maxUnavailable": "100%", "maxSurge": 1},
-            id="all at once on a node that is detached",
         ),
-        pytest.param(
-            {"rolling": {"maxUnavailablePodsPerNode": 0}},
-            {"maxUnavailable": 1, "maxSurge": 0},
-            id="never neither",
-        ),
+        ({"rolling": {"maxUnavailablePodsPerNode": 0}}, {"maxUnavailable": 1, "maxSurge": 0}),
     ],
 )
 def test_the_strategy_is_handed_on(spec: dict[str, Any], strategy: dict[str, Any]) -> None:
@@ -99,13 +93,7 @@ def test_pods_that_share_the_ports_of_a_node_list_none_and_are_still_probed() ->
         assert found["lifecycle"] == {"preStop": {"httpGet": {"port": 80}}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "pod"),
-    [
-        pytest.param({"podsPerNode": 1}, {"hostNetwork": True}, id="one pod"),
-        pytest.param({}, {}, id="a network of its own"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "pod"), [({"podsPerNode": 1}, {"hostNetwork": True}), ({}, {})])
 def test_other_pods_keep_their_ports(spec: dict[str, Any], pod: dict[str, Any]) -> None:
     body = deployment(resource({**pod, "containers": [PROBED]}, **spec), "n1")
     assert pod_of(body)["containers"] == [PROBED]
@@ -150,7 +138,7 @@ def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -
     assert (said[healthchecker.ON_OUTAGE], said[healthchecker.BOUND]) == ("fail", "12")
 
 
-def test_a_health_checker_of_its_own_image_and_account_runs_where_the_pods_do() -> None:
+def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do() -> None:
     pod = {"nodeSelector": {"edge": "yes"}, "affinity": {"nodeAffinity": {"x": 1}, "podAffinity": {}}}
     given = {"image": "mine:1", "imagePullPolicy": "Always", "serviceAccountName": "checker"}
     own = resource(pod, healthCheckNodePorts=[1], healthChecker=given, nodeSelector={"zone": "a"})
@@ -181,10 +169,6 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
     assert any("another program" in each for each in warnings(own))
 
 
-def test_without_a_health_port_nobody_is_allowed_anything() -> None:
-    assert access(resource()) == []
-
-
 def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
     role, binding = access(
         resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
@@ -199,20 +183,18 @@ def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("desired", "live", "same"),
     [
-        pytest.param({"a": 1}, {"a": 1, "b": 2}, True, id="a default was filled in"),
-        pytest.param({"a": 1}, {"a": 2}, False, id="another value"),
-        pytest.param({"a": 1}, None, False, id="nothing there"),
-        pytest.param({"a": {}, "b": [], "c": "", "d": None, "e": False}, {}, True, id="empty fields dropped"),
-        pytest.param([{"a": 1}], [{"a": 1, "b": 2}], True, id="a default in a list"),
-        pytest.param([1], [1, 2], False, id="a longer list"),
-        pytest.param({"limits": {"cpu": 1}}, {"limits": {"cpu": "1"}}, True, id="a number"),
-        pytest.param({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, True, id="thousandths"),
-        pytest.param(
-            {"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True, id="binary units"
-        ),
-        pytest.param({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, False, id="other quantities"),
-        pytest.param({"limits": {"cpu": "x"}}, {"limits": {"cpu": "y"}}, False, id="no quantities"),
-        pytest.param({"value": "1000m"}, {"value": "1"}, False, id="text that looks like one"),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, None, False),
+        ({"a": {}, "b": [], "c": "", "d": None, "e": False}, {}, True),
+        ([{"a": 1}], [{"a": 1, "b": 2}], True),
+        ([1], [1, 2], False),
+        ({"limits": {"cpu": 1}}, {"limits": {"cpu": "1"}}, True),
+        ({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, True),
+        ({"limits": {"memory": "1024Mi"}}, {"limits": {"memory": "1Gi"}}, True),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, False),
+        ({"limits": {"cpu": "x"}}, {"limits": {"cpu": "y"}}, False),
+        ({"value": "1000m"}, {"value": "1"}, False),
     ],
 )
 def test_only_a_real_difference_counts(desired: Any, live: Any, same: bool) -> None:

@@ -58,6 +58,21 @@ def marked(where: World) -> set[str]:
     return {name for name in where.nodes if TO_BE_UPDATED in annotations(where, name)}
 
 
+def requested() -> World:
+    here = world()
+    request(here)
+    turns(here)
+    return here
+
+
+def cordoned(**parts: Any) -> World:
+    """An administrator drains n1."""
+    here = world(**parts)
+    cordon(here)
+    request(here)
+    return here
+
+
 def phase(where: World, node: str = "n1") -> str:
     waiting = (where.plan().status or {})["waitingFor"]
     return next((each["phase"] for each in waiting if each["node"] == node), "")
@@ -86,9 +101,7 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
 
 
 def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_uncordoned() -> None:
-    here = world()
-    cordon(here)
-    request(here)
+    here = cordoned()
     here.settle()
     here.later(86400)
     here.settle()
@@ -103,9 +116,7 @@ def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_unc
 
 
 def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictions_are_held() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     asked = here.now
     here.later(GRACE)
     assert here.turn().actions
@@ -118,9 +129,7 @@ def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictio
 
 
 def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     here.later(HELD)
     here.deployments["web-n1"]["status"]["availableReplicas"] = 1
     turns(here)
@@ -222,7 +231,7 @@ def test_an_eviction_waits_for_the_confirmation_too() -> None:
         pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, id="nodes are never detached"),
     ],
 )
-def test_a_node_that_cannot_be_detached_is_let_be(parts: dict[str, Any]) -> None:
+def test_a_node_that_cannot_be_detached_is_left_alone(parts: dict[str, Any]) -> None:
     here = world(**parts)
     request(here)
     taint(here, "n2")
@@ -295,7 +304,7 @@ def test_pods_that_are_gone_already_hold_no_deployment() -> None:
     assert "web-n1" not in here.deployments
 
 
-def test_a_deployment_of_whose_write_nothing_was_heard_is_let_be() -> None:
+def test_a_deployment_of_whose_write_nothing_was_heard_is_left_alone() -> None:
     here = world()
     del here.nodes["n1"]
 
@@ -330,19 +339,6 @@ def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_
     assert marked(here) == set()
 
 
-def test_so_is_one_whose_taint_is_taken_back() -> None:
-    here = world()
-    taint(here)
-    here.settle()
-    here.nodes["n1"]["spec"]["taints"] = []
-    here.run_pods()
-    here.turn()
-    assert (handed(here), marked(here)) == (set(), {"n1"})
-
-    here.turn()
-    assert marked(here) == set()
-
-
 def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
     here = drained()
     here.turn()
@@ -353,9 +349,7 @@ def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> Non
 
 
 def test_pods_are_not_evictable_while_a_write_to_their_deployment_is_in_doubt() -> None:
-    here = world()
-    request(here)
-    turns(here)
+    here = requested()
     here.later(GRACE)
 
     assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
@@ -47,7 +46,7 @@ class Cluster:
         self.evictions = EvictionWebhook(lambda: enabled, lookup, lambda: self.leader.now())
 
     def evict(self, node: str) -> bool:
-        """Whether it is let through."""
+        """Whether it is allowed."""
         return self.evictions.review(eviction_of(f"web-{node}-7d4-x"), 9.0).allowed
 
     def handed(self, part: str = EVICTABLE_NODES) -> set[str]:
@@ -127,23 +126,6 @@ def test_a_drain_from_the_first_eviction_to_the_node_that_is_given_back() -> Non
     assert here.status[DRAIN_REQUESTS] == here.status[EVICTABLE_NODES] == {}
 
 
-def test_at_rest_nothing_is_written_for_a_node_that_stays_drained() -> None:
-    here = Cluster()
-    here.cordon("n1")
-    here.evict("n1")
-    here.api.deliver()
-    here.leader.settle()
-    assert here.handed() == here.marked() == {"n1"}
-
-    before = list(here.api.writes)
-    for _ in range(3):
-        here.leader.clock.advance(600)
-        here.leader.settle()
-    assert here.api.writes == before
-    Leader(here.api, here.leader).look()
-    assert here.api.writes == before
-
-
 def to_the_end_of_a_drain(here: Cluster) -> None:
     """The next look clears the request of n1."""
     here.evict("n1")
@@ -184,35 +166,6 @@ def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_co
 
     assert here.status["desiredNodes"] == 2
     assert here.handed(DRAIN_REQUESTS) == {"n1"}
-
-
-def test_a_leader_that_dies_between_the_withdrawal_and_the_attachment_leaves_the_node_detached() -> None:
-    here = Cluster()
-    to_the_end_of_a_drain(here)
-    here.look()
-    assert (here.handed(), here.marked()) == (set(), {"n1"})
-
-    here.leader = Leader(here.api, here.leader)
-    here.api.deliver()
-    here.leader.settle()
-    assert here.marked() == set()
-
-
-@pytest.mark.parametrize("fault", ["lost", "timed out", "forbidden"])
-def test_no_node_is_attached_before_the_withdrawal_is_known(fault: str) -> None:
-    here = Cluster()
-    to_the_end_of_a_drain(here)
-    here.api.fault = lambda verb, kind, name: fault if verb == "status" else ""
-    for _ in range(20):
-        here.look()
-        here.leader.clock.advance(1)
-        assert here.handed() <= here.marked()
-    assert here.marked() == (set() if fault == "lost" else {"n1"})
-
-    here.api.fault = lambda verb, kind, name: ""
-    here.api.deliver()
-    here.turns(40)
-    assert here.handed() == here.marked() == set()
 
 
 OPERATIONS = (

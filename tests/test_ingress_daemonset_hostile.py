@@ -21,7 +21,7 @@ from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 TIMEOUT = 5.0
-"""In seconds, that of the registration."""
+"""In seconds, that of the webhook configuration."""
 WHERE = ("spec.", "request.object", "request.oldObject")
 """A refusal names one of them."""
 EXPRESSION = {"key": "zone", "operator": "Gt", "values": ["1"]}
@@ -136,7 +136,7 @@ def test_an_object_with_anything_anywhere_is_taken_or_refused_with_what_is_wrong
 
 
 @pytest.mark.parametrize("place", list(places(OTHER)), ids=spelt)
-def test_another_object_with_anything_anywhere_is_in_nobodys_way(place: Place) -> None:
+def test_another_object_with_anything_anywhere_does_not_block_requests(place: Place) -> None:
     for new in WRONG:
         _, rules = among(*(odd for odd in [replaced(OTHER, place, new)] if isinstance(odd, dict)))
         asked(rules, WHOLE)
@@ -144,11 +144,11 @@ def test_another_object_with_anything_anywhere_is_in_nobodys_way(place: Place) -
 
 def test_as_it_should_be_it_is_only_its_neighbour_that_it_is_refused_for() -> None:
     defaults, alone = among()
-    _, beside = among(OTHER)
+    _, conflicting = among(OTHER)
     whole = stored(defaults, WHOLE)
 
     assert asked(alone, whole).allowed
-    refused = asked(beside, whole).message
+    refused = asked(conflicting, whole).message
     assert refused.partition(" is invalid: ")[2].startswith(
         "spec.healthCheckNodePorts[0]: 10080 is taken on node n1"
     )

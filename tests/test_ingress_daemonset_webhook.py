@@ -93,12 +93,10 @@ def test_a_refusal_is_one_of_an_invalid_object() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"updateStrategy": "none"}, id="a strategy that is a word"),
-        pytest.param({"podsPerNode": "two"}, id="a word for a number"),
-        pytest.param({"template": {"metadata": "web"}}, id="a word for metadata"),
-        pytest.param(
-            {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": [1]}}}, id="a list of budgets"
-        ),
+        {"updateStrategy": "none"},
+        {"podsPerNode": "two"},
+        {"template": {"metadata": "web"}},
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": [1]}}},
     ],
 )
 def test_what_cannot_be_read_is_left_to_the_schema(spec: Raw) -> None:
@@ -137,7 +135,7 @@ def test_ports_that_could_not_be_compared_are_warned_of() -> None:
     assert decision.warnings == ("healthCheckNodePorts were not compared with others': no answer",)
 
 
-def test_without_health_ports_nobody_is_asked_for_others() -> None:
+def test_without_health_ports_no_others_are_read() -> None:
     _, rules = webhooks(Unreachable("no answer"))
 
     assert rules.review(request(raw({"selector": SELECTOR})), deadline=0).warnings == ()
@@ -154,7 +152,7 @@ def test_both_halves_fail_closed() -> None:
     assert [webhook.fails_open() for webhook in webhooks()] == [False, False]
 
 
-def test_the_halves_have_names_and_paths_of_their_own() -> None:
+def test_the_webhooks_have_separate_names_and_paths() -> None:
     assert {(webhook.name, webhook.path) for webhook in webhooks()} == {
         ("ingress_daemonset_defaults", "/mutate/ingressdaemonsets"),
         ("ingress_daemonset", "/validate/ingressdaemonsets"),

@@ -66,14 +66,6 @@ def test_what_is_deleted_is_asked_for_once_and_what_is_there_each_time() -> None
         assert len(server.asked) == 3
 
 
-def test_an_owner_that_was_made_anew_is_not_taken_for_its_deleted_namesake() -> None:
-    with serving(in_turn(GONE, owner("uid-2"))) as server:
-        owners = Owners(server.client())
-        assert owners.is_deleted("shop", STATEFUL_SET)
-        anew = OwnerReference("apps/v1", "StatefulSet", "redis", "uid-2")
-        assert not owners.is_deleted("shop", anew)
-
-
 @pytest.mark.parametrize(
     ("fault", "error"),
     [(refuses(500, "InternalError"), ApiError), (resets, Unreachable)],
@@ -106,10 +98,3 @@ def test_not_more_than_the_last_ten_thousand_are_remembered() -> None:
     assert client.asked == 10_001
     assert owners.is_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", "uid-0"))
     assert client.asked == 10_002
-
-
-def test_the_gate_excuses_pods_only_of_owners_that_the_leader_can_look_up() -> None:
-    from controllers.ip_reservation.owners import KINDS
-    from webhook.ip_reservation.webhook import OWNERS
-
-    assert set(OWNERS) == set(KINDS)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,10 @@ import pytest
 from msgspec.structs import replace
 
 from lab.kubelet import nodes, probes, status, volumes
-from lab.kubelet.addresses import Addresses
 from lab.kubelet.container import Container
 from lab.kubelet.expand import command, environment, expand
 from lab.kubelet.kubeconfig import api_server
 from lab.kubelet.life import Life
-from lab.kubelet.probes import Probe, Verdict
 from lab.kubelet.process import Mount, Process, Recipe
 from lab.kubelet.recipes import Image, Machine, image_of, recipe
 from lab.kubelet.status import Ended, State
@@ -108,21 +105,6 @@ def test_a_variable_has_the_value_its_source_says(variable: dict[str, Any], expe
     assert environment(pod(), container, PLACE, store, {"BASE": "given"}).get("X") == expected  # type: ignore[arg-type]
 
 
-def test_env_wins_over_env_from_and_env_from_takes_a_prefix() -> None:
-    container = {
-        "envFrom": [
-            {"configMapRef": {"name": "c"}, "prefix": "P_"},
-            {"secretRef": {"name": "no", "optional": True}},
-        ],
-        "env": [{"name": "P_a", "value": "own"}],
-    }
-    variables = environment(
-        pod(), container, PLACE, {("ConfigMap", "c"): {"a": b"1", "b": b"2"}, ("Secret", "no"): None}, {}
-    )
-
-    assert variables == {"P_a": "own", "P_b": "2"}
-
-
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
@@ -149,13 +131,6 @@ def test_a_container_without_a_command_is_refused_with_its_name() -> None:
 
 
 # Images and recipes
-
-
-@pytest.mark.parametrize(
-    "reference", ["app", "app:1.2", "app@sha256:00", "registry.example:5000/team/app:1.2", "team/app"]
-)
-def test_an_image_is_found_by_its_repository_whatever_its_tag(reference: str) -> None:
-    assert image_of(reference, {"app": Image("/srv")}) == Image("/srv")
 
 
 def test_an_image_that_was_not_given_is_refused_with_the_way_out() -> None:
@@ -297,24 +272,6 @@ def test_a_volume_holds_what_its_sources_say(volume: dict[str, Any], expected: d
     assert volumes.contents(pod(), {"name": "v", **volume}, PLACE, store, {("", 3607): "jwt"}) == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        pytest.param({"configMap": {"name": "gone"}}, "configmap 'gone' not found", id="object"),
-        pytest.param(
-            {"configMap": {"name": "c", "items": [{"key": "z", "path": "p"}]}},
-            "non-existent key: z",
-            id="key",
-        ),
-    ],
-)
-def test_a_required_part_of_a_volume_that_is_missing_is_named(source: dict[str, Any], text: str) -> None:
-    with pytest.raises(CannotRun, match=text):
-        volumes.contents(
-            pod(), {"name": "v", **source}, PLACE, {("ConfigMap", "c"): {}, ("ConfigMap", "gone"): None}, {}
-        )
-
-
 def test_a_volume_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert volumes.write(tmp_path, {"a": b"1", "b": b"1"})
     first = (tmp_path / "..data").resolve()
@@ -325,14 +282,6 @@ def test_a_volume_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert ((tmp_path / "a").read_bytes(), (tmp_path / "c" / "d").read_bytes()) == (b"2", b"2")
     assert os.readlink(tmp_path / "a") == "..data/a"
     assert not first.exists()
-
-
-def test_a_volume_that_has_not_changed_is_left_alone(tmp_path: Path) -> None:
-    volumes.write(tmp_path, {"a": b"1"})
-    before = os.readlink(tmp_path / "..data")
-
-    assert not volumes.write(tmp_path, {"a": b"1"})
-    assert os.readlink(tmp_path / "..data") == before
 
 
 # Status
@@ -393,15 +342,6 @@ def test_a_readiness_gate_holds_back_the_pod_alone() -> None:
     )
 
 
-def test_the_time_of_a_transition_is_kept_until_the_next() -> None:
-    first = conditions(pod(), [WAITING])
-    later = conditions(pod(), [WAITING], before=list(first.values()), now=NOW + 60)
-    ready = conditions(pod(), [RUNNING], before=list(later.values()), now=NOW + 90)
-
-    assert later["Ready"]["lastTransitionTime"] == first["Ready"]["lastTransitionTime"]
-    assert ready["Ready"]["lastTransitionTime"] != first["Ready"]["lastTransitionTime"]
-
-
 def written(*mains: State) -> dict[str, Any]:
     return status.status(pod(), PLACE, [], mains, before=(), since=NOW, now=NOW)
 
@@ -422,11 +362,6 @@ def test_a_status_that_another_writer_has_changed_is_altered(changes: dict[str, 
     found = replace(pod(), status={"conditions": conditions})
 
     assert status.is_altered(found, told) is expected
-
-
-def test_a_lost_condition_is_altered_and_nothing_is_before_the_first_write() -> None:
-    assert status.is_altered(pod(), written(RUNNING))
-    assert not status.is_altered(pod(), {})
 
 
 @pytest.fixture
@@ -488,31 +423,7 @@ def test_a_container_is_started_again_as_its_policy_says(
     assert status.may_restart(policy, code, init=init) is expected
 
 
-def test_the_delay_doubles_up_to_a_minute_and_a_long_run_forgives() -> None:
-    assert [status.restart_delay(crashes) for crashes in (1, 2, 3, 7, 1000)] == [1, 2, 4, 60, 60]
-    assert status.crashes_in_a_row(5, ran_for=1) == 6
-    assert status.crashes_in_a_row(5, ran_for=600) == 1
-
-
 # Probes
-
-
-@pytest.mark.parametrize(
-    ("begin", "results", "expected"),
-    [
-        pytest.param(False, [True], True, id="one success makes ready"),
-        pytest.param(True, [False, False], True, id="two failures of three change nothing"),
-        pytest.param(True, [False, False, False], False, id="three failures in a row"),
-        pytest.param(True, [False, False, True, False, False], True, id="a success begins the count anew"),
-        pytest.param(True, [False, False, False, True], True, id="and back"),
-    ],
-)
-def test_a_verdict_changes_at_its_threshold(begin: bool, results: list[bool], expected: bool) -> None:
-    verdict = Verdict(begin)
-    for result in results:
-        verdict = probes.judge(verdict, result, Probe())
-
-    assert verdict.good is expected
 
 
 class Health(http.server.BaseHTTPRequestHandler):
@@ -552,30 +463,7 @@ def test_a_probe_of_what_never_answers_ends_with_its_timeout() -> None:
     assert not probes.network_check({"tcpSocket": {"port": port}}, {}, "127.0.0.1")(0.2)
 
 
-def test_a_probe_that_waits_for_a_first_success_does_not_wait_for_its_period() -> None:
-    stop, told, answers = threading.Event(), [], iter([False, False, True])
-    probes.follow(Probe(period=60), lambda _: next(answers), stop, told.append, until_success=True)
-
-    assert told == [False, True]
-
-
 # Addresses and the kubeconfig
-
-
-def test_an_address_is_not_given_again_while_others_are_free() -> None:
-    addresses = Addresses(IPv4Network("127.128.0.0/29"))
-    first, second = addresses.take(), addresses.take()
-    addresses.give_back(first)
-
-    assert (first, second, addresses.take()) == ("127.128.0.1", "127.128.0.2", "127.128.0.3")
-    assert [addresses.take() for _ in range(4)] == [
-        "127.128.0.4",
-        "127.128.0.5",
-        "127.128.0.6",
-        "127.128.0.1",
-    ]
-    with pytest.raises(RuntimeError, match="larger --pod-cidr"):
-        addresses.take()
 
 
 def test_the_api_server_is_that_of_the_current_context(tmp_path: Path) -> None:
@@ -661,21 +549,6 @@ def test_only_a_volume_that_is_not_read_only_can_be_written(
 def test_a_read_only_root_is_honoured(made: Callable[..., Process], tmp_path: Path) -> None:
     assert ended(made("open('/etc/x', 'w')", read_only=True)) == 1
     assert "Read-only file system" in (tmp_path / "log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        pytest.param("raise SystemExit(7)", 7, id="its own exit code"),
-        pytest.param(
-            "import os\nassert os.getpid() == 1\nassert os.uname().nodename == 'web-0'", 0, id="pid and name"
-        ),
-    ],
-)
-def test_a_container_ends_with_the_code_of_its_program(
-    made: Callable[..., Process], code: str, expected: int
-) -> None:
-    assert ended(made(code)) == expected
 
 
 def test_a_killed_container_takes_all_its_processes_along(
@@ -767,72 +640,12 @@ def up(tmp_path: Path) -> Callable[[], bool]:
     return lambda: "up" in (tmp_path / "log").read_text()
 
 
-def test_pre_stop_comes_before_the_signal(made: Callable[..., Process], tmp_path: Path) -> None:
-    (tmp_path / "v").mkdir()
-    process = made(SERVER, Mount(str(tmp_path / "v"), "/v", False))
-    until(up(tmp_path))
-    hook = {"exec": {"command": ["sh", "-c", "sleep 0.2; touch /v/hooked"]}}
-    one = life(process, {"lifecycle": {"preStop": hook}})
-    one.stop(after(5))
-
-    assert not one.ready
-    until(lambda: one.exit_code is not None)
-    assert (one.exit_code, (tmp_path / "v" / "hooked").exists()) == (0, True)
-    assert "TERM" in (tmp_path / "log").read_text()
-
-
 def test_who_does_not_end_in_time_is_killed(made: Callable[..., Process], tmp_path: Path) -> None:
     process = made(SERVER.replace("sys.exit(0)", "pass"))
     until(up(tmp_path))
     one = life(process, {})
     one.stop(after(0.3))
 
-    until(lambda: one.exit_code == 137)
-
-
-def test_a_deadline_that_comes_nearer_is_kept(made: Callable[..., Process], tmp_path: Path) -> None:
-    process = made(SERVER.replace("sys.exit(0)", "pass"))
-    until(up(tmp_path))
-    one, deadline = life(process, {}), [time.monotonic() + 600]
-    one.stop(lambda: deadline[0])
-    deadline[0] = time.monotonic()
-
-    until(lambda: one.exit_code == 137)
-
-
-def test_a_container_that_is_not_alive_is_stopped_with_an_event(
-    made: Callable[..., Process], tmp_path: Path
-) -> None:
-    process, warned = made(SERVER), []
-    until(up(tmp_path))
-    one = life(process, {"livenessProbe": {"exec": {"command": ["false"]}, "failureThreshold": 1}}, warned)
-
-    until(lambda: one.exit_code == 0)
-    assert warned == ["Unhealthy"]
-    assert one.why.startswith("Liveness probe of container 'main' failed 1 times")
-
-
-def test_no_other_probe_runs_before_the_startup_probe_has_succeeded(
-    made: Callable[..., Process], tmp_path: Path
-) -> None:
-    (tmp_path / "v").mkdir()
-    process = made(SERVER, Mount(str(tmp_path / "v"), "/v", False))
-    until(up(tmp_path))
-    spec = {
-        "startupProbe": {
-            "exec": {"command": ["test", "-e", "/v/started"]},
-            "failureThreshold": 60,
-            "periodSeconds": 1,
-        },
-        "readinessProbe": {"exec": {"command": ["touch", "/v/asked"]}},
-    }
-    one = life(process, spec)
-    until(lambda: not one.started)
-
-    assert not (tmp_path / "v" / "asked").exists()
-    (tmp_path / "v" / "started").touch()
-    until(lambda: one.ready)
-    one.kill()
     until(lambda: one.exit_code == 137)
 
 

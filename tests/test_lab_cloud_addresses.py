@@ -134,20 +134,6 @@ def test_an_interface_is_bound_as_such_and_only_one_address_to_each_ip(call: Sdk
     assert call.refused("AssociateAddress", AddressId=second, **place) == code
 
 
-@pytest.mark.parametrize(
-    ("action", "params"),
-    [
-        pytest.param("AssociateAddress", {"InstanceId": INSTANCE}, id="bind"),
-        pytest.param("DisassociateAddress", {}, id="unbind"),
-    ],
-)
-def test_no_second_task_works_on_an_address(call: Sdk, action: str, params: dict[str, Any]) -> None:
-    address = call("AllocateAddresses")["AddressSet"][0]
-
-    assert call.refused(action, AddressId=address, **params) == "OperationDenied.MutexTaskRunning"
-    assert call.refused("ReleaseAddresses", AddressIds=[address]) == "OperationDenied.MutexTaskRunning"
-
-
 def test_what_the_state_does_not_allow_is_refused(call: Sdk, hands: Hands) -> None:
     free, bound = hands.allocated(), hands.bound()
 
@@ -162,15 +148,6 @@ def test_one_address_that_cannot_be_released_keeps_the_whole_batch(call: Sdk, ha
 
     assert call.refused("ReleaseAddresses", AddressIds=[free, bound]) == "InvalidAddressState"
     assert hands.status(free) == "UNBIND"
-
-
-def test_a_batch_has_as_many_addresses_as_the_knob_says(call: Sdk, hands: Hands, cloud: Cloud) -> None:
-    cloud.knobs.release_batch = 1
-    ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
-    hands.clock.pass_(1)
-
-    assert call.refused("ReleaseAddresses", AddressIds=ids) == "InvalidParameterValue.LimitExceeded"
-    call("ReleaseAddresses", AddressIds=ids[:1])
 
 
 def test_what_is_not_there_is_not_found_and_what_is_no_id_is_malformed(call: Sdk, hands: Hands) -> None:
@@ -244,20 +221,6 @@ def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_kn
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_the_instance_shows_while_binding_by_the_knob(
-    call: Sdk, hands: Hands, cloud: Cloud, shown: bool
-) -> None:
-    cloud.knobs.instance_shown_while_binding = shown
-    address = hands.allocated()
-    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
-
-    assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
-    assert hands.found(instance_id=INSTANCE) == ([address] if shown else [])
-    hands.clock.pass_(2)
-    assert hands.found(instance_id=INSTANCE) == [address]
-
-
-@pytest.mark.parametrize("shown", [True, False])
 def test_the_last_instance_shows_after_unbinding_by_the_knob(
     call: Sdk, hands: Hands, cloud: Cloud, shown: bool
 ) -> None:
@@ -268,22 +231,6 @@ def test_the_last_instance_shows_after_unbinding_by_the_knob(
 
     assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
     call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        pytest.param({"blocked": True}, "InvalidAddressId.Blocked", id="blocked"),
-        pytest.param({"arrears": True}, "OperationDenied.AddressInArrears", id="not paid for"),
-    ],
-)
-def test_an_address_that_is_not_in_order_cannot_be_bound(
-    call: Sdk, hands: Hands, cloud: Cloud, changes: dict[str, Any], code: str
-) -> None:
-    address = hands.allocated()
-    cloud.world.alter(address, **changes)
-
-    assert call.refused("AssociateAddress", AddressId=address, InstanceId=INSTANCE) == code
 
 
 def test_an_ordinary_address_shows_only_to_those_who_ask_for_its_type(
@@ -303,25 +250,6 @@ def test_an_ordinary_address_shows_only_to_those_who_ask_for_its_type(
     assert call("DescribeAddresses", AddressIds=[row["AddressId"]])["AddressSet"] == []
 
 
-def test_an_ordinary_address_is_given_back_by_a_binding_when_the_knob_says_so(
-    hands: Hands, cloud: Cloud
-) -> None:
-    cloud.knobs.wan_ip_refuses_binding = False
-    cloud.world.add_instance(INSTANCE, "10.0.0.1", "43.1.2.3")
-    address = hands.bound()
-
-    assert hands.found(address_type="WanIP") == []
-    assert hands.found(instance_id=INSTANCE) == [address]
-
-
-def test_unbinding_may_give_an_ordinary_address_again(call: Sdk, hands: Hands, cloud: Cloud) -> None:
-    cloud.world.add_instance(INSTANCE, "10.0.0.1")
-    call("DisassociateAddress", AddressId=hands.bound(), ReallocateNormalPublicIp=True)
-    hands.clock.pass_(2)
-
-    assert len(hands.found(address_type="WanIP")) == 1
-
-
 @pytest.mark.parametrize(("unbinds", "status"), [(True, "UNBIND"), (False, "BIND")])
 def test_when_an_instance_ends_its_address_is_unbound_by_the_knob(
     hands: Hands, cloud: Cloud, unbinds: bool, status: str
@@ -333,17 +261,6 @@ def test_when_an_instance_ends_its_address_is_unbound_by_the_knob(
     assert hands.status(address) == status
     again = hands.call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
     assert again == "InvalidInstanceId.NotFound"
-
-
-def test_an_instance_that_ends_while_its_address_is_binding_makes_that_fail(
-    call: Sdk, hands: Hands, cloud: Cloud
-) -> None:
-    address = hands.allocated()
-    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
-    cloud.world.end_instance(INSTANCE)
-    hands.clock.pass_(2)
-
-    assert hands.status(address) == "UNBIND"
 
 
 def test_a_page_is_20_rows_also_for_ids_and_never_more_than_100(call: Sdk, hands: Hands) -> None:
@@ -369,36 +286,6 @@ def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -
     assert [row["AddressId"] for row in both["AddressSet"]] == [bound, other]
     named = call("DescribeAddresses", Filters=[{"Name": "address-name", "Values": ["other", "spare"]}])
     assert named["AddressSet"] == []  # only the first value counts
-
-
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
-        pytest.param(
-            {"Filters": [{"Name": "colour", "Values": ["red"]}]},
-            "InvalidParameter.FilterInvalidKey",
-            id="unknown filter",
-        ),
-        pytest.param(
-            {"AddressIds": ["eip-11112222"], "Filters": [{"Name": "address-id", "Values": ["eip-11112222"]}]},
-            "InvalidParameter.Coexist",
-            id="ids twice",
-        ),
-        pytest.param(
-            {"Filters": [{"Name": "address-ip", "Values": [str(number) for number in range(101)]}]},
-            "InvalidParameterValue.LimitExceeded",
-            id="101 values",
-        ),
-        pytest.param({"AddressIds": ["address"]}, "InvalidParameterValue.AddressIdMalformed", id="no id"),
-        pytest.param(
-            {"Filters": [{"Name": "address-ip", "Values": ["a"]}] * 11},
-            "LimitExceeded.NumberOfFilters",
-            id="11 filters",
-        ),
-    ],
-)
-def test_a_search_that_is_not_as_documented_is_refused(call: Sdk, params: dict[str, Any], code: str) -> None:
-    assert call.refused("DescribeAddresses", **params) == code
 
 
 def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, cloud: Cloud) -> None:
@@ -432,13 +319,3 @@ def test_addresses_are_of_their_region(call: Sdk, hands: Hands, cloud: Cloud) ->
     with sdk(cloud.endpoint, region="ap-tokyo") as there:
         assert there("DescribeAddresses")["TotalCount"] == 0
         assert there.refused("ReleaseAddresses", AddressIds=[address]) == "InvalidAddressId.NotFound"
-
-
-def test_bandwidth_is_changed_within_what_the_charge_allows(call: Sdk, hands: Hands) -> None:
-    address = hands.allocated(InternetMaxBandwidthOut=10)
-    call("ModifyAddressesBandwidth", AddressIds=[address], InternetMaxBandwidthOut=100)
-    hands.clock.pass_(1)
-
-    assert hands.described(address)["Bandwidth"] == 100
-    wide = call.refused("ModifyAddressesBandwidth", AddressIds=[address], InternetMaxBandwidthOut=101)
-    assert wide == "InvalidParameterValue.BandwidthOutOfRange"

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
@@ -18,7 +17,6 @@ from tencentcloud.vpc.v20170312 import errorcodes as vpc_codes
 
 from lab.cloud import Cloud, Knobs, serving
 from lab.cloud.envelope import Fault
-from lab.cloud.faults import strike
 from lab.cloud.limits import Limits
 from lab.waiting import until
 from tests.sdk import HandClock, Sdk, sdk, without_proxies
@@ -79,15 +77,6 @@ def admitted(knobs: Knobs, moments: list[float]) -> int:
 )
 def test_limits_are_of_a_second_as_the_knobs_say(knobs: Knobs, moments: list[float], expected: int) -> None:
     assert admitted(knobs, moments) == expected
-
-
-def test_two_callers_have_a_limit_each() -> None:
-    limits, knobs = Limits(), Knobs(rates={"A": 1})
-    limits.take(knobs, "A", "one", 10, 0)
-    limits.take(knobs, "A", "two", 10, 0)
-
-    with pytest.raises(Fault):
-        limits.take(knobs, "A", "one", 10, 0)
 
 
 def test_a_throttled_call_is_not_carried_out(call: Sdk, cloud: Cloud) -> None:
@@ -157,21 +146,6 @@ def test_a_slow_answer_comes_after_the_caller_has_given_up_and_the_deed_is_done(
     until(lambda: len(cloud.world.addresses) == 1, 30)
 
 
-def test_every_answer_takes_its_latency(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.latency_seconds = 0.1
-    begin = time.monotonic()
-    call("DescribeAddresses")
-
-    assert time.monotonic() - begin >= 0.1
-
-
-def test_an_action_is_made_to_fail_with_a_code(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.errors = {"AllocateAddresses": "UnsupportedOperation.DeliveryFailed"}
-
-    assert call.refused("AllocateAddresses") == "UnsupportedOperation.DeliveryFailed"
-    assert cloud.world.addresses == {}
-
-
 COMMON = {
     "AuthFailure.InvalidAuthorization",
     "AuthFailure.InvalidSecretId",
@@ -213,16 +187,6 @@ def test_trouble_is_for_the_named_actions_only(call: Sdk, cloud: Cloud) -> None:
 
     assert call.refused("AllocateAddresses") == "RequestLimitExceeded"
     call("DescribeAddresses")
-
-
-def test_a_share_is_of_the_calls() -> None:
-    dice = Random(1)  # noqa: S311 - dice
-    knobs = Knobs(throttled=0.3, lost=0.1, slow=0.5, slow_seconds=2)
-    struck = [strike(knobs, "A", dice) for _ in range(2000)]
-
-    assert sum(each.kind == "RequestLimitExceeded" for each in struck) == pytest.approx(600, abs=60)
-    assert sum(each.lost for each in struck) == pytest.approx(200, abs=50)
-    assert sum(each.delay == 2 for each in struck) == pytest.approx(1000, abs=80)
 
 
 def test_calls_are_counted_by_action_and_outcome(call: Sdk, cloud: Cloud) -> None:

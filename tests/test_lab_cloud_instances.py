@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -55,34 +54,3 @@ def test_one_missing_instance_is_an_error_by_the_knob(call: Sdk, cloud: Cloud) -
     cloud.knobs.missing_instance_is_error = True
     assert call.refused("DescribeInstances", InstanceIds=ids) == "InvalidInstanceId.NotFound"
     assert call("DescribeInstances", InstanceIds=ids[:1])["TotalCount"] == 1
-
-
-def test_a_page_is_20_instances_and_never_more_than_100(call: Sdk, cloud: Cloud) -> None:
-    for number in range(101):
-        cloud.world.add_instance(f"ins-{number:08}")
-
-    assert len(call("DescribeInstances")["InstanceSet"]) == 20
-    assert len(call("DescribeInstances", Limit=100, Offset=100)["InstanceSet"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
-        pytest.param({"Limit": 101}, "InvalidParameterValueLimit", id="page of 101"),
-        pytest.param({"InstanceIds": ["node-1"]}, "InvalidInstanceId.Malformed", id="no id"),
-        pytest.param({"InstanceIds": ["ins-1"] * 101}, "InvalidParameterValue.LimitExceeded", id="101 ids"),
-        pytest.param(
-            {"InstanceIds": ["ins-1"], "Filters": [{"Name": "zone", "Values": ["a"]}]},
-            "InvalidParameterConflict",
-            id="ids and filters",
-        ),
-        pytest.param(
-            {"Filters": [{"Name": "private-ip-address", "Values": list("abcdef")}]},
-            "InvalidFilterValue.LimitExceeded",
-            id="six values",
-        ),
-        pytest.param({"Filters": [{"Name": "colour", "Values": ["red"]}]}, "InvalidFilter", id="no filter"),
-    ],
-)
-def test_a_search_that_is_not_as_documented_is_refused(call: Sdk, params: dict[str, Any], code: str) -> None:
-    assert call.refused("DescribeInstances", **params) == code

@@ -51,24 +51,6 @@ def test_a_token_with_another_order_is_refused(call: Sdk, cloud: Cloud) -> None:
     assert len(cloud.world.addresses) == 1
 
 
-def test_a_token_is_forgotten_after_its_life(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
-    cloud.knobs.client_token_seconds = 60
-    call("AllocateAddresses", ClientToken="a")
-    clock.pass_(61)
-    call("AllocateAddresses", ClientToken="a")
-
-    assert len(cloud.world.addresses) == 2
-
-
-def test_a_token_of_an_order_that_was_refused_is_free(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.quota_total = 0
-    assert call.refused("AllocateAddresses", ClientToken="a").startswith("AddressQuotaLimitExceeded")
-    cloud.knobs.quota_total = 1
-    call("AllocateAddresses", ClientToken="a")
-
-    assert len(cloud.world.addresses) == 1
-
-
 def test_a_token_is_busy_while_its_order_is_at_work_by_the_knob(
     call: Sdk, cloud: Cloud, clock: HandClock
 ) -> None:
@@ -79,11 +61,6 @@ def test_a_token_is_busy_while_its_order_is_at_work_by_the_knob(
     assert busy == "UnsupportedOperation.IdempotentProcessing"
     clock.pass_(1)
     assert call("AllocateAddresses", ClientToken="a")["AddressSet"] == first["AddressSet"]
-
-
-@pytest.mark.parametrize("token", ["x" * 65, "schlüssel"])
-def test_a_token_is_short_and_ascii(call: Sdk, token: str) -> None:
-    assert call.refused("AllocateAddresses", ClientToken=token) == "InvalidParameterValue.Malformed"
 
 
 def test_the_total_quota_is_of_what_there_is(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
@@ -177,49 +154,3 @@ def test_an_order_that_cannot_be_met_allocates_nothing(
     assert call.refused("AllocateAddresses", **order) == code
     assert cloud.world.addresses == {}
     assert quotas(call)["DAILY_EIP_APPLY"][0] == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "region", "code"),
-    [
-        pytest.param("AnycastEIP", "ap-singapore", None, id="anycast overseas"),
-        pytest.param(
-            "AnycastEIP", "ap-guangzhou", "UnsupportedOperation.UnsupportedRegion", id="anycast mainland"
-        ),
-        pytest.param("HighQualityEIP", "ap-hongkong", None, id="high quality in Hong Kong"),
-        pytest.param(
-            "HighQualityEIP", "ap-tokyo", "UnsupportedOperation.UnsupportedRegion", id="high quality in Tokyo"
-        ),
-        pytest.param("EIP", "ap-guangzhou", None, id="plain anywhere"),
-    ],
-)
-def test_a_type_is_to_be_had_in_its_regions_only(
-    cloud: Cloud, kind: str, region: str, code: str | None
-) -> None:
-    with sdk(cloud.endpoint, region=region) as call:
-        if code:
-            assert call.refused("AllocateAddresses", AddressType=kind) == code
-            cloud.knobs.region_rules = False
-        call("AllocateAddresses", AddressType=kind)
-
-
-def test_what_was_ordered_is_what_is_described(call: Sdk) -> None:
-    call("CreateTag", TagKey="team", TagValue="edge")
-    call(
-        "AllocateAddresses",
-        AddressType="AnycastEIP",
-        AddressName="node-1",
-        InternetMaxBandwidthOut=200,
-        Tags=[{"Key": "team", "Value": "edge"}],
-    )
-    (row,) = call("DescribeAddresses")["AddressSet"]
-
-    assert (row["AddressType"], row["AddressName"], row["Bandwidth"]) == ("AnycastEIP", "node-1", 200)
-    assert row["TagSet"] == [{"Key": "team", "Value": "edge"}]
-    assert row["CreatedTime"] == "2027-01-15T08:00:00Z"
-
-
-def test_the_account_says_of_what_kind_it_is(call: Sdk, cloud: Cloud) -> None:
-    assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "STANDARD"
-    cloud.knobs.account_type = "LEGACY"
-    assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "LEGACY"

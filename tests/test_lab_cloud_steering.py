@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 
 from lab.cloud import Cloud, Knobs, serving
-from lab.cloud.config import read, turn
-from lab.cloud.history import History
-from lab.errors import LabError
 from tests.sdk import sdk, without_proxies
 
 ROOT = Path(__file__).parent.parent
@@ -36,16 +33,6 @@ def ask(endpoint: str, method: str, path: str, body: object = None) -> tuple[int
     content = answer.read()
     connection.close()
     return answer.status, json.loads(content) if answer.getheader("Content-Type") != "text/plain" else content
-
-
-def test_knobs_are_turned_while_the_cloud_runs(cloud: Cloud) -> None:
-    status, knobs = ask(cloud.endpoint, "PATCH", "/_emulator/knobs", {"throttled": 1, "quota_total": 3})
-
-    assert (status, knobs["throttled"], knobs["quota_total"]) == (200, 1, 3)
-    assert cloud.knobs.quota_total == 3
-    assert ask(cloud.endpoint, "GET", "/_emulator/knobs")[1] == knobs
-    with sdk(cloud.endpoint) as call:
-        assert call.refused("DescribeAddresses") == "RequestLimitExceeded"
 
 
 @pytest.mark.parametrize(
@@ -93,31 +80,6 @@ def test_instances_come_and_go_and_addresses_are_changed_from_outside(cloud: Clo
     assert list(cloud.world.addresses) == [address]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        pytest.param("GET", "/_emulator/unicorns", None, 404, id="no such path"),
-        pytest.param("POST", "/_emulator/instances", {"private_ip": "10.0.0.1"}, 400, id="no id"),
-        pytest.param("PATCH", "/_emulator/addresses", {"id": "eip-1", "changes": {}}, 404, id="no address"),
-    ],
-)
-def test_what_cannot_be_done_is_said(cloud: Cloud, method: str, path: str, body: object, status: int) -> None:
-    answered, content = ask(cloud.endpoint, method, path, body)
-
-    assert answered == status
-    assert content["error"]
-
-
-def test_an_address_is_not_changed_in_a_field_that_it_has_not(cloud: Cloud) -> None:
-    with sdk(cloud.endpoint) as call:
-        (address,) = call("AllocateAddresses")["AddressSet"]
-    wanted = {"id": address, "changes": {"colour": "red"}}
-    status, answer = ask(cloud.endpoint, "PATCH", "/_emulator/addresses", wanted)
-
-    assert status == 400
-    assert "colour" in answer["error"]
-
-
 def test_an_instance_gets_credentials_of_its_role_from_the_metadata_paths(cloud: Cloud) -> None:
     path = "/latest/meta-data/cam/security-credentials/"
     _, role = ask(cloud.endpoint, "GET", path)
@@ -128,38 +90,18 @@ def test_an_instance_gets_credentials_of_its_role_from_the_metadata_paths(cloud:
         assert call("DescribeAddresses")["TotalCount"] == 0
 
 
-def test_a_file_of_knobs_is_read_strictly() -> None:
-    assert read(b'{"quota_total": 5}').quota_total == 5
-    with pytest.raises(LabError, match="colour"):
-        read(b'{"colour": 1}')
-    with pytest.raises(LabError, match="lost"):
-        turn(Knobs(), {"lost": -1})
-
-
-def test_what_has_long_ended_is_forgotten() -> None:
-    history: History[str] = History()
-    history.put("a", "1", 0)
-    history.put("a", "2", 10)
-    history.end("a", 20)
-
-    assert [history.get("a", when) for when in (-1, 5, 15, 25)] == [None, "1", "2", None]
-    history.put("b", "1", 700)
-    history.end("b", 701)
-    assert history.names() == ["b"]
-
-
 def test_the_program_serves_with_its_file_of_knobs_until_it_is_told_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_proxies(monkeypatch)
     file = tmp_path / "knobs.json"
-    file.write_text('{"account_type": "LEGACY"}')
+    file.write_text('{"quota_total": 7}')
     words = [sys.executable, "-m", "lab.cloud", "--knobs", str(file)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout
         endpoint = program.stdout.readline().strip().rpartition("/")[2]
         with sdk(endpoint) as call:
-            assert call("DescribeNetworkAccountType")["NetworkAccountType"] == "LEGACY"
+            assert 7 in {each["QuotaLimit"] for each in call("DescribeAddressQuota")["QuotaSet"]}
         program.send_signal(signal.SIGTERM)
         assert program.wait(20) == 0
 

@@ -51,8 +51,8 @@ ADMISSION = [
 ]
 
 VALUES = {
-    "kube.selectors",
     "kube.resources",
+    "kube.selectors",
     "kube.super_nodes",
     "kube.types",
     "kube.errors",
@@ -86,7 +86,6 @@ PURE = [
     "kube/quantities.py",
 ]
 PLANS = [
-    "controllers/anycast_ip/state.py",
     "controllers/anycast_ip/claim.py",
     "controllers/anycast_ip/snapshot.py",
     "controllers/anycast_ip/release_plan.py",

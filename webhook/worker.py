@@ -4,7 +4,7 @@ gunicorn's thread worker serves the requests; here handshakes, half-sent request
 poller of the main loop, each with a deadline, and never in a thread. At the limit of connections the one that has been
 idle for longest is closed. After SIGTERM it serves on for the drain period, and asks clients to connect again.
 It relies on private parts of gunicorn: tests/test_gunicorn_contract.py fails when they change
-(docs/decisions/031-a-worker-of-our-own-under-gunicorn.md).
+(docs/decisions/031-our-own-worker-under-gunicorn.md).
 """
 
 import bisect

@@ -10,7 +10,7 @@ from bench.ingress_daemonset import checker, figures, floor, ours
 from bench.ingress_daemonset.figures import Spent
 from bench.ingress_daemonset.manifests import NAME, ingress_daemonset
 from bench.ingress_daemonset.phases import measured, usage
-from bench.ingress_daemonset.sight import Made
+from bench.ingress_daemonset.progress import Made
 from bench.ip_reservation.deployments import NAMESPACES
 from bench.processes import MIB
 from bench.report import Figure, figure

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bench.ingress_daemonset.checker import Started
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
-from bench.ingress_daemonset.sight import Made
+from bench.ingress_daemonset.progress import Made
 from bench.processes import MIB
 from bench.report import Figure, figure
 from controllers.ingress_daemonset.controller import WRITERS
@@ -60,7 +60,7 @@ def of_rest(size: int, rest: Rest, cost: Cost) -> Iterator[Figure]:
     yield figure(f"{name}: heartbeats per node", rest.heartbeats / size, "")
     yield figure(f"{name}: looks at all of it", cost.plans, "", at_least=1)
     yield figure(f"{name}: writes of the leader, but for status", cost.own_writes, "", at_most=0)
-    yield figure(f"{name}: writes that the API server saw, whoever made them", _seen(cost), "", at_most=0)
+    yield figure(f"{name}: writes of any client to objects of the feature", _seen(cost), "", at_most=0)
     yield figure(f"{name}: requests of ours, those for the lease included", cost.requests, "")
     busy = 100 * cost.used["leader"].seconds / rest.seconds
     yield figure(f"{name}: CPU of the leader, of a core", busy, "%")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.ingress_daemonset.manifests import NEW, containers, plain
-from bench.ingress_daemonset.sight import Creation, Made, Rollout, Told, follow, watching
+from bench.ingress_daemonset.progress import Creation, Made, Observed, Rollout, follow, watching
 from bench.ip_reservation.deployments import DEPLOYMENTS, PODS
 from kube.client import Client
 from kube.resources import Selection
@@ -27,19 +27,19 @@ def create(lab: Lab, namespace: str, wanted: dict[str, Any], nodes: Sequence[str
     """The Deployments that *wanted*, an IngressDaemonSet, would have on *nodes*."""
     bodies = [plain(wanted, node) for node in nodes]
     course = Creation(len(bodies))
-    with watching(lab.client, namespace) as told:
+    with watching(lab.client, namespace) as observed:
         begin = time.monotonic()
         at_once(partial(_create, lab.client, namespace), bodies)
-        follow(told, course, "plain Deployments become available", begin + PATIENCE)
+        follow(observed, course, "plain Deployments become available", begin + PATIENCE)
     return course.since(begin)
 
 
 def roll_out(lab: Lab, namespace: str, names: Sequence[str], size: int) -> float:
     """Seconds to change all Deployments *names* in waves of *size*, each awaited before the next one."""
-    with watching(lab.client, namespace) as told:
+    with watching(lab.client, namespace) as observed:
         begin = time.monotonic()
         for first in range(0, len(names), size):
-            _wave(lab.client, told, namespace, names[first : first + size])
+            _wave(lab.client, observed, namespace, names[first : first + size])
         return time.monotonic() - begin
 
 
@@ -61,10 +61,10 @@ def _create(client: Client, namespace: str, body: dict[str, Any]) -> None:
     client.create(DEPLOYMENTS, body, namespace, type=msgspec.Raw)
 
 
-def _wave(client: Client, told: Told, namespace: str, names: Sequence[str]) -> None:
+def _wave(client: Client, observed: Observed, namespace: str, names: Sequence[str]) -> None:
     change = {"spec": {"template": {"spec": {"containers": containers(NEW)}}}}
     at_once(lambda name: client.patch(DEPLOYMENTS, name, change, namespace, type=msgspec.Raw), names)
-    follow(told, Rollout(NEW, names), "plain Deployments are rolled out", time.monotonic() + PATIENCE)
+    follow(observed, Rollout(NEW, names), "plain Deployments are rolled out", time.monotonic() + PATIENCE)
 
 
 def _has_pods(client: Client, namespace: str) -> bool:

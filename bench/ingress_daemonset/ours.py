@@ -12,7 +12,7 @@ import msgspec
 
 from bench.ingress_daemonset.floor import PATIENCE, at_once
 from bench.ingress_daemonset.manifests import NAME, NEW, containers
-from bench.ingress_daemonset.sight import Creation, Made, Rollout, follow, watching
+from bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
 from healthchecker.naming import deployment_name
 from kube.client import Typed
 from lab.nodes import NODES
@@ -43,22 +43,24 @@ class Rolled:
 
 def create(lab: Lab, wanted: dict[str, Any], size: int) -> Made:
     namespace, course = wanted["metadata"]["namespace"], Creation(size)
-    with watching(lab.client, namespace) as told:
+    with watching(lab.client, namespace) as observed:
         begin = time.monotonic()
         lab.client.create(INGRESS_DAEMONSETS, wanted, namespace)
-        follow(told, course, "Deployments of ours become available", begin + PATIENCE)
+        follow(observed, course, "Deployments of ours become available", begin + PATIENCE)
     return course.since(begin)
 
 
 def settle(lab: Lab, namespace: str, size: int) -> None:
-    """Back when the status tells that all is done."""
+    """Back when the status shows that all is done."""
 
-    def told() -> bool:
+    def observed() -> bool:
         status = lab.client.get(INGRESS_DAEMONSETS, NAME, namespace).get("status", {})
         counts = [status.get(f"{each}Nodes") for each in ("desired", "updated", "ready")]
         return counts == [size] * 3 and not status.get("waitingFor")
 
-    lab.wait(told, SETTLED, f"the status of {namespace}/{NAME} to be that of {size} nodes that are served")
+    lab.wait(
+        observed, SETTLED, f"the status of {namespace}/{NAME} to be that of {size} nodes that are served"
+    )
 
 
 def rest(lab: Lab, nodes: Sequence[str], seconds: float) -> Rest:
@@ -74,11 +76,11 @@ def rest(lab: Lab, nodes: Sequence[str], seconds: float) -> Rest:
 def roll_out(lab: Lab, namespace: str, nodes: Sequence[str]) -> Rolled:
     """To a new template, without any grace."""
     course = Rollout(NEW, [deployment_name(NAME, node) for node in nodes], nodes)
-    with watching(lab.client, namespace) as told:
+    with watching(lab.client, namespace) as observed:
         begin = time.monotonic()
         change = {"spec": {"template": {"spec": {"containers": containers(NEW)}}}}
         lab.client.patch(INGRESS_DAEMONSETS, NAME, change, namespace)
-        follow(told, course, "Deployments of ours are rolled out", begin + PATIENCE)
+        follow(observed, course, "Deployments of ours are rolled out", begin + PATIENCE)
     return Rolled(course.ended_at - begin, course.most_off)
 
 

@@ -36,7 +36,7 @@ class Cost:
     used: Mapping[str, Usage]
 
     def writes(self, resource: str, *verbs: str, subresource: str = "", **labels: str) -> float:
-        """Whoever asked for them, and with whatever result; of all *verbs* that write when none is named."""
+        """By all clients, with any result; without *verbs*, of all verbs that write."""
         labels |= {"resource": resource, "subresource": subresource}
         return sum(total(self.api, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
 
@@ -52,7 +52,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """Of CPU, of all programs of the cluster and of this one: on a busy machine it tells more than the wall."""
+        """Of CPU, of all programs of the cluster and of this one: on a busy machine it shows more than the wall."""
         return sum(each.seconds for each in self.used.values())
 
     @property
@@ -67,9 +67,11 @@ class Cost:
 
 def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
     """The result of *phase*, and its cost; the leader must be the same at its end."""
-    counted, told, before = _counted(lab), _told(lab), usage(lab)
+    counted, observed, before = _counted(lab), _leader_samples(lab), usage(lab)
     result = phase()
-    cost = Cost(growth(counted, _counted(lab)), growth(told, _told(lab)), used(before, usage(lab)))
+    cost = Cost(
+        growth(counted, _counted(lab)), growth(observed, _leader_samples(lab)), used(before, usage(lab))
+    )
     return result, cost
 
 
@@ -87,7 +89,7 @@ def _counted(lab: Lab) -> dict[str, float]:
     return samples(lab.client.request("GET", "/metrics", type=bytes), REQUESTS, DISPATCHED)
 
 
-def _told(lab: Lab) -> dict[str, float]:
+def _leader_samples(lab: Lab) -> dict[str, float]:
     name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
     address = lab.client.get(PODS, name, NAMESPACE)["status"]["podIP"]
     with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:

@@ -1,9 +1,9 @@
-"""The claims: read when this process begins to lead, and from then on written by nobody else."""
+"""Store address claims as ConfigMaps: read once when this process begins to lead, then written by no other process."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -13,55 +13,63 @@ from controllers.anycast_ip.claim import CLUSTER_UUID, SELECTED, Claim, body, na
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.event_recorder import Regarding
-from kube.types import ConfigMap
+from kube.types import ConfigMap, ObjectMeta
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Book:
-    """Safe to share between threads; *check* runs before each write, and raises when others may lead."""
+class ClaimStore:
+    """Safe to share between threads; *check* runs before each write, and raises when another process may lead."""
 
     def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
         self._client, self._namespace, self._check = client, namespace, check
         self._claims: dict[str, Claim] = {}
-        self._versions: dict[str, str] = {}
-        self._uids: dict[str, str] = {}
-        self._writing = threading.Lock()
+        self._stored: dict[str, ObjectMeta] = {}
+        self._index: dict[Hashable, set[str]] = {}
+        self._lock = threading.Lock()
         self._cluster = ""
-        self.has_strangers = False
+        self.has_unmanaged = False
 
     @property
     def claims(self) -> Mapping[str, Claim]:
         """By the uid of their nodes, as they are now."""
-        with self._writing:
+        with self._lock:
             return dict(self._claims)
+
+    def get(self, uid: str) -> Claim | None:
+        return self._claims.get(uid)
+
+    def having(self, value: Hashable) -> Collection[Claim]:
+        """Claims with this instance, address, token or tag."""
+        with self._lock:
+            return [self._claims[uid] for uid in self._index.get(value, ())]
 
     def regarding(self, uid: str) -> Regarding:
         """The claim's ConfigMap, for Events about an address whose node is gone."""
-        return Regarding(
-            CONFIG_MAPS.api_version, "ConfigMap", name_of(uid), self._namespace, self._uids.get(uid, "")
-        )
+        stored = self._stored.get(uid)
+        known_uid = stored.uid if stored else ""
+        return Regarding(CONFIG_MAPS.api_version, "ConfigMap", name_of(uid), self._namespace, known_uid)
 
     def load(self, cluster: str = "") -> None:
-        """Read all anew; those of another *cluster* came out of its backup, and their addresses serve over there."""
-        self._cluster, self.has_strangers = cluster, False
+        """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
+        self._cluster, self.has_unmanaged = cluster, False
         found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=SELECTED)
         for each in found.items:
             try:
                 self._enter(self._of_here(each))
             except ValueError as error:
-                log.error("a claim cannot be read, its address is left alone", error=str(error))
+                log.error("address claim skipped", name=each.metadata.name, error=str(error))
 
     def _of_here(self, found: ConfigMap) -> ConfigMap:
         cluster = read(found).cluster
         if cluster in ("", self._cluster) or not self._cluster:
             return found
-        self.has_strangers = True
+        self.has_unmanaged = True
         raise ValueError(
-            f"ConfigMap {found.metadata.name} is of another cluster, or of this one before {CLUSTER_UUID} was created"
-            " anew: delete it here when its address is gone, or serves over there"
+            f"ConfigMap {found.metadata.name} belongs to another cluster, or to this one before {CLUSTER_UUID} was"
+            " created again: delete it here when its address is gone, or is in use over there"
         )
 
     def put(self, claim: Claim) -> None:
@@ -70,47 +78,61 @@ class Book:
         try:
             self._enter(self._written(claim))
         except (AlreadyExists, Conflict):
-            self._catch_up(claim.uid)
+            self._refresh_version(claim.uid)
             raise
 
-    def _catch_up(self, uid: str) -> None:
-        """An answer was lost, or a hand was in it: the next writing is over what is there now."""
+    def _refresh_version(self, uid: str) -> None:
+        """An answer was lost, or another client wrote: the next write replaces what is there now."""
         found = self._client.get(CONFIG_MAPS, name_of(uid), self._namespace, type=ConfigMap)
-        with self._writing:
-            self._versions[uid] = found.metadata.resource_version
+        with self._lock:
+            self._stored[uid] = found.metadata
 
     def _written(self, claim: Claim) -> ConfigMap:
-        version = self._versions.get(claim.uid, "")
+        version = self._version(claim.uid)
         claim = replace(claim, cluster=self._cluster)
-        what = body(claim, version)
         try:
             if version:
-                name = name_of(claim.uid)
-                return self._client.replace(CONFIG_MAPS, name, what, self._namespace, type=ConfigMap)
+                name, new = name_of(claim.uid), body(claim, version)
+                return self._client.replace(CONFIG_MAPS, name, new, self._namespace, type=ConfigMap)
         except NotFound:
-            log.warning("a claim was deleted by somebody else, and is written again", node=claim.node)
+            log.warning("address claim was deleted by another client", node=claim.node, uid=claim.uid)
         return self._client.create(CONFIG_MAPS, body(claim), self._namespace, type=ConfigMap)
 
     def drop(self, uid: str) -> None:
-        """Conflict, once, when it is not as we wrote it: another leader may have begun anew with it."""
+        """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
         self._check()
-        name, version = name_of(uid), self._versions.get(uid)
         try:
             with suppress(NotFound):
-                self._client.delete(
-                    CONFIG_MAPS, name, self._namespace, preconditions={"resourceVersion": version}
-                )
+                preconditions = {"resourceVersion": self._version(uid) or None}
+                self._client.delete(CONFIG_MAPS, name_of(uid), self._namespace, preconditions=preconditions)
         except Conflict:
-            self._catch_up(uid)
+            self._refresh_version(uid)
             raise
-        with self._writing:
+        with self._lock:
+            self._unindex(uid)
             self._claims.pop(uid, None)
-            self._versions.pop(uid, None)
-            self._uids.pop(uid, None)
+            self._stored.pop(uid, None)
+
+    def _version(self, uid: str) -> str:
+        stored = self._stored.get(uid)
+        return stored.resource_version if stored else ""
 
     def _enter(self, found: ConfigMap) -> None:
         claim = read(found)
-        with self._writing:
-            self._claims[claim.uid] = claim
-            self._versions[claim.uid] = found.metadata.resource_version
-            self._uids[claim.uid] = found.metadata.uid
+        with self._lock:
+            self._unindex(claim.uid)
+            self._claims[claim.uid], self._stored[claim.uid] = claim, found.metadata
+            for value in _values(claim):
+                self._index.setdefault(value, set()).add(claim.uid)
+
+    def _unindex(self, uid: str) -> None:
+        for value in _values(self._claims[uid]) if uid in self._claims else ():
+            uids = self._index[value]
+            uids.discard(uid)
+            if not uids:
+                del self._index[value]
+
+
+def _values(claim: Claim) -> set[Hashable]:
+    values: set[Hashable] = {claim.instance, claim.address, claim.token, *claim.tags}
+    return values - {""}

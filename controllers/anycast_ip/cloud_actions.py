@@ -1,268 +1,161 @@
-"""The steps that are taken at Tencent Cloud; each notes what it learned, and raises or returns what was refused."""
+"""Actions at Tencent Cloud. Each returns the seconds after which to look again, or raises what stands in the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 from msgspec.structs import replace
 
-from cloud.client import Cloud
-from cloud.errors import (
-    CloudError,
-    NotPermitted,
-    QuotaExceeded,
-    Rejected,
-    StateConflict,
-    TagMissing,
-    TokenRefused,
-)
-from cloud.types import BIND, BIND_ENI, Address, Tag
-from controllers.anycast_ip.claim import (
-    CLUSTER_UUID,
-    NODE_INSTANCE,
-    TYPES,
-    Claim,
-    bound_to,
-    instance_of,
-    order_for,
-    shared_tags,
-)
-from controllers.anycast_ip.claim_store import Book
-from controllers.anycast_ip.missing_addresses import Absence
-from controllers.anycast_ip.state import UNKNOWN, Case, Do, Known, Step
-from kube.errors import KubeError, Unreachable
+from cloud.errors import Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
+from cloud.types import Tag
+from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, instance_of, order_for
+from controllers.anycast_ip.memory import Memory
+from controllers.anycast_ip.reader import Sources
+from controllers.anycast_ip.snapshot import Do, Snapshot, Step
+from kube.types import Node
 from settings import AnycastIPSettings
+from webhook.anycast_ip import wanted
 
-LAG = 60.0
-"""Seconds for which nothing must be found by the name of an order before it is taken to have brought nothing."""
 FIRST_WATCH = 0.7
 LAGS = 2
-"""Refusals to delete a tag that the index of tags may explain; after them it is asked who carries the tag."""
+"""Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
 SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
 
-NOT_ORDERED = (QuotaExceeded, NotPermitted, Rejected, TagMissing)
-Job = Sequence[tuple[Case, Step]]
-Refused = Mapping[str, Exception]
-"""By the uid of the node."""
+Action = Callable[[Snapshot, Step], Awaitable[float | None]]
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class InCloud:
-    def __init__(
-        self,
-        cloud: Cloud,
-        book: Book,
-        cluster_uuid: str,
-        settings: Callable[[], AnycastIPSettings],
-        clock: Callable[[], float],
-    ) -> None:
-        self._cloud, self._book, self._cluster_uuid = cloud, book, cluster_uuid
-        self._settings, self._clock = settings, clock
-        self._shared_tags: set[Tag] = set()
+class StillThere(Exception):
+    """The API server has a node that the informer does not have."""
+
+
+class CloudActions:
+    def __init__(self, sources: Sources, memory: Memory, settings: Callable[[], AnycastIPSettings]) -> None:
+        self._nodes, self._claims, self._cloud = sources.nodes, sources.claims, sources.cloud
+        self._inventory, self._cluster_uuid = sources.inventory, sources.cluster_uuid
+        self._settings = settings
+        self._waits, self._orders = memory.waits, memory.orders
         self._settle = SETTLE
-        self._absence = Absence(cloud, cluster_uuid, clock, lambda: self._settle)
-        self.steps: Mapping[Do, Callable[[Job], Refused | None]] = {
-            Do.LOOK: self._look,
-            Do.WATCH: self._watch,
+        self.actions: Mapping[Do, Action] = {
             Do.TAG: self._tag,
             Do.ALLOCATE: self._allocate,
-            Do.FIND: self._find,
             Do.BIND: self._bind,
             Do.UNBIND: self._unbind,
             Do.RELEASE: self._release,
             Do.UNTAG: self._untag,
         }
 
-    def _look(self, job: Job) -> None:
-        instances = {case.uid: instance_of(case.node) for case, _ in job if case.node}
-        found = self._cloud.addresses_on(instances.values())
-        for case, _ in job:
-            case.known.on_instance = tuple(
-                each for each in found if each.instance_id == instances.get(case.uid, "")
-            )
+    async def _tag(self, snapshot: Snapshot, _: Step) -> float:
+        tags = order_for(claim_in(snapshot), self._settings(), self._cluster_uuid).tags
+        await self._cloud.create_tags(snapshot.uid, tags.items())
+        return 0.0
 
-    def _watch(self, job: Job) -> Refused:
-        ids = {claim.address for claim in claims(job)}
-        found = {each.id: each for each in self._cloud.addresses(ids)}
-        missing = []
-        for case, _ in job:
-            if case.claim and (seen := found.get(case.claim.address)):
-                self._note(case.known, seen)
-            else:
-                missing.append(case)
-        return self._absence.judge(missing)
-
-    def _note(self, known: Known, seen: Address) -> None:
-        known.recheck = False
-        if not isinstance(known.seen, Address) or known.seen.status != seen.status:
-            known.failures.pop(Do.WATCH, None)
-        if seen.status in (BIND, BIND_ENI):
-            known.failures.pop(Do.BIND, None)
-        known.seen, known.absent_since = seen, None
-
-    def _tag(self, job: Job) -> Refused:
-        shared = set(shared_tags(self._settings(), self._cluster_uuid).items())
-        if missing := sorted(shared - self._shared_tags):
-            for error in self._cloud.create_tags(missing).values():
-                raise error
-            self._shared_tags = shared
-        for case, _ in job:
-            case.known.untagged = False
-        refused = self._cloud.create_tags(
-            list(dict.fromkeys(tag for claim in claims(job) for tag in claim.tags))
-        )
-        failed = {
-            case.uid: refused[tag]
-            for case, _ in job
-            if case.claim
-            for tag in case.claim.tags
-            if tag in refused
-        }
-        for case, _ in job:
-            case.known.tagged = case.uid not in failed
-        return failed
-
-    def _allocate(self, job: Job) -> None:
+    async def _allocate(self, snapshot: Snapshot, _: Step) -> float:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
-        ((case, _),) = job
-        if not case.claim:
-            return
-        known = case.known
-        before, (known.doubt, known.absent_since) = (known.doubt, known.absent_since), (True, None)
+        claim = claim_in(snapshot)
+        was_in_doubt = self._orders.sent(claim.token)
+        self._waits.end(snapshot.uid, Do.FIND)
         try:
-            order = order_for(case.claim, self._settings(), self._cluster_uuid)
-            address_id = self._cloud.allocate(order)
+            address = await self._cloud.allocate(order_for(claim, self._settings(), self._cluster_uuid))
         except TokenRefused:
-            known.refused, known.nothing_found = True, False
-            return
-        except NOT_ORDERED as error:
-            known.doubt, known.absent_since = before
-            if isinstance(error, TagMissing):
-                known.tagged = False
-                self._shared_tags = set()
+            self._orders.refused(claim.token)
+            return 0.0
+        except (RetryAfter, Rejected, TagMissing):
+            if not was_in_doubt:
+                self._orders.planned(claim.token)
             raise
-        self._book.put(replace(case.claim, address=address_id))
-        known.expect(Do.WATCH, self._clock() + FIRST_WATCH)
-        log.info("address allocated", node=case.claim.node, uid=case.uid, address=address_id)
+        self._claims.put(replace(claim, address=address))
+        self._orders.ended(claim.token)
+        log.info("address allocated", node=claim.node, uid=claim.uid, address=address)
+        return FIRST_WATCH
 
-    def _find(self, job: Job) -> None:
-        ((case, _),) = job
-        if not case.claim:
-            return
-        found = self._cloud.addresses_named(case.claim.name, TYPES)
-        taken = {claim.address for claim in self._book.claims.values()}
-        mine = [each for each in found if each.id not in taken and _is_for(each, case.claim)]
-        if mine:
-            self._book.put(replace(case.claim, address=mine[0].id))
-            case.known.absent_since = None
-            return
-        now, since = self._clock(), case.known.absent_since
-        case.known.absent_since = now if since is None else since
-        case.known.nothing_found = now - case.known.absent_since >= LAG
+    async def _bind(self, snapshot: Snapshot, _: Step) -> float:
+        claim = claim_in(snapshot)
+        if left := self._waits.left(claim.uid, Do.BIND, claim.address):
+            return left
+        if claim.releasing:  # it was not released after all, and is to stay
+            self._claims.put(replace(claim, releasing=False))
+        self._waits.again(claim.uid, Do.BIND)
+        await self._cloud.associate(claim.address, claim.instance)
+        return FIRST_WATCH
 
-    def _bind(self, job: Job) -> None:
-        ((case, step),) = job
-        if not case.claim or not step.address:
-            return
-        if case.claim.releasing:  # it was not released after all, and is to stay
-            self._book.put(replace(case.claim, releasing=False))
-        try:
-            self._cloud.associate(step.address.id, case.claim.instance)
-        finally:
-            self._look_again(case)
+    async def _unbind(self, snapshot: Snapshot, _: Step) -> float:
+        claim = claim_in(snapshot)
+        self._confirm(snapshot, claim)
+        await self._cloud.disassociate(claim.address)
+        return FIRST_WATCH
 
-    def _unbind(self, job: Job) -> None:
-        ((case, step),) = job
-        if not step.address:
-            return
-        try:
-            self._cloud.disassociate(step.address.id)
-        finally:
-            self._look_again(case)
+    async def _release(self, snapshot: Snapshot, _: Step) -> float:
+        claim = claim_in(snapshot)
+        self._confirm(snapshot, claim)
+        if not claim.releasing:
+            self._claims.put(replace(claim, releasing=True))
+        await self._cloud.release(claim.address)
+        log.info("address released", node=claim.node, uid=claim.uid, address=claim.address)
+        return FIRST_WATCH
 
-    def _look_again(self, case: Case) -> None:
-        case.known.seen = UNKNOWN
-        case.known.expect(Do.WATCH, self._clock() + FIRST_WATCH)
+    def _confirm(self, snapshot: Snapshot, claim: Claim) -> None:
+        """What cannot be undone rests on a fresh read: the node is gone, and no newer one has its instance."""
+        node = self._nodes.read(claim.node) if snapshot.node is None else None
+        if node and (node.metadata.uid == claim.uid or self._is_heir(node, claim)):
+            raise StillThere(f"the API server has node {claim.node}")
 
-    def _release(self, job: Job) -> Refused:
-        failed = self._mark_releasing(job)
-        ids = {step.address.id: case for case, step in job if step.address and case.uid not in failed}
-        try:
-            refused = self._cloud.release(ids)
-        finally:
-            for case in ids.values():
-                self._look_again(case)
-        for each, case in ids.items():
-            case.known.released = each not in refused
-            log.info("address released", address=each, uid=case.uid, refused=str(refused.get(each, "")))
-        return failed | {ids[each].uid: error for each, error in refused.items()}
+    def _is_heir(self, node: Node, claim: Claim) -> bool:
+        return instance_of(node) == claim.instance and wanted(node, self._settings())
 
-    def _mark_releasing(self, job: Job) -> dict[str, Exception]:
-        """Returns those whose claims cannot be written: their addresses are not released now."""
-        failed: dict[str, Exception] = {}
-        for case, _ in job:
-            if case.claim and not case.claim.releasing:
-                try:
-                    self._book.put(replace(case.claim, releasing=True))
-                except Unreachable:
-                    raise
-                except KubeError as error:
-                    failed[case.uid] = error
-        return failed
+    async def _untag(self, snapshot: Snapshot, _: Step) -> float:
+        """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
+        claim, uid = claim_in(snapshot), snapshot.uid
+        waited = self._waits.seconds(uid, Do.RELEASE, claim.address)
+        if waited < self._settle:
+            return self._settle - waited
+        tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
+        in_use = await self._cloud.delete_tags(uid, sorted(tags))
+        self._adapt(uid, waited, refused=bool(in_use))
+        if kept := in_use.keys() - await self._of_others(uid, in_use):
+            return self._untag_later(uid, kept)
+        self._orders.ended(claim.token)
+        self._inventory.spend(claim.address)
+        self._waits.end(uid)
+        self._claims.drop(uid)
+        return 0.0
 
-    def _untag(self, job: Job) -> Refused:
-        """Tags that another claim needs, or will, stay, and so do those that another cluster uses."""
-        uids = {case.uid for case, _ in job}
-        needed = {tag for uid, each in self._book.claims.items() if uid not in uids for tag in each.tags}
-        refused = self._cloud.delete_tags({tag for claim in claims(job) for tag in claim.tags} - needed)
-        in_use = {tag for tag, error in refused.items() if isinstance(error, StateConflict)}
-        self._settle = min(LONGEST_SETTLE, 2 * self._settle) if in_use else max(SETTLE, 0.9 * self._settle)
-        kept = refused.keys() - self._of_others(in_use, job)
-        failed: dict[str, Exception] = {}
-        for case, _ in job:
-            held = sorted(kept.intersection(case.claim.tags if case.claim else ()))
-            case.known.untagged = not held
-            if held:
-                failed[case.uid] = _why_kept(held, refused)
-        return failed
+    def _is_needed(self, tag: Tag, claim: Claim) -> bool:
+        """Of two claims that go, the one with the greater uid deletes the tags that both have."""
+        others = [each for each in self._claims.having(tag) if each.uid != claim.uid]
+        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
 
-    def _of_others(self, in_use: Collection[Tag], job: Job) -> set[Tag]:
-        """Of the tags that cannot be deleted for long, those that only addresses of other clusters carry."""
-        asked = {
+    def _adapt(self, uid: str, waited: float, *, refused: bool) -> None:
+        if not refused:
+            self._settle = max(SETTLE, 0.98 * self._settle)
+        elif not self._waits.times(uid, Do.UNTAG):
+            self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
+
+    async def _of_others(self, uid: str, tags: Collection[Tag]) -> set[Tag]:
+        """Of tags that cannot be deleted for long, those that only addresses of other clusters carry."""
+        if self._waits.times(uid, Do.UNTAG) < LAGS:
+            return set()
+        asked = {tag: self._cloud.carriers(tag) for tag in tags}
+        found = {tag: await carriers for tag, carriers in asked.items()}
+        return {
             tag
-            for case, _ in job
-            if case.claim and case.known.failures[Do.UNTAG] >= LAGS
-            for tag in case.claim.tags
-            if tag in in_use
+            for tag, carriers in found.items()
+            if carriers and all(each.tags.get(CLUSTER_UUID) != self._cluster_uuid for each in carriers)
         }
-        return {tag for key in {key for key, _ in asked} for tag in self._foreign(key, asked)}
 
-    def _foreign(self, key: str, tags: Collection[Tag]) -> list[Tag]:
-        values = {value for each, value in tags if each == key}
-        carriers = self._cloud.addresses_with_values(key, values, TYPES)
-        by_value: dict[str, list[Address]] = {value: [] for value in values}
-        for each in carriers:
-            by_value.get(each.tags.get(key, ""), []).append(each)
-        return [
-            (key, value)
-            for value, found in by_value.items()
-            if found and all(each.tags.get(CLUSTER_UUID) != self._cluster_uuid for each in found)
-        ]
+    def _untag_later(self, uid: str, tags: Collection[Tag]) -> float:
+        pause = self._waits.again(uid, Do.UNTAG)
+        if self._waits.times(uid, Do.UNTAG) > LAGS:
+            error = StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
+            raise RetryAfter(error, pause)
+        return pause
 
 
-def _why_kept(tags: Sequence[Tag], refused: Mapping[Tag, CloudError]) -> CloudError:
-    """The cloud's own error, or one that names the tags that are in use."""
-    error = next((refused[tag] for tag in tags if not isinstance(refused[tag], StateConflict)), None)
-    return error or StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
-
-
-def claims(job: Job) -> list[Claim]:
-    return [case.claim for case, _ in job if case.claim]
-
-
-def _is_for(address: Address, claim: Claim) -> bool:
-    mine = address.tags.get(NODE_INSTANCE) == claim.instance
-    return mine and bound_to(address) in ("", claim.instance)
+def claim_in(snapshot: Snapshot) -> Claim:
+    """The planner plans these actions for none without."""
+    if snapshot.claim is None:
+        raise ValueError(f"node {snapshot.name} has no address claim")
+    return snapshot.claim

@@ -1,41 +1,50 @@
-"""The feature as the leader runs it: what it follows, whom it asks, and the rounds that it makes."""
+"""Wire the feature: informer, work queue and workers, the batched cloud, and the resync."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 
+from cloud.batched import BatchedCloud
 from cloud.client import Cloud
 from cloud.errors import NotConfigured
 from cloud.factory import connect
-from controllers.anycast_ip.claim_store import Book
-from controllers.anycast_ip.cloud_actions import InCloud
+from controllers.anycast_ip.claim import instance_of
+from controllers.anycast_ip.claim_store import ClaimStore
+from controllers.anycast_ip.cloud_actions import CloudActions
 from controllers.anycast_ip.cluster_id import cluster_uuid, incarnation
-from controllers.anycast_ip.dispatch import Dispatch
-from controllers.anycast_ip.lanes import THREADS
-from controllers.anycast_ip.node_actions import InCluster
-from controllers.anycast_ip.node_writer import NODES, Nodes
+from controllers.anycast_ip.memory import Memory
+from controllers.anycast_ip.node_actions import NodeActions
+from controllers.anycast_ip.nodes import NODES, Nodes
 from controllers.anycast_ip.orphans import Orphans
-from controllers.anycast_ip.reconciler import Reconciler
+from controllers.anycast_ip.reader import Reader, Sources
+from controllers.anycast_ip.reconciler import Reconciler, Tools
 from controllers.anycast_ip.reporter import Reporter
-from controllers.anycast_ip.resync import Sweep
-from controllers.executor import Executor
+from controllers.anycast_ip.resync import Inventory, Resync
+from controllers.anycast_ip.snapshot import Do
+from controllers.liveness import RUNNING, Heartbeat
 from controllers.manager import Context
-from controllers.workqueue import Stopping
+from controllers.workqueue import Stopping, WorkQueue
 from kube.backoff import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.types import Node
 from settings import AnycastIPSettings, CloudSettings, Settings
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 
 PAUSES = Backoff(base=0.5, cap=30.0)
 RECONFIGURED = 10.0
-"""Seconds after which it is looked whether the settings were made complete."""
+"""Seconds between two looks whether the settings are complete."""
+WORKERS = 8
+"""They wait for the API server only: what waits for the cloud is suspended."""
+TICK = 0.2
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -45,25 +54,27 @@ def enabled(settings: Settings) -> bool:
 
 
 def run(context: Context, settings: Callable[[], Settings]) -> None:
-    """Work until the context stops; complete cloud settings are waited for."""
+    """Work until the context stops; wait for complete cloud settings before."""
     client, stop = context.client, context.stop
     cloud = _connected(lambda: settings().cloud, context.check, stop)
     if cloud is None:
         return
-    book = Book(client, context.namespace, context.check)
-    followed = context.informers.of(NODES, Node)
-    if not context.wait_synced(followed):
+    claims = ClaimStore(client, context.namespace, context.check)
+    informer = context.informers.of(NODES, Node)
+    if not context.wait_synced(informer):
         return
 
     def begin() -> str:
         uuid = cluster_uuid(client, context.check)
-        book.load(incarnation(client))
+        claims.load(incarnation(client))
         return uuid
 
     uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if uuid and not stop.is_set():
-        nodes = Nodes(client, followed, context.check)
-        _work(nodes, followed, cloud, book, uuid, lambda: settings().anycast_ip, context.recorder, stop)
+        nodes = Nodes(client, informer, context.check)
+        feature = assemble(Edges(nodes, claims, cloud, uuid, context.recorder), lambda: settings().anycast_ip)
+        feature.start(informer)
+        _work(feature, context)
 
 
 def _connected(
@@ -79,78 +90,118 @@ def _connected(
         try:
             return connect(settings(), may_write=check, sleep=sleep)
         except NotConfigured as error:
-            log.error("cloud not configured: no address is bound", error=str(error))
+            log.error("cloud not configured", error=str(error))
             stop.wait(RECONFIGURED)
     return None
 
 
-def _work(
-    nodes: Nodes,
-    followed: Informer[Node],
-    cloud: Cloud,
-    book: Book,
-    uuid: str,
-    settings: Callable[[], AnycastIPSettings],
-    recorder: EventRecorder,
-    stop: threading.Event,
-) -> None:
-    wake = threading.Event()
-    with _pool() as hand_out:
-        rounds = assemble(nodes, cloud, book, uuid, settings, recorder, hand_out=hand_out, done=wake.set)
-        followed.on_change(lambda old, new: wake.set() if _matters(old, new) else None)
-        rounds.run(wake, stop)
+@dataclass(frozen=True)
+class Edges:
+    """What the feature reads and writes."""
+
+    nodes: Nodes
+    claims: ClaimStore
+    cloud: Cloud
+    cluster_uuid: str
+    recorder: EventRecorder
 
 
-def assemble(
-    nodes: Nodes,
-    cloud: Cloud,
-    book: Book,
-    uuid: str,
-    settings: Callable[[], AnycastIPSettings],
-    recorder: EventRecorder,
-    *,
-    hand_out: Callable[[Callable[[], None]], None],
-    done: Callable[[], None],
-    clock: Callable[[], float] = time.monotonic,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Reconciler:
-    """All parts, put together; nothing is begun yet."""
-    reporter = Reporter(recorder, now, book.regarding)
-    in_cloud = InCloud(cloud, book, uuid, settings, clock)
-    in_cluster = InCluster(nodes, book, uuid, settings, now, reporter.opened)
-    steps = {**in_cloud.steps, **in_cluster.steps}
-    dispatch = Dispatch(
-        steps, failed=reporter.failure, waiting=reporter.waiting, hand_out=hand_out, done=done, clock=clock
+@dataclass(frozen=True)
+class Clocks:
+    """*monotonic* in seconds, and the time of day."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Feature:
+    """All parts, put together."""
+
+    sources: Sources
+    queue: WorkQueue
+    reconciler: Reconciler
+    resync: Resync
+    orphans: Orphans
+    settings: Callable[[], AnycastIPSettings]
+
+    def start(self, informer: Informer[Node]) -> None:
+        """Queue what *informer* has, in order, and from now on what changes."""
+        self.enqueue_all()
+        informer.on_change(self._on_change)
+
+    def enqueue_all(self) -> None:
+        """The oldest node first, then the claims whose nodes are gone."""
+        nodes = sorted(
+            self.sources.nodes.list(), key=lambda each: each.metadata.creation_timestamp or LONG_AGO
+        )
+        for uid in dict.fromkeys([*(each.metadata.uid for each in nodes), *self.sources.claims.claims]):
+            self.reconciler.add(uid)
+
+    def _on_change(self, old: Node | None, new: Node | None) -> None:
+        """Queue the node, and claims to its instance: a node that comes or goes may be their heir."""
+        if not _matters(old, new):
+            return
+        for node in filter(None, (old, new)):
+            self.reconciler.add(node.metadata.uid)
+            for claim in self.sources.claims.having(instance_of(node)):
+                self.reconciler.add(claim.uid)
+
+    def turn(self) -> None:
+        """What is due apart from single nodes."""
+        if self.resync.turn(self.settings()):
+            self.enqueue_all()
+        self.orphans.turn()
+
+
+def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks = Clocks()) -> Feature:
+    clock, now = clocks.monotonic, clocks.now
+    queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
+    cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
+    inventory = Inventory(edges.cloud, edges.cluster_uuid, clock)
+    sources = Sources(edges.nodes, edges.claims, inventory, cloud, edges.cluster_uuid)
+    memory, reporter = Memory(clock), Reporter(edges.recorder, now, edges.claims.regarding)
+    in_cloud, in_cluster = (
+        CloudActions(sources, memory, settings),
+        NodeActions(sources, memory, settings, now),
     )
-    sweep = Sweep(cloud, uuid, reporter.quotas, clock)
-    orphans = Orphans(nodes, book, sweep, recorder, settings, clock=clock, now=now)
-    return Reconciler(
-        nodes,
-        book,
-        sweep,
-        orphans,
-        dispatch,
+    tools = Tools(
+        Reader(sources, memory, settings, now),
+        memory,
         reporter,
-        settings,
-        hand_out=hand_out,
-        done=done,
-        clock=clock,
-        now=now,
+        actions={**in_cloud.actions, **in_cluster.actions},
+        turns={Do.ALLOCATE: cloud.allocating, Do.BIND: cloud.binding, Do.UNBIND: cloud.unbinding},
     )
+    reconciler = Reconciler(tools, queue, settings)
+    resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
+    orphans = Orphans(sources, edges.recorder, settings, reconciler.add, clock, now)
+    return Feature(sources, queue, reconciler, resync, orphans, settings)
 
 
-@contextmanager
-def _pool() -> Iterator[Callable[[Callable[[], None]], None]]:
-    pool = Executor("anycast-ip", THREADS)
-    try:
-        yield pool.submit
-    finally:
-        pool.close()
+def _work(feature: Feature, context: Context) -> None:
+    beat = Heartbeat("anycast_ip_resync")
+    with ExitStack() as stack:
+        for each in feature.sources.cloud.batchers:
+            RUNNING.add(each)
+            stack.callback(RUNNING.discard, each)
+        stack.enter_context(context.working(feature.queue, feature.reconciler.reconcile, WORKERS))
+        stack.enter_context(feature.sources.cloud.running())
+        while not context.stop.is_set():
+            beat()
+            context.check()
+            try:
+                feature.turn()
+            except Stopping:
+                return
+            context.stop.wait(TICK)
 
 
 def _matters(old: Node | None, new: Node | None) -> bool:
-    """Not what the kubelet reports all the time."""
-    if old is None or new is None:
-        return True
-    before, after = old.metadata, new.metadata
-    return (old.spec, before.labels, before.annotations) != (new.spec, after.labels, after.annotations)
+    """Not what the kubelet reports all the time, nor annotations of others."""
+    return old is None or new is None or _view(old) != _view(new)
+
+
+def _view(node: Node) -> object:
+    annotations = node.metadata.annotations
+    marks = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
+    return node.spec, node.metadata.labels, marks

@@ -1,7 +1,7 @@
-"""Addresses of nodes that are gone without a claim are found, and given back when that is wished for.
+"""Find addresses of nodes that are gone without a claim, and release them if the settings say so.
 
-None is taken for an orphan before it was seen as one twice, over the whole period of grace, each time with the nodes
-read anew from the API server; and what cannot be read, or is suspiciously empty, makes no orphans.
+An address counts as an orphan after it was seen as one twice, over the whole grace period, each time with the nodes
+read from the API server; what cannot be read, or is suspiciously empty, makes no orphans.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from controllers.anycast_ip.claim import (
     bound_to,
     instance_of,
 )
-from controllers.anycast_ip.claim_store import CONFIG_MAPS, Book
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.anycast_ip.cluster_id import NAMESPACE
-from controllers.anycast_ip.node_writer import Nodes
-from controllers.anycast_ip.resync import Sweep
+from controllers.anycast_ip.reader import Sources
 from controllers.workqueue import Stopping
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
@@ -46,9 +45,9 @@ log = structlog.stdlib.get_logger(__name__)
 def orphans(
     addresses: Iterable[Address], nodes: Collection[Node], claims: Mapping[str, Claim], cluster_id: str
 ) -> list[Address]:
-    """Those of *addresses* that nobody has a claim to, and whose node is not among *nodes* by name or instance.
+    """Those of *addresses* without a claim whose node is not among *nodes*, by name or instance.
 
-    One that is bound to another instance than its node's is somebody's.
+    One that is bound to another instance than its node's is in use.
     """
     names = {node.metadata.name for node in nodes}
     instances = {instance_of(node) for node in nodes}
@@ -75,23 +74,37 @@ def due(
 
 
 class Orphans:
+    """*enqueue* adds a uid to the work queue; *clock* is monotonic, *now* the time of day."""
+
     def __init__(
         self,
-        nodes: Nodes,
-        book: Book,
-        sweep: Sweep,
+        sources: Sources,
         recorder: EventRecorder,
         settings: Callable[[], AnycastIPSettings],
-        *,
+        enqueue: Callable[[str], None],
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        self._nodes, self._book, self._sweep, self._recorder = nodes, book, sweep, recorder
-        self._settings, self._clock, self._now = settings, clock, now
+        self._sources, self._recorder, self._settings = sources, recorder, settings
+        self._enqueue, self._clock, self._now = enqueue, clock, now
         self._since: dict[str, float] = {}
         self._next = -math.inf
 
-    def is_due(self, settings: ReverseReconcile) -> bool:
+    def turn(self) -> None:
+        """One round if it is due; what fails is logged, and done in the next round."""
+        settings = self._settings().reverse_reconcile
+        if not self._is_due(settings):
+            return
+        try:
+            self._run(settings)
+        except (LeadershipLost, Stopping):
+            raise
+        except (CloudError, KubeError) as error:
+            log.warning("search for orphans failed", error=str(error))
+        except Exception:
+            log.exception("search for orphans failed")
+
+    def _is_due(self, settings: ReverseReconcile) -> bool:
         if settings.mode == "off":
             self._since.clear()
             return False
@@ -100,28 +113,15 @@ class Orphans:
         self._next = self._clock() + settings.period
         return True
 
-    def run(self, settings: ReverseReconcile) -> None:
-        """One round; what goes wrong is logged, and the next one makes up for it."""
-        try:
-            self._run(settings)
-        except (LeadershipLost, Stopping):
-            log.info("no orphans are given back without leadership")
-        except (CloudError, KubeError) as error:
-            log.warning("no orphans are looked for now", error=str(error))
-        except Exception:
-            log.exception("no orphans are looked for now")
-
     def _run(self, settings: ReverseReconcile) -> None:
-        if self._book.has_strangers:
-            log.warning(
-                "there are claims of another cluster, whose nodes are not here: no orphans are looked for"
-            )
+        if self._sources.claims.has_unmanaged:
+            log.warning("search for orphans skipped", reason="there are claims of another cluster")
             return
-        addresses = self._sweep.inventory()
-        claims = self._book.claims
-        nodes = self._nodes.uids_now().values()  # last: a node that came meanwhile is among them
+        addresses = self._sources.inventory.read()
+        claims = self._sources.claims.claims
+        nodes = self._sources.nodes.read_all()  # last: a node that came meanwhile is among them
         if not nodes:
-            log.warning("the API server lists no nodes at all: no address is taken for an orphan")
+            log.warning("search for orphans skipped", reason="the API server lists no nodes")
             return
         found = orphans(addresses, nodes, claims, self._settings().cluster_id)
         ORPHANS.set(len(found))
@@ -133,17 +133,19 @@ class Orphans:
 
     def _handle(self, address: Address, settings: ReverseReconcile) -> None:
         node, releases = address.tags[NODE_NAME], settings.mode == "release"
-        log.warning("orphan", address=address.id, node=node, released=releases)
+        log.warning("orphan found", address=address.id, node=node, released=releases)
         text = f"{address.id} belongs to node {node}, which is gone: " + (
             "it is released" if releases else "reverseReconcile.mode release would release it"
         )
         about = Regarding(CONFIG_MAPS.api_version, "ConfigMap", CLUSTER_UUID, NAMESPACE)
         self._recorder.event(about, "OrphanedAnycastIp", text, type="Warning")
         if releases:
-            self._book.put(self._claim(address))
+            claim = self._claim(address)
+            self._sources.claims.put(claim)
+            self._enqueue(claim.uid)
 
     def _claim(self, address: Address) -> Claim:
-        """By which it goes the way of any address whose node is gone."""
+        """With it, the address is released like any other whose node is gone."""
         tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE))
         return Claim(
             uid=f"orphan-{address.id}",

@@ -1,11 +1,11 @@
-"""The next step for a node: from what is known to what should be, one step that can be repeated at a time."""
+"""Plan the next action for a node: from a snapshot, one action that can be repeated."""
 
 from __future__ import annotations
 
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
-from controllers.anycast_ip.release_plan import next_when_leaving, order_in_doubt
-from controllers.anycast_ip.state import GONE, UNKNOWN, Case, Do, Note, Step
+from controllers.anycast_ip.release_plan import plan_order, plan_release
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Snapshot, Step
 from kube.super_nodes import is_super
 from kube.types import Node
 from settings import AnycastIPSettings
@@ -21,22 +21,24 @@ from webhook.anycast_ip import (
 )
 
 NOTHING = Step(Do.NOTHING)
-SLOW = 30
-"""Looks at an address that is on its way, two to three minutes in all, before it is told that it takes so long."""
+SLOW = 150.0
+"""Seconds that an address may be on its way before an Event says so."""
 
 
-def next_step(case: Case, settings: AnycastIPSettings) -> Step:
-    node, claim = case.node, case.claim
+def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
+    node, claim = snapshot.node, snapshot.claim
     if claim and is_leaving(node, claim, settings):
-        return _before_leaving(node, settings) or next_when_leaving(case, claim)
+        return _before_leaving(node, settings) or plan_release(snapshot, claim)
     if node is None:
         return NOTHING
     if not wanted(node, settings):
-        return _next_when_unwanted(case, node, settings)
-    if must_be_closed(case, node, settings):
+        return _plan_when_unwanted(snapshot, node, settings)
+    if must_be_closed(snapshot, node, settings):
         return Step(Do.CLOSE)
     return (
-        _next_with_claim(case, node, claim, settings) if claim else _next_without_claim(case, node, settings)
+        _plan_with_claim(snapshot, node, claim, settings)
+        if claim
+        else _plan_without_claim(snapshot, node, settings)
     )
 
 
@@ -54,7 +56,7 @@ def _lost_its_labels(node: Node, claim: Claim, settings: AnycastIPSettings) -> b
 
 
 def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | None:
-    """What a node that lives on must not show any more, before its address is taken away."""
+    """What a node that stays must not show any more, before its address is taken away."""
     if node is None:
         return None
     if wanted(node, settings):
@@ -63,12 +65,12 @@ def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | No
     return Step(Do.STRIP) if marked or is_tainted(node) else None
 
 
-def _next_when_unwanted(case: Case, node: Node, settings: AnycastIPSettings) -> Step:
-    """The address stays; the taint goes, if it was for an address of ours: some bring it before their label."""
-    if is_tainted(node) and (case.claim or case.known.was_wanted):
+def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
+    """The address stays. The taint goes if it was for an address of ours: some nodes have it before their label."""
+    if is_tainted(node) and (snapshot.claim or snapshot.related.was_wanted):
         return Step(Do.FREE)
-    if case.claim is None and case.found is not None:
-        return Step(Do.ADOPT, address=case.found)
+    if snapshot.claim is None and snapshot.related.found is not None:
+        return Step(Do.ADOPT, address=snapshot.related.found)
     return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
 
 
@@ -81,26 +83,30 @@ def _not_selected(settings: AnycastIPSettings) -> Note:
     )
 
 
-def must_be_closed(case: Case, node: Node, settings: AnycastIPSettings) -> bool:
-    """Whether the node is open though it has no address, or though nobody has ever seen it have one.
+def must_be_closed(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> bool:
+    """Whether the node is open without an address, or without a proof that it has one.
 
-    One that carries the id of an address without our proof comes from the original: it is looked at first.
+    A node that carries the id of an address without our proof comes from the original: its address is read first.
     """
     if is_tainted(node):
         return False
     if is_proven_bound(node):
-        return settings.repair and _is_known_bad(case, node)
-    return ADDRESS_ID not in node.metadata.annotations or _is_known_bad(case, node)
+        return settings.repair and _is_known_bad(snapshot, node)
+    return ADDRESS_ID not in node.metadata.annotations or _is_known_bad(snapshot, node)
 
 
-def _is_known_bad(case: Case, node: Node) -> bool:
-    if case.claim is None:
-        looked_at = case.known.on_instance
+def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
+    if snapshot.claim is None:
+        looked_at = snapshot.seen.on_instance
         return looked_at is not None and not any(serves(each, instance_of(node)) for each in looked_at)
-    seen = case.known.seen
-    if not case.claim.address or seen is GONE:
+    seen = snapshot.seen.address
+    if not snapshot.claim.address or seen is GONE:
         return True
-    return isinstance(seen, Address) and not serves(seen, case.claim.instance)
+    return isinstance(seen, Address) and not serves(seen, snapshot.claim.instance)
+
+
+def is_open(node: Node) -> bool:
+    return is_proven_bound(node) and not is_tainted(node)
 
 
 def serves(address: Address, instance: str) -> bool:
@@ -109,14 +115,14 @@ def serves(address: Address, instance: str) -> bool:
     return bound and not address.blocked and not address.arrears
 
 
-def _next_without_claim(case: Case, node: Node, settings: AnycastIPSettings) -> Step:
+def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     if not instance_of(node):
         return Step(Do.NOTHING, _no_instance(node))
-    if case.forebear:
+    if snapshot.related.predecessor:
         return Step(Do.INHERIT)
-    if case.known.on_instance is None:
+    if snapshot.seen.on_instance is None:
         return Step(Do.LOOK)
-    return _from_look(case, case.known.on_instance, settings)
+    return _from_look(snapshot, snapshot.seen.on_instance, settings)
 
 
 def _no_instance(node: Node) -> Note:
@@ -127,15 +133,15 @@ def _no_instance(node: Node) -> Note:
     )
 
 
-def _from_look(case: Case, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
+def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
     bound = [each for each in present if each.status in HOLDING]
-    found = case.found.id if case.found else ""
+    found = snapshot.related.found.id if snapshot.related.found else ""
     if mine := [each for each in bound if each.type == settings.address_type or each.id == found]:
         best = min(mine, key=lambda each: (each.id != found, each.status not in (BIND, BIND_ENI), each.id))
         return Step(Do.LOOK) if best.status == UNBINDING else Step(Do.ADOPT, address=best)
     if bound:
         return Step(Do.LOOK, _foreign(bound[0], settings))
-    return Step(Do.ADOPT, address=case.found) if case.found else Step(Do.CLAIM)
+    return Step(Do.ADOPT, address=snapshot.related.found) if snapshot.related.found else Step(Do.CLAIM)
 
 
 def _foreign(address: Address, settings: AnycastIPSettings) -> Note:
@@ -147,29 +153,29 @@ def _foreign(address: Address, settings: AnycastIPSettings) -> Note:
     )
 
 
-def _next_with_claim(case: Case, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
-    seen, known = case.known.seen, case.known
+def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
+    seen = snapshot.seen.address
     if not claim.address:
-        return order_in_doubt(case) or Step(Do.ALLOCATE if known.tagged else Do.TAG)
-    if seen is UNKNOWN or known.recheck:
+        return plan_order(snapshot)
+    if seen is UNKNOWN:
         return Step(Do.WATCH)
-    if not settings.repair and is_proven_bound(node) and not is_tainted(node):
+    if not settings.repair and is_open(node):
         return NOTHING
     if seen is GONE:
         return _another(claim)
     if seen.status in (BIND, BIND_ENI):
-        return _next_when_bound(seen, node, claim)
-    return _next_when_unbound(seen, case, claim)
+        return _plan_when_bound(seen, node, claim)
+    return _plan_when_unbound(seen, snapshot, claim)
 
 
 def _another(claim: Claim, note: Note | None = None) -> Step:
     return Step(Do.RENEW if claim.ours else Do.FORGET, note)
 
 
-def _next_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
+def _plan_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
     if seen.instance_id != claim.instance:
         where = seen.instance_id or seen.network_interface_id
-        text = f"{seen.id} was bound to {where} by somebody else: it stays there, and the node gets another"
+        text = f"{seen.id} was bound to {where} by another user: it stays there, and the node gets another"
         return _another(claim, Note("AnycastIpMoved", text))
     if not serves(seen, claim.instance):
         return Step(Do.WATCH, _stopped(seen))
@@ -192,9 +198,9 @@ def _stopped(seen: Address) -> Note:
     )
 
 
-def _next_when_unbound(seen: Address, case: Case, claim: Claim) -> Step:
+def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
     if seen.status != UNBIND:
-        return Step(Do.WATCH, _slow(seen) if case.known.failures[Do.WATCH] >= SLOW else None)
+        return Step(Do.WATCH, _slow(seen) if snapshot.seen.seconds >= SLOW else None)
     if not claim.ours:
         return Step(Do.FORGET)
     return Step(Do.WATCH, _stopped(seen)) if seen.blocked or seen.arrears else Step(Do.BIND, address=seen)

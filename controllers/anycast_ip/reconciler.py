@@ -1,160 +1,200 @@
-"""Round after round, each node takes its next step, together with all others that the same call can serve."""
+"""Reconcile one node at a time, each as if it were the only one; while one waits for the cloud, others go on."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import structlog
 
-from cloud.types import Address
-from controllers.anycast_ip.claim_store import Book
-from controllers.anycast_ip.dispatch import Dispatch
-from controllers.anycast_ip.node_writer import Nodes
-from controllers.anycast_ip.orphans import Orphans
-from controllers.anycast_ip.planner import is_leaving, next_step
-from controllers.anycast_ip.reporter import Reporter, count, is_open, refusal
-from controllers.anycast_ip.resync import Sweep, compare
-from controllers.anycast_ip.snapshot import Scene, cases
-from controllers.anycast_ip.state import Case, Do, Known, Note, Step
-from controllers.liveness import Heartbeat
+from cloud.batcher import Pending, Turns
+from cloud.errors import CloudError, RetryAfter
+from controllers.anycast_ip.cloud_actions import Action, StillThere
+from controllers.anycast_ip.memory import Memory
+from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.reader import Reader
+from controllers.anycast_ip.reporter import Reporter, refusal
+from controllers.anycast_ip.snapshot import READS, Do, Note, Snapshot, Step
+from controllers.workqueue import PENDING, Stopping, WorkQueue
+from kube.errors import KubeError
+from kube.leader_election import LeadershipLost
 from settings import AnycastIPSettings
-from webhook.anycast_ip import wanted
 
-SHORTEST, LONGEST = 0.1, 5.0
-"""Seconds between two rounds."""
-NOTICE = 0.5
-"""Seconds within which a stop is noticed."""
-LOAD, LEAST_LOAD = 20.0, 4.0
-"""A round is followed by a pause of so many times its own length; of the first, up to BREAK."""
-BREAK = 0.6
-"""Seconds in which the calls under way, as many as a lane has, keep the cloud busy at its rate."""
-SPENT = 3600.0
-"""Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
-BLINDLY = (Do.CLOSE, Do.FREE)
-"""Steps for which nothing has to be known of any address."""
+BUSY = 0.2
+"""Seconds after which to look again for an instance that another node's reconcile is about."""
+WITHOUT_INVENTORY = (Do.NOTHING, Do.CLOSE, Do.FREE)
+"""Actions for which no address has to be known."""
+
+T = TypeVar("T")
+Reconciling = Coroutine[Pending[Any], None, float | None]
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-def pause_after(took: float) -> float:
-    """Seconds to the next round: a twentieth of a processor is enough for rounds, unless nodes would wait for them."""
-    return max(SHORTEST, min(LOAD * took, BREAK), LEAST_LOAD * took)
+@dataclass(frozen=True)
+class Tools:
+    """What acts on a plan; an action in *turns* is decided again when it is the node's turn."""
+
+    reader: Reader
+    memory: Memory
+    reporter: Reporter
+    actions: Mapping[Do, Action]
+    turns: Mapping[Do, Turns]
 
 
 class Reconciler:
-    """*hand_out* takes work for another thread, which calls *done* when some has been done.
+    """`reconcile` is for the workers of *queue*, whose keys are uids of nodes; a key is with one worker at a time.
 
-    *clock* is monotonic, *now* the time of day.
+    A reconcile is a coroutine. When it awaits the cloud it is suspended, and its key is queued again for the answer:
+    thousands of nodes can wait for their part in a call without a thread each.
     """
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        book: Book,
-        sweep: Sweep,
-        orphans: Orphans,
-        dispatch: Dispatch,
-        reporter: Reporter,
-        settings: Callable[[], AnycastIPSettings],
-        *,
-        hand_out: Callable[[Callable[[], None]], None],
-        done: Callable[[], None],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._nodes, self._book, self._sweep, self._orphans = nodes, book, sweep, orphans
-        self._dispatch, self._reporter, self._settings = dispatch, reporter, settings
-        self._hand_out, self._done, self._clock, self._now = hand_out, done, clock, now
-        self._known: dict[str, Known] = {}
-        self._spent: dict[str, float] = {}
+    def __init__(self, tools: Tools, queue: WorkQueue, settings: Callable[[], AnycastIPSettings]) -> None:
+        self._tools, self._queue, self._settings = tools, queue, settings
+        self._changed: set[str] = set()
+        self._suspended: dict[str, tuple[Reconciling, Pending[Any]]] = {}
+        self._refused: set[str] = set()
+        self._instances: dict[str, str] = {}
+        self._claiming = threading.Lock()
 
-    def run(self, wake: threading.Event, stop: threading.Event) -> None:
-        """Until *stop*, a round whenever *wake* is set or something is due. LeadershipLost."""
-        beat = Heartbeat("anycast_ip_rounds")
-        while not stop.is_set():
-            beat()
-            wake.clear()
-            began = self._clock()
-            due = self.turn()
-            stop.wait(pause_after(self._clock() - began))
-            self._rest(wake, stop, min(due, self._clock() + LONGEST))
+    def add(self, uid: str) -> None:
+        """Queue *uid* for a decision on what is the case now, or later."""
+        self._changed.add(uid)
+        self._queue.add(uid)
 
-    def _rest(self, wake: threading.Event, stop: threading.Event, until: float) -> None:
-        while not stop.is_set() and (left := until - self._clock()) > 0:
-            if wake.wait(min(left, NOTICE)):
-                return
+    def reconcile(self, uid: str) -> float | None:
+        """Begin a reconcile, or go on with one that was suspended."""
+        coroutine, pending = self._suspended.get(uid, (None, None))
+        if coroutine and pending and not pending.done():
+            if uid not in self._changed or not pending.cancel():
+                return PENDING
+            coroutine.close()  # it waited for its turn, and something has changed: decide again
+            coroutine = None
+        self._suspended.pop(uid, None)
+        if coroutine is None:
+            self._changed.discard(uid)
+            coroutine = self._reconcile(uid)
+        return self._advance(uid, coroutine)
 
-    def turn(self) -> float:
-        """One round; returns when the next is due, on the clock."""
-        if self._dispatch.lost:
-            raise self._dispatch.lost
-        settings = self._settings()
-        self._begin_reading(settings)
-        busy = self._dispatch.busy
-        self._take_in_news(busy)
-        planned = [(case, self._step(case, settings)) for case in self._cases(settings, busy)]
-        count(planned, settings)
-        for case, step in planned:
-            self._say(case, step)
-        return min(self._dispatch.start(planned), self._sweep.due)
+    def try_refused(self) -> None:
+        """Reconcile the nodes that were refused: what stood in their way may be over."""
+        for uid in list(self._refused):
+            self.add(uid)
 
-    def _begin_reading(self, settings: AnycastIPSettings) -> None:
-        self._sweep.hasten(settings.resync_period)
-        if self._sweep.due <= self._clock():
-            self._sweep.begin(settings.resync_period)
-            self._hand_out(self._sweep_and_wake)
-        if self._orphans.is_due(settings.reverse_reconcile):
-            self._hand_out(lambda: self._orphans.run(settings.reverse_reconcile))
+    def _advance(self, uid: str, coroutine: Reconciling) -> float | None:
+        try:
+            pending = coroutine.send(None)
+        except StopIteration as end:
+            again: float | None = end.value
+        else:
+            self._suspended[uid] = coroutine, pending
+            pending.add_done_callback(lambda done: None if done.cancelled() else self._queue.add(uid))
+            return PENDING
+        if uid in self._changed:
+            self._queue.add(uid)  # it was suspended, or at work, while something changed
+        return again
 
-    def _sweep_and_wake(self) -> None:
-        self._sweep.run()
-        self._done()
+    async def _reconcile(self, uid: str) -> float | None:
+        self._refused.discard(uid)
+        with self._instances_of(uid) as other:
+            if other:
+                return self._after(uid, other)
+            try:
+                return await self._work(uid)
+            except Stopping:
+                return None
+            except RetryAfter as later:
+                self._refused.add(uid)
+                return later.seconds
+            except (CloudError, KubeError, StillThere):
+                self._queue.retry(uid)
+                return PENDING
 
-    def _take_in_news(self, busy: frozenset[str]) -> None:
-        if (news := self._sweep.news()) is not None:
-            self._forget_spent({each.id for each in news})
-            idle = {uid: known for uid, known in self._known.items() if uid not in busy}
-            opened = {uid for uid, node in self._nodes.by_uid().items() if is_open(node)}
-            compare(news, self._book.claims, idle, opened)
+    @contextmanager
+    def _instances_of(self, uid: str) -> Generator[str, None, None]:
+        """Keep other nodes from changing addresses of the same instances; the uid of one that is at it."""
+        mine = self._tools.reader.instances(uid)
+        with self._claiming:
+            other = next((self._instances[each] for each in mine if each in self._instances), "")
+            held = set() if other else mine
+            self._instances.update(dict.fromkeys(held, uid))
+        try:
+            yield other
+        finally:
+            with self._claiming:
+                for each in held:
+                    del self._instances[each]
 
-    def _forget_spent(self, listed: Collection[str]) -> None:
-        """What is not listed any more for long cannot be mistaken for a free address."""
-        now = self._clock()
-        self._spent = {each: now if each in listed else at for each, at in self._spent.items()}
-        self._spent = {each: at for each, at in self._spent.items() if now - at < SPENT}
+    def _after(self, uid: str, other: str) -> float:
+        if self._tools.reader.local(uid).related.predecessor:
+            self.add(other)  # it decides again, and leaves its claim to this node
+        return BUSY
 
-    def _cases(self, settings: AnycastIPSettings, busy: frozenset[str]) -> list[Case]:
-        scene = Scene(self._nodes.by_uid(), self._book.claims, self._unspent())
-        for uid in self._known.keys() - scene.nodes.keys() - scene.claims.keys() - busy:
-            del self._known[uid]
-            self._dispatch.forget(uid)
-        return cases(scene, self._known, settings, busy=busy, now=self._now())
+    async def _work(self, uid: str) -> float | None:
+        snapshot, step = await self._decide(uid)
+        turns = self._tools.turns.get(step.do)
+        if turns is None:
+            return await self._act(snapshot, step)
+        turn = turns.take()
+        waited = not turn.done()
+        try:
+            await turn
+            if waited:
+                before, (snapshot, step) = step, await self._decide(uid)
+                if step.do is not before.do:
+                    return 0.0
+            return await self._act(snapshot, step)
+        finally:
+            if not turn.cancel():
+                turns.give_back()
 
-    def _unspent(self) -> Sequence[Address]:
-        return [each for each in self._sweep.addresses or () if each.id not in self._spent]
+    async def _decide(self, uid: str) -> tuple[Snapshot, Step]:
+        """Plan, ask the cloud what the plan needs, and plan again."""
+        settings, asked = self._settings(), set[Do]()
+        snapshot = self._tools.reader.local(uid)
+        while (step := self._plan(snapshot, settings)).do in READS and step.do not in asked:
+            asked.add(step.do)
+            snapshot = await self._reported(snapshot, step.do, self._tools.reader.read(snapshot, step.do))
+        self._tools.reporter.planned(snapshot, step, settings)
+        return snapshot, step
 
-    def _step(self, case: Case, settings: AnycastIPSettings) -> Step:
-        if case.node and wanted(case.node, settings):
-            case.known.was_wanted = True
-        if case.claim and not is_leaving(case.node, case.claim, settings):
-            case.known.confirmed = False
-        step = next_step(case, settings)
-        if self._sweep.addresses is None and step.do not in BLINDLY:
-            return Step(Do.NOTHING, self._blind(step))
-        return step
+    def _plan(self, snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
+        step, inventory = plan(snapshot, settings), self._tools.reader.inventory
+        if inventory.read_at is not None or step.do in WITHOUT_INVENTORY:
+            return step
+        return Step(Do.NOTHING, _without_inventory(inventory.error))
 
-    def _blind(self, step: Step) -> Note | None:
-        """Before the cluster's addresses were read once, nothing is known well enough to act upon."""
-        if self._sweep.error is None or step.do is Do.NOTHING:
-            return step.note
-        return refusal("FailedAllocateAnycastIp", self._sweep.error)
+    async def _act(self, snapshot: Snapshot, step: Step) -> float | None:
+        if step.do is Do.NOTHING:
+            self._rest(snapshot)
+            return None
+        if step.do in READS:
+            return self._tools.memory.waits.again(snapshot.uid, step.do)
+        again = await self._reported(snapshot, step.do, self._tools.actions[step.do](snapshot, step))
+        self._tools.reporter.done(snapshot, step)
+        return again
 
-    def _say(self, case: Case, step: Step) -> None:
-        if step.note:
-            self._reporter.note(case, step.note)
-        if step.do is Do.CLOSE:
-            self._reporter.closed(case)
-        if step.do in (Do.FORGET, Do.RENEW) and case.claim:
-            self._spent[case.claim.address] = self._clock()
+    def _rest(self, snapshot: Snapshot) -> None:
+        if snapshot.node is None and snapshot.claim is None:
+            self._tools.memory.forget(snapshot.uid)
+            self._tools.reporter.forget(snapshot.uid)
+        if snapshot.related.heir:
+            self.add(snapshot.related.heir)
+
+    async def _reported(self, snapshot: Snapshot, do: Do, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except (LeadershipLost, Stopping):
+            raise
+        except Exception as error:
+            failures = self._queue.failures(snapshot.uid) + 1
+            self._tools.reporter.failure(snapshot, do, error, failures)
+            raise
+
+
+def _without_inventory(error: Exception | None) -> Note | None:
+    """Before the cluster's addresses were read once, nothing is known well enough to act upon."""
+    return refusal("FailedAllocateAnycastIp", error) if error else None

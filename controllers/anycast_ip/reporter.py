@@ -1,23 +1,25 @@
-"""What is told of nodes and their addresses: Events on the nodes, once for each change, and metrics."""
+"""Report on nodes and their addresses: Events, once for each change, and metrics."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import structlog
 from prometheus_client import Gauge, Histogram
 
-from cloud.errors import CloudError, QuotaExceeded
+from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
-from controllers.anycast_ip.node_writer import NODES
-from controllers.anycast_ip.state import Case, Do, Note, Step
+from controllers.anycast_ip.cloud_actions import StillThere
+from controllers.anycast_ip.nodes import NODES
+from controllers.anycast_ip.planner import is_open
+from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
-from kube.types import Node
 from settings import AnycastIPSettings
-from webhook.anycast_ip import ADDRESS_ID, is_proven_bound, is_tainted, wanted
+from webhook.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
 
 STATES = ("waiting", "working", "open", "leaving")
 NODES_BY_STATE = Gauge(
@@ -46,68 +48,100 @@ REASONS = {
     Do.RELEASE: "FailedReleaseAnycastIp",
 }
 """The first three reasons are the original's."""
+LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
 PATIENCE = 3
-"""Failures in a row before one that may pass is told."""
+"""Failures in a row before an Event reports one that may pass."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class Reporter:
-    """*of_claim* is the object that shows what is to be known of a claim whose node is gone, by the node's uid."""
+    """*of_claim* is the object for Events about a claim whose node is gone, by the node's uid.
+
+    Safe to share between threads, as long as each node is with one of them.
+    """
 
     def __init__(
         self, recorder: EventRecorder, now: Callable[[], datetime], of_claim: Callable[[str], Regarding]
     ) -> None:
         self._recorder, self._now, self._of_claim = recorder, now, of_claim
         self._quotas: Sequence[Quota] = ()
+        self._notes: dict[str, Note] = {}
+        self._states: dict[str, str] = {}
+        self._tally: Tally[str] = Tally()
+        self._counting = threading.Lock()
 
-    def note(self, case: Case, note: Note) -> None:
-        """On the node, or on the claim when the node is gone, unless it was the last that was told."""
-        if case.known.told == note:
+    def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
+        """Count the node by its state, and report the note of *step*."""
+        self._count(snapshot.uid, state_of(snapshot, step, settings))
+        if step.note:
+            self.note(snapshot, step.note)
+
+    def done(self, snapshot: Snapshot, step: Step) -> None:
+        if step.do is Do.OPEN:
+            self._count(snapshot.uid, "open")
+            self._opened(snapshot)
+        elif step.do is Do.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
+            text = "The address is not bound to the node any more: tainted again"
+            self.note(snapshot, Note("AnycastIpLost", text))
+
+    def forget(self, uid: str) -> None:
+        """The node is gone, and so is its claim."""
+        self._notes.pop(uid, None)
+        self._count(uid, "")
+
+    def note(self, snapshot: Snapshot, note: Note) -> None:
+        """On the node, or on the claim when the node is gone, unless it was the last one."""
+        uid, node, claim = snapshot.uid, snapshot.node, snapshot.claim
+        if self._notes.get(uid) == note:
             return
-        case.known.told = note
+        self._notes[uid] = note
         text = f"{note.message}; request {note.request}" if note.request else note.message
-        log.info("told", uid=case.uid, node=_name(case), reason=note.reason, message=text)
-        if case.node:
-            self._recorder.event(Regarding.of(case.node, NODES, "Node"), note.reason, text, type=note.type)
-        elif case.claim:
-            text = f"Node {case.claim.node}, address {case.claim.address or 'not known'}: {text}"
-            self._recorder.event(self._of_claim(case.uid), note.reason, text, type=note.type)
+        log.info("event recorded", uid=uid, node=snapshot.name, reason=note.reason, message=text)
+        if node:
+            self._recorder.event(Regarding.of(node, NODES, "Node"), note.reason, text, type=note.type)
+        elif claim:
+            text = f"Node {claim.node}, address {claim.address or 'not known'}: {text}"
+            self._recorder.event(self._of_claim(uid), note.reason, text, type=note.type)
 
-    def waiting(self, case: Case, do: Do, error: Exception) -> None:
-        """*case* waits because other nodes were refused: the same words as theirs."""
-        self.note(case, refusal(REASONS.get(do, "AnycastIpDelayed"), error, self._quota_text(error)))
-
-    def failure(self, case: Case, do: Do, error: Exception) -> None:
-        failures = case.known.failures[do]
-        if isinstance(error, Conflict):
+    def failure(self, snapshot: Snapshot, do: Do, error: Exception, failures: int) -> None:
+        """*failures* is how many there were in a row, this one included."""
+        cause = error.cause if isinstance(error, RetryAfter) else error
+        if isinstance(cause, Conflict):
             return
-        lasting = isinstance(error, CloudError) and error.result() in LASTING
-        if not lasting and failures < PATIENCE:
-            log.info("to be tried again", step=do, uid=case.uid, node=_name(case), error=str(error))
-            return
-        self.note(case, refusal(REASONS.get(do, "AnycastIpDelayed"), error, self._quota_text(error)))
-
-    def opened(self, case: Case) -> None:
-        node = case.node
-        if node is None:
-            return
-        if ADDRESS_ID not in node.metadata.annotations and node.metadata.creation_timestamp:
-            OPENED.observe((self._now() - node.metadata.creation_timestamp).total_seconds())
-        self.note(
-            case, Note("AnycastIpBound", "The anycast IP is bound: the node is open for work", "Normal")
+        lasting = isinstance(error, RetryAfter) or (
+            isinstance(cause, CloudError) and cause.result() in LASTING
         )
-
-    def closed(self, case: Case) -> None:
-        if case.node and is_proven_bound(case.node):
-            self.note(
-                case, Note("AnycastIpLost", "The address is not bound to the node any more: tainted again")
-            )
+        if not lasting and failures < PATIENCE:
+            log.info("action failed", action=do, uid=snapshot.uid, node=snapshot.name, error=str(cause))
+            return
+        of = Do.WATCH if isinstance(cause, StillThere) else do
+        self.note(snapshot, refusal(REASONS.get(of, "AnycastIpDelayed"), cause, self._quota_text(cause)))
 
     def quotas(self, quotas: Sequence[Quota]) -> None:
         self._quotas = quotas
         for each in quotas:
             QUOTA_LEFT.labels(each.id).set(each.limit - each.current)
+
+    def _opened(self, snapshot: Snapshot) -> None:
+        metadata = snapshot.node.metadata if snapshot.node else None
+        if metadata and ADDRESS_ID not in metadata.annotations and metadata.creation_timestamp:
+            OPENED.observe((self._now() - metadata.creation_timestamp).total_seconds())
+        self.note(
+            snapshot, Note("AnycastIpBound", "The anycast IP is bound: the node is open for work", "Normal")
+        )
+
+    def _count(self, uid: str, state: str) -> None:
+        with self._counting:
+            before = self._states.pop(uid, "")
+            if state:
+                self._states[uid] = state
+            if before != state:
+                self._tally[before] -= 1
+                self._tally[state] += 1
+                for each in (before, state):
+                    if each:
+                        NODES_BY_STATE.labels(each).set(self._tally[each])
 
     def _quota_text(self, error: Exception) -> str:
         spent = [
@@ -123,29 +157,13 @@ def refusal(reason: str, error: Exception, more: str = "") -> Note:
     return Note(reason, f"{error.action}: {error.message} ({error.code}){more}", request=error.request_id)
 
 
-LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
-
-
-def count(planned: Iterable[tuple[Case, Step]], settings: AnycastIPSettings) -> None:
-    tally = Tally(state_of(case, step, settings) for case, step in planned)
-    for state in STATES:
-        NODES_BY_STATE.labels(state).set(tally[state])
-
-
-def state_of(case: Case, step: Step, settings: AnycastIPSettings) -> str:
-    """Nothing for a node that is no concern of ours."""
-    if case.node is None:
-        return "leaving" if case.claim else ""
-    if not wanted(case.node, settings):
-        return "leaving" if case.claim and step.do is not Do.NOTHING else ""
-    if is_open(case.node):
+def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str:
+    """Nothing for a node that needs no address."""
+    node, claim = snapshot.node, snapshot.claim
+    if node is None:
+        return "leaving" if claim else ""
+    if not wanted(node, settings):
+        return "leaving" if claim and step.do is not Do.NOTHING else ""
+    if is_open(node):
         return "open"
     return "waiting" if step.note else "working"
-
-
-def is_open(node: Node) -> bool:
-    return is_proven_bound(node) and not is_tainted(node)
-
-
-def _name(case: Case) -> str:
-    return case.node.metadata.name if case.node else (case.claim.node if case.claim else "")

@@ -1,102 +1,135 @@
-"""All addresses of the cluster, a hundred a page, read now and then for what changed behind our back."""
+"""Read all addresses of the cluster now and then, and reconcile every node against that list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
+from cloud.batched import TYPES
 from cloud.client import Cloud
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
-from controllers.anycast_ip.claim import CLUSTER_UUID, TYPES, Claim
-from controllers.anycast_ip.planner import serves
-from controllers.anycast_ip.state import UNKNOWN, Known
+from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from controllers.workqueue import Stopping
 from kube.backoff import Backoff
 from kube.leader_election import LeadershipLost
+from settings import AnycastIPSettings
 
 PAUSES = Backoff(base=2.0, cap=120.0)
+SPENT = 3600.0
+"""Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Sweep:
-    """*addresses* is None until they were read for the first time; *error* is why they were not, the last time."""
+class Inventory:
+    """The addresses with the cluster's tag, as of the last resync. Safe to share between threads.
+
+    *read_at* is None until they were read for the first time; *error* is why the last attempt failed.
+    """
+
+    def __init__(self, cloud: Cloud, cluster_uuid: str, clock: Callable[[], float]) -> None:
+        self._cloud, self._cluster_uuid, self._clock = cloud, cluster_uuid, clock
+        self._by_id: dict[str, Address] = {}
+        self._by_owner: dict[tuple[str, str], list[Address]] = {}
+        self._spent: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self.read_at: float | None = None
+        self.error: CloudError | None = None
+        self.is_wanted = False
+
+    def read(self) -> list[Address]:
+        """As far as the cloud's index of tags knows."""
+        return self._cloud.addresses_tagged(CLUSTER_UUID, self._cluster_uuid, TYPES)
+
+    def refresh(self) -> None:
+        self.is_wanted = False
+        try:
+            found, now = self.read(), self._clock()
+        except CloudError as error:
+            self.error = error
+            raise
+        by_owner: dict[tuple[str, str], list[Address]] = {}
+        for each in found:
+            owner = each.tags.get(NODE_NAME, ""), each.tags.get(NODE_INSTANCE, "")
+            by_owner.setdefault(owner, []).append(each)
+        with self._lock:
+            self._by_id, self._by_owner = {each.id: each for each in found}, by_owner
+            self._forget_spent(now)
+        self.read_at, self.error = now, None
+
+    def want_newer(self, than: float) -> bool:
+        """Whether there is a list newer *than* that; else one is read soon."""
+        if self.read_at is not None and self.read_at >= than:
+            return True
+        self.is_wanted = True
+        return False
+
+    def ids(self) -> Collection[str]:
+        return self._by_id.keys()
+
+    def get(self, address_id: str) -> Address | None:
+        return self._by_id.get(address_id)
+
+    def unspent(self, owner: tuple[str, str]) -> Sequence[Address]:
+        """Those with the tags of a node by its name and instance, but for those that were given up."""
+        with self._lock:
+            return [each for each in self._by_owner.get(owner, ()) if each.id not in self._spent]
+
+    def spend(self, address_id: str) -> None:
+        if address_id:
+            with self._lock:
+                self._spent[address_id] = self._clock()
+
+    def _forget_spent(self, now: float) -> None:
+        """What has not been listed for long cannot be mistaken for a free address."""
+        seen = {each: now if each in self._by_id else at for each, at in self._spent.items()}
+        self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
+
+
+class Resync:
+    """*quotas* takes what is read of them."""
 
     def __init__(
         self,
         cloud: Cloud,
-        cluster_uuid: str,
-        tell: Callable[[Sequence[Quota]], None],
+        inventory: Inventory,
+        quotas: Callable[[Sequence[Quota]], None],
         clock: Callable[[], float],
     ) -> None:
-        self._cloud, self._cluster_uuid, self._tell, self._clock = cloud, cluster_uuid, tell, clock
-        self.addresses: Sequence[Address] | None = None
-        self.error: CloudError | None = None
-        self._news: Sequence[Address] | None = None
-        self._failures = 0
-        self._begun = self.due = clock()
+        self._cloud, self._inventory = cloud, inventory
+        self._quotas, self._clock = quotas, clock
+        self._settings: AnycastIPSettings | None = None
+        self._began, self._failures = clock(), 0
 
-    def begin(self, period: float) -> None:
-        """The next one is due after *period* seconds, or sooner if this one fails."""
-        self._begun = self._clock()
-        self.due = self._begun + period
+    def due(self, period: float) -> float:
+        """On the clock; a change of the period counts from the last resync on."""
+        if self._failures:
+            return self._began + PAUSES.delay(self._failures)
+        is_wanted = self._settings is None or self._inventory.is_wanted
+        return self._began if is_wanted else self._began + period
 
-    def hasten(self, period: float) -> None:
-        """The next one is due no later than *period* seconds after the last: it may be shorter than it was then."""
-        self.due = min(self.due, self._begun + period)
+    def turn(self, settings: AnycastIPSettings) -> bool:
+        """Read the addresses if that is due; whether every node is to be reconciled, as after new settings."""
+        is_due, have_changed = self.due(settings.resync_period) <= self._clock(), settings != self._settings
+        self._settings = settings
+        if is_due:
+            self._run()
+        return is_due or have_changed
 
-    def run(self) -> None:
-        """Never raises; what went wrong is *error*, and is tried again sooner."""
+    def _run(self) -> None:
+        self._began = self._clock()
         try:
-            self._news = self.addresses = self.inventory()
-            self.error, self._failures = None, 0
-            self._read_quotas()
-        except CloudError as error:
-            self.error = error
-            self._try_again()
-            log.warning("the addresses of the cluster were not read", error=str(error))
+            self._inventory.refresh()
+            self._failures = 0
+            self._quotas(self._cloud.quotas())
         except (LeadershipLost, Stopping):
-            log.info("the addresses of the cluster are not read without leadership")
-        except Exception:
-            self._try_again()
-            log.exception("the addresses of the cluster were not read")
-
-    def _try_again(self) -> None:
-        self._failures += 1
-        self.due = self._clock() + PAUSES.delay(self._failures)
-
-    def inventory(self) -> list[Address]:
-        """What carries the cluster's tag, as far as the cloud's index of tags knows."""
-        return self._cloud.addresses_tagged(CLUSTER_UUID, self._cluster_uuid, TYPES)
-
-    def news(self) -> Sequence[Address] | None:
-        """What was read since this was asked the last time, if anything was."""
-        news, self._news = self._news, None
-        return news
-
-    def _read_quotas(self) -> None:
-        try:
-            self._tell(self._cloud.quotas())
+            raise
         except CloudError as error:
-            log.warning("the quotas were not read", error=str(error))
-
-
-def compare(
-    found: Iterable[Address], claims: Mapping[str, Claim], known: Mapping[str, Known], opened: Collection[str]
-) -> None:
-    """Note what is as it was; what is not, or was not listed, is to be looked at by its id, whose answer is fresh.
-
-    Of a node that is not among the *opened*, a list that may be old proves nothing.
-    """
-    by_id = {each.id: each for each in found}
-    for uid, each in known.items():
-        claim = claims.get(uid)
-        if claim is None or not claim.address:
-            continue
-        seen = by_id.get(claim.address)
-        if seen is None or not serves(seen, claim.instance):
-            each.recheck = True
-        elif each.seen is UNKNOWN and uid in opened:
-            each.seen = seen
+            self._failures += self._inventory.error is error
+            log.warning("resync failed", error=str(error))
+        except Exception:
+            self._failures += 1
+            log.exception("resync failed")

@@ -1,101 +1,133 @@
-"""Nodes, claims and what was seen in the cloud, put together node by node."""
+"""What one decision rests on: a node, its address claim, what is related to them, and what the cloud was asked."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Literal
 
 from cloud.types import Address
-from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, Claim, bound_to, instance_of
-from controllers.anycast_ip.state import Case, Known
+from controllers.anycast_ip.claim import Claim
 from kube.types import Node
-from settings import AnycastIPSettings
-from webhook.anycast_ip import wanted
 
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+class Unseen(Enum):
+    """In place of an address: nothing was asked, or it is not sure yet that it is gone; or it is gone."""
+
+    UNKNOWN = "unknown"
+    GONE = "gone"
+
+
+UNKNOWN: Literal[Unseen.UNKNOWN] = Unseen.UNKNOWN
+GONE: Literal[Unseen.GONE] = Unseen.GONE
+
+
+class Do(StrEnum):
+    """The actions, each of which can be repeated after a crash without harm."""
+
+    NOTHING = "nothing"
+    LOOK = "look at the instance"
+    CLAIM = "claim"
+    ADOPT = "adopt"
+    INHERIT = "inherit"
+    TAG = "create tags"
+    ALLOCATE = "allocate"
+    FIND = "find by name"
+    RECORD = "record the address"
+    RENEW = "renew"
+    WATCH = "watch"
+    BIND = "bind"
+    OPEN = "open"
+    CLOSE = "close"
+    STRIP = "take all marks off"
+    FREE = "take the taint off"
+    UNBIND = "unbind"
+    RELEASE = "release"
+    UNTAG = "delete tags"
+    FORGET = "forget"
+
+
+READS = (Do.LOOK, Do.WATCH, Do.FIND)
+"""Questions to the cloud: once asked in a reconcile, the same one means to wait and ask again."""
 
 
 @dataclass(frozen=True)
-class Scene:
-    """*nodes* and *claims* are by the uid of the node, *inventory* is what carries the cluster's tag."""
+class Note:
+    """The text of an Event; *request* is what it was the answer to, and makes it no other note."""
 
-    nodes: Mapping[str, Node]
-    claims: Mapping[str, Claim]
-    inventory: Iterable[Address]
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Warning"
+    request: str = field(default="", compare=False)
 
 
-def cases(
-    scene: Scene,
-    known: dict[str, Known],
-    settings: AnycastIPSettings,
-    *,
-    busy: Collection[str],
-    now: datetime,
-) -> list[Case]:
-    """Of all that are not *busy*, the oldest node first, and then the claims whose nodes are gone.
+@dataclass(frozen=True)
+class Step:
+    do: Do
+    note: Note | None = None
+    address: Address | None = None
 
-    A claim that a new Node object of the same instance will inherit has no case of its own.
+
+@dataclass(frozen=True)
+class Related:
+    """*predecessor* is the claim of a former Node object on the same instance, *heir* the uid of a later one.
+
+    *found* is an address with the tags of this node; *elsewhere*: another claim has the same address, or order;
+    *was_wanted*: the node had the labels when it was last seen with or without them.
     """
-    forebears = _forebears(scene, settings)
-    inherited = {each.uid for each in forebears.values()}
-    unclaimed = _by_owner(scene)
-    holders = _living_holders(scene)
 
-    def case(uid: str) -> Case:
-        node, claim = scene.nodes.get(uid), scene.claims.get(uid)
-        return Case(
-            uid=uid,
-            node=node,
-            claim=claim,
-            known=known.setdefault(uid, Known()),
-            order_age=(now - claim.asked).total_seconds() if claim else 0.0,
-            forebear=forebears.get(uid),
-            found=unclaimed.get((node.metadata.name, instance_of(node))) if node else None,
-            elsewhere=node is None and claim is not None and not holders.isdisjoint(_holds(claim)),
-        )
-
-    return [
-        case(uid)
-        for uid in _in_order(scene)
-        if uid not in busy and uid not in inherited and not (uid in forebears and forebears[uid].uid in busy)
-    ]
+    predecessor: Claim | None = None
+    heir: str = ""
+    found: Address | None = None
+    elsewhere: bool = False
+    was_wanted: bool = False
 
 
-def _in_order(scene: Scene) -> list[str]:
-    def born(uid: str) -> datetime:
-        return scene.nodes[uid].metadata.creation_timestamp or LONG_AGO
+@dataclass(frozen=True)
+class Lookup:
+    """By the name of an order: *found*, or how many *seconds* nothing has had that name."""
 
-    return [*sorted(scene.nodes, key=born), *(uid for uid in scene.claims if uid not in scene.nodes)]
-
-
-def _forebears(scene: Scene, settings: AnycastIPSettings) -> dict[str, Claim]:
-    """By the uid of the heir."""
-    orphaned = {claim.instance: claim for uid, claim in scene.claims.items() if uid not in scene.nodes}
-    if not orphaned:
-        return {}
-    return {
-        uid: orphaned[instance]
-        for uid, node in scene.nodes.items()
-        if uid not in scene.claims and (instance := instance_of(node)) in orphaned and wanted(node, settings)
-    }
+    found: Address | None = None
+    seconds: float = 0.0
 
 
-def _by_owner(scene: Scene) -> dict[tuple[str, str], Address]:
-    """What is claimed by nobody, by the name and instance of the node that it was meant for, if it is there or free."""
-    claimed = {claim.address for claim in scene.claims.values()}
-    found = {}
-    for each in scene.inventory:
-        owner = each.tags.get(NODE_NAME, ""), each.tags.get(NODE_INSTANCE, "")
-        if each.id not in claimed and all(owner) and bound_to(each) in ("", owner[1]):
-            found[owner] = each
-    return found
+@dataclass(frozen=True)
+class Order:
+    """*age* is in seconds since the order was meant to go out; *in_doubt*: it may have reached the cloud.
+
+    *refused*: the cloud takes its token no more; *tagged*: its tags exist; *lookup* is None before one was made.
+    """
+
+    age: float = 0.0
+    in_doubt: bool = True
+    refused: bool = False
+    tagged: bool = False
+    lookup: Lookup | None = None
 
 
-def _living_holders(scene: Scene) -> set[str]:
-    return {each for uid, claim in scene.claims.items() if uid in scene.nodes for each in _holds(claim)}
+@dataclass(frozen=True)
+class Seen:
+    """What the cloud answered: *address* is the claim's, *on_instance* None before it was asked for.
+
+    *seconds* is for how long the address has been in its status.
+    """
+
+    address: Address | Unseen = UNKNOWN
+    on_instance: tuple[Address, ...] | None = None
+    seconds: float = 0.0
 
 
-def _holds(claim: Claim) -> set[str]:
-    """What only one claim may have: an address, or the order of one."""
-    return {claim.address} if claim.address else {claim.token}
+@dataclass(frozen=True)
+class Snapshot:
+    """*node* is None when it is gone."""
+
+    uid: str
+    node: Node | None = None
+    claim: Claim | None = None
+    related: Related = Related()
+    order: Order = Order()
+    seen: Seen = Seen()
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name if self.node else (self.claim.node if self.claim else "")

@@ -56,7 +56,7 @@ Action = Create | Change | Delete
 
 @dataclass(frozen=True)
 class Writes:
-    """What is known of our own writes and not to be seen in the objects.
+    """What is known of the controller's writes, but not visible in the objects.
 
     A write may still arrive at an *uncertain* target. A *late* one was written so long after it was decided on that
     graces count from the time given here.

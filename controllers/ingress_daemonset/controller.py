@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from controllers.clock import CLOCK
 from controllers.executor import executing
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import Clock, RetryState
+from controllers.ingress_daemonset.retry_state import RetryState
 from controllers.ingress_daemonset.types import Child
 from controllers.ingress_daemonset.writer import Writer
 from controllers.manager import Context
@@ -69,14 +70,14 @@ def reconciling(
     context: Context, cache: ObjectCache, settings: Callable[[], Settings]
 ) -> Iterator[Reconciler]:
     """A Reconciler with its executors; all work that it submitted has ended afterwards."""
-    clock, reporter = Clock(), Reporter(context.recorder)
+    reporter = Reporter(context.recorder)
     with (
-        executing("ingress-daemonset-writer", WRITERS) as submit,
-        executing("ingress-daemonset-reader", READERS) as submit_read,
+        executing("ingress-daemonset", WRITERS) as submit,
+        executing("ingress-daemonset", READERS) as submit_read,
     ):
-        writer = Writer(context, cache, RetryState(clock), reporter, submit)
+        writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
         reader = HealthCheckReader(submit_read, context.stop)
-        yield Reconciler(cache, writer, reader, reporter, lambda: settings().ingress_daemonset, clock)
+        yield Reconciler(cache, writer, reader, reporter, lambda: settings().ingress_daemonset, CLOCK)
 
 
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:

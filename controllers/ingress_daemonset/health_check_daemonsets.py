@@ -1,4 +1,4 @@
-"""The health-check DaemonSets of an IngressDaemonSet, one for each port, and what their pods are allowed."""
+"""The desired health-check DaemonSets, one for each port, and their permissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webhook.ingress_daemonset.template import template_of
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 FOR = "drawbridge.io/health-checker-for"
-"""The label of a health checker: the name of its DaemonSet."""
+"""The label of health checkers, with the name of their DaemonSet."""
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
 SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
@@ -27,16 +27,16 @@ SECURITY = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""As Pod Security Standards' restricted profile has it, but for the host's network."""
+"""As the restricted profile of the Pod Security Standards, except for the host network."""
 
 
 def daemon_sets(resource: IngressDaemonSet, given: HealthChecker) -> list[dict[str, Any]]:
-    """*given* is for those that say nothing themselves."""
+    """*given* has the defaults."""
     return [_daemon_set(resource, port, given) for port in resource.spec.health_check_node_ports]
 
 
 def access(resource: IngressDaemonSet) -> list[dict[str, Any]]:
-    """The Role and the RoleBinding with which health checkers follow Deployments, if there are any."""
+    """The Role and the RoleBinding that let health checkers follow Deployments."""
     if not resource.spec.health_check_node_ports:
         return []
     name = deployment_name(resource.metadata.name, "health-checker")
@@ -86,7 +86,7 @@ def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> d
         "env": _environment(resource, port),
         "ports": [{"name": "health", "containerPort": port, "hostPort": port}],
         "resources": wanted.resources or given.resources or RESOURCES,
-        # Not on the port's own answer: a node that is to get no traffic has a checker in good health.
+        # Not the answer on the port: the checker of a detached node is healthy.
         "readinessProbe": {"httpGet": SERVING, "periodSeconds": 2},
         "livenessProbe": {"httpGet": SERVING, "periodSeconds": 10, "failureThreshold": 3},
         "securityContext": SECURITY,

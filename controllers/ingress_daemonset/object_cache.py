@@ -12,12 +12,12 @@ import msgspec
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind, Target
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
-from controllers.ingress_daemonset.types import Grant, Workload
+from controllers.ingress_daemonset.types import Child, Grant, Workload
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
@@ -48,17 +48,10 @@ NAMESPACE = "namespace"
 T = TypeVar("T")
 
 
-class Written(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-complete(Written)
-
-
 def informers_of(informers: Informers) -> dict[Kind, Informer[Any]]:
     return {
         kind: informers.of(
-            resource, Written, Selection(label_selector=LABELS.get(kind, "")), decode=DECODERS[kind]
+            resource, Child, Selection(label_selector=LABELS.get(kind, "")), decode=DECODERS[kind]
         )
         for kind, resource in RESOURCES.items()
     }
@@ -104,13 +97,14 @@ class ObjectCache:
 
     def take_in(self, target: Target, raw: msgspec.Raw) -> ObjectMeta:
         """Remember the API server's answer; its metadata."""
-        label, metadata = LABELS.get(target.kind), msgspec.json.decode(raw, type=Written).metadata
+        label, held = LABELS.get(target.kind), DECODERS[target.kind](raw)
         with self._lock:
             self._unlabelled.pop(target, None)
-            if label is None or label in metadata.labels:
+            if label is None or label in held.metadata.labels:
                 self.informers[target.kind].wrote(raw)
             else:
-                self._unlabelled[target] = (DECODERS[target.kind](raw), self._clock())
+                self._unlabelled[target] = (held, self._clock())
+        metadata: ObjectMeta = held.metadata
         return metadata
 
     def forget(self, target: Target, uid: str) -> None:

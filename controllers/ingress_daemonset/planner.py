@@ -18,7 +18,7 @@ from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.int_or_percent import Share, amount
+from webhook.ingress_daemonset.int_or_percent import share
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 
@@ -122,7 +122,7 @@ class _Planning:
         return [*first, *others[:free]][: max(0, self._limit - in_flight)]
 
     def _in_order(self) -> list[NodeRollout]:
-        """NotReady nodes come last, when no other is left: they could use up the budget for ever."""
+        """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
         waiting = [each for each in self._rollouts if each.phase is Phase.OUTDATED]
         ready = [each for each in waiting if each.node.ready]
         busy = any(each.in_flight and each.node.ready for each in self._rollouts)
@@ -172,14 +172,6 @@ class _Planning:
 def limit(rolling: RollingUpdate, nodes: int) -> int:
     """Of *nodes*: how many may be detached at a time, or be degraded where nodes are not detached."""
     return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
-
-
-def share(value: Share, whole: int) -> int:
-    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
-    number = amount(value)
-    if isinstance(value, int):
-        return number
-    return max(1, -(-number * whole // 100)) if number else 0
 
 
 def _ending(snapshot: Snapshot) -> Iterable[Action]:

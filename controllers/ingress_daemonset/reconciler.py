@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
+from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.child_resources import Children
 from controllers.ingress_daemonset.confirmation import Readings
@@ -23,7 +24,6 @@ from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import Clock
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import KubeError

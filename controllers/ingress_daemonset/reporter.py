@@ -21,27 +21,26 @@ from kube.types import ObjectMeta, key_of
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
-OWNER = ("namespace", "name")
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    [*OWNER, "state"],
+    ["namespace", "name", "state"],
 )
 HALTED = Gauge(
     "drawbridge_ingress_daemonset_halted",
     "Whether pods with the new template did not become available in time.",
-    OWNER,
+    ["namespace", "name"],
 )
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
-    OWNER,
+    ["namespace", "name"],
 )
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
-    OWNER,
+    ["namespace", "name"],
 )
 WRITES = Counter(
     "drawbridge_ingress_daemonset_writes",
@@ -122,7 +121,7 @@ class Reporter:
         due = {each for each in waiting if _due_at(each, patience) <= now}
         for each in sorted(due - self._reminded.get(key_of(owner), set()), key=lambda each: each.node):
             since = f"{each.since:%H:%M:%S} UTC"
-            message = f"Node {each.node} should be detached from the load balancer since {since}: {waiting[each].why}"
+            message = f"Node {each.node} has waited since {since} to be detached: {waiting[each].why}"
             self._event(owner, "DetachmentUnconfirmed", message, "Warning")
         self._reminded[key_of(owner)] = due
         left = [(_due_at(each, patience) - now).total_seconds() for each in waiting.keys() - due]

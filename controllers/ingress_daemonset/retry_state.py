@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Action, Target, Writes
 from kube.backoff import Backoff
 from kube.types import ObjectMeta, key_of
@@ -15,14 +15,6 @@ from kube.types import ObjectMeta, key_of
 PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0
 """Seconds after which a write that was decided on is late, so that graces count from its answer."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """*monotonic* for durations, *now* for times that are written to objects."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 @dataclass(frozen=True)

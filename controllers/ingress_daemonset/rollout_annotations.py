@@ -1,4 +1,4 @@
-"""The annotations on a Deployment and a Node while they are detached, and the marks that say whose they are."""
+"""The annotations on a Deployment and a Node while they are detached, and the marks that name their owners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mark(Value, frozen=True):
     stale: str = ""
 
 
-Marks = dict[str, Mark]
+Holders = dict[str, Mark]
 complete(Mark)
 
 
@@ -38,10 +38,10 @@ def on_deployment(annotations: Mapping[str, str]) -> Mark | None:
         return None
 
 
-def on_node(annotations: Mapping[str, str]) -> Marks:
+def on_node(annotations: Mapping[str, str]) -> Holders:
     """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
     try:
-        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Marks)
+        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
     except msgspec.MsgspecError:
         return {}
 
@@ -72,31 +72,35 @@ def detach(
 
     If the node is detached already, the timestamp that is there belongs to that same detachment.
     """
-    marks = on_node(annotations)
-    same = [mark for mark in marks.values() if mark.key == wanted.key]
+    holders = on_node(annotations)
+    same = [mark for mark in holders.values() if mark.key == wanted.key]
     if wanted.key not in annotations:
         mark = Mark(now, wanted.key, stale=annotations.get(timestamp, ""))
     else:
         put, stale = any(each.put for each in same), next((each.stale for each in same), "")
         mark = Mark(now, wanted.key, put, stale)
     value = annotations.get(wanted.key, wanted.value)
-    return {**_released(marks, uid, wanted.key), wanted.key: value, DETACHED_BY: _text({**marks, uid: mark})}
+    return {
+        **_released(holders, uid, wanted.key),
+        wanted.key: value,
+        DETACHED_BY: _text({**holders, uid: mark}),
+    }
 
 
 def attach(annotations: Mapping[str, str], uid: str) -> Changes:
     """Attach a Node; the annotation stays while another IngressDaemonSet needs it."""
-    marks = on_node(annotations)
-    if uid not in marks:
+    holders = on_node(annotations)
+    if uid not in holders:
         return {}
-    rest = {each: mark for each, mark in marks.items() if each != uid}
-    return {**_released(marks, uid, ""), DETACHED_BY: _text(rest) if rest else None}
+    rest = {each: mark for each, mark in holders.items() if each != uid}
+    return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
 
 
-def _released(marks: Marks, uid: str, kept: str) -> Changes:
-    mine = marks.get(uid)
+def _released(holders: Holders, uid: str, kept: str) -> Changes:
+    mine = holders.get(uid)
     if mine is None or not mine.put or mine.key == kept:
         return {}
-    needed = any(mark.key == mine.key for each, mark in marks.items() if each != uid)
+    needed = any(mark.key == mine.key for each, mark in holders.items() if each != uid)
     return {} if needed else {mine.key: None}
 
 

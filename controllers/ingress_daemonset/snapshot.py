@@ -15,6 +15,8 @@ from healthchecker.naming import deployment_name
 from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
+NO_DRAIN = DrainStatus()
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -45,8 +47,11 @@ class Snapshot:
     ) -> NodeRollout | None:
         resource, readings = self.resource, self.readings.get(node.name, ())
         held = deployments.get(deployment_name(resource.metadata.name, node.name))
-        requested = resource.drain_requests.get(node.name, "")
-        drain = DrainStatus(requested, node.name in resource.evictable_nodes)
+        requested, evictable = (
+            resource.drain_requests.get(node.name, ""),
+            node.name in resource.evictable_nodes,
+        )
+        drain = DrainStatus(requested, evictable) if requested or evictable else NO_DRAIN
         same = known.get(node.name)
         # Cached objects are values, replaced when they change.
         is_same = same is not None and same.node is node and same.deployment is held

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kube.client import Client, Resource
 from kube.errors import Forbidden, NotFound
 from kube.types import OwnerReference, Pod
+from webhook.ip_reservation import OWNERS
 
 KINDS = {
-    ("apps/v1", "StatefulSet"): Resource("apps", "v1", "statefulsets"),
-    ("apps/v1", "ReplicaSet"): Resource("apps", "v1", "replicasets"),
-    ("apps/v1", "DaemonSet"): Resource("apps", "v1", "daemonsets"),
-    ("batch/v1", "Job"): Resource("batch", "v1", "jobs"),
+    (api_version, kind): Resource(group, version, f"{kind.lower()}s")
+    for api_version, kind in OWNERS
+    for group, version in [api_version.split("/")]
 }
 
 

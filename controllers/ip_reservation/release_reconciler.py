@@ -45,9 +45,7 @@ class ReleaseReconciler:
         snapshot = self._reader.read(settings)
         for change in plan(snapshot.ours, snapshot.pods, settings, now):
             self._apply(change)
-        self._reporter.counts(snapshot.ours, settings)
-        self._reporter.malformed(snapshot.everything)
-        self._reporter.not_releasable(snapshot.ours)
+        self._reporter.inventory(snapshot.everything, snapshot.ours, settings)
         return settings.ip_release_period
 
     def _apply(self, change: Change) -> None:

@@ -51,35 +51,41 @@ class Reporter:
     def __init__(self, recorder: EventRecorder, resource: Callable[[], Resource]) -> None:
         self._recorder, self._resource = recorder, resource
 
-    def counts(self, ours: Sequence[IPReservation], settings: IPReservationSettings) -> None:
+    def inventory(
+        self,
+        everything: Sequence[IPReservation],
+        ours: Sequence[IPReservation],
+        settings: IPReservationSettings,
+    ) -> None:
+        """Count what is reserved, and report entries that Calico or the leader cannot use."""
         records = [record for segment in ours for record in segment.records]
         reserved = {record.cidr for record in records if record.ended}
         RESERVED.set(len(reserved))
         IN_USE.set(len({record.cidr for record in records} - reserved))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
-
-    def malformed(self, everything: Sequence[IPReservation]) -> None:
         MALFORMED.set(sum(len(each.malformed) for each in everything))
-        for reservation in everything:
-            for entry in reservation.malformed:
-                self._warn(
-                    reservation,
-                    "MalformedReservation",
-                    f"Entry {entry!r} is not a CIDR: most Calico versions then give no pod an address; remove it",
-                )
+        for each in everything:
+            self._malformed(each)
+        for each in ours:
+            self._not_releasable(each)
 
-    def not_releasable(self, ours: Sequence[IPReservation]) -> None:
-        for segment in ours:
-            reserved = {record.cidr for record in segment.records}
-            for entry, cidr in segment.to_be_released.items():
-                if cidr not in reserved:
-                    self._warn(
-                        segment,
-                        "ReleaseNotPossible",
-                        f"Annotation {RELEASE} names {entry!r}, which is not in spec.reservedCIDRs of this object:"
-                        " correct it, or annotate the object that has the address",
-                    )
+    def _malformed(self, reservation: IPReservation) -> None:
+        for entry in reservation.malformed:
+            message = (
+                f"Entry {entry!r} is not a CIDR: most Calico versions then give no pod an address; remove it"
+            )
+            self._warn(reservation, "MalformedReservation", message)
+
+    def _not_releasable(self, segment: IPReservation) -> None:
+        reserved = {record.cidr for record in segment.records}
+        for entry, cidr in segment.to_be_released.items():
+            if cidr not in reserved:
+                message = (
+                    f"Annotation {RELEASE} names {entry!r}, which is not in spec.reservedCIDRs of this object:"
+                    " correct it, or annotate the object that has the address"
+                )
+                self._warn(segment, "ReleaseNotPossible", message)
 
     def released(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
         for record, cause in released:

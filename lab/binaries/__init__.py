@@ -1,6 +1,12 @@
-"""Every program of the lab is there in the pinned version, from the nearest source that has it."""
+"""Every program of the lab is there in the pinned version, from the nearest source that has it.
 
-from collections.abc import Callable
+Only modules of Python itself are imported here: programs are built while pip installs the others.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from lab.binaries import cache, definitions, found, progress
@@ -35,8 +41,61 @@ def ensure(*names: str) -> dict[str, Path]:
     for name in names:
         if name not in known:
             raise BinaryError(f"'{name}' is not a program of the lab; there are: {', '.join(known)}")
-    downloads = Downloads()
-    return {name: _obtain(known[name], downloads) for name in names or DEFAULT}
+    search = Search([known[name] for name in names or DEFAULT])
+    for source in (found.in_assets, found.on_path, _kept):
+        search.ask(source)
+    if search.missing:
+        cache.root().mkdir(parents=True, exist_ok=True)
+        with cache.locked(cache.root() / "programs"):
+            search.ask(_downloading(Downloads()))
+            search.build()
+    if search.missing:
+        raise BinaryError("\n".join(map(search.explanation, search.missing)))
+    return {name: search.paths[name] for name in names or DEFAULT}
+
+
+class Search:
+    """Where programs are, and why a source does not have those that are missing."""
+
+    def __init__(self, wanted: Sequence[Program]) -> None:
+        self.missing = list(wanted)
+        self.paths: dict[str, Path] = {}
+        self._tried: dict[str, list[str]] = {each.name: [] for each in wanted}
+
+    def ask(self, source: Callable[[Program], Path]) -> None:
+        for program in list(self.missing):
+            try:
+                self._take(program, source(program))
+            except Unavailable as reason:
+                self._failed(program, reason)
+
+    def build(self) -> None:
+        """What the programs of one module share is compiled once."""
+        for _, group in groupby(list(self.missing), lambda each: each.module):
+            together = list(group)
+            with tempfile.TemporaryDirectory(prefix="building-", dir=cache.root()) as directory:
+                try:
+                    build(together, Path(directory))
+                except Unavailable as reason:
+                    for program in together:
+                        self._failed(program, reason)
+                else:
+                    for program in together:
+                        self._take(program, _keep(program, partial(_move, Path(directory), program)))
+
+    def explanation(self, program: Program) -> str:
+        head = f"no {program.name} {program.version} to be had; tried, in this order:"
+        out = WAYS_OUT.format(name=program.name, assets=found.ASSETS, module=program.module)
+        return "\n".join([head, *(f"  - {reason}" for reason in self._tried[program.name]), out])
+
+    def _take(self, program: Program, path: Path) -> None:
+        self.paths[program.name] = path
+        self.missing.remove(program)
+
+    def _failed(self, program: Program, reason: Unavailable) -> None:
+        self._tried[program.name].append(str(reason))
+        if isinstance(reason, ChecksumMismatch):
+            progress.say(f"WARNING: {reason}")
 
 
 def calico_crds() -> Path:
@@ -61,31 +120,21 @@ def _definitions(name: str) -> Path:
         raise BinaryError(f"no definitions of {name} {versions()[name]} to be had: {reason}") from reason
 
 
-def _obtain(program: Program, downloads: Downloads) -> Path:
-    tried: list[str] = []
-    for look in (found.in_assets, found.on_path):
-        try:
-            return look(program)
-        except Unavailable as reason:
-            tried.append(str(reason))
+def _kept(program: Program) -> Path:
     place = cache.place(program.name, program.version)
-    tried.append(f"cache: nothing at {place}")
-    return cache.ensure(place, program.name, lambda directory: _make(program, directory, downloads, tried))
+    if not (place / program.name).is_file():
+        raise Unavailable(f"cache: nothing at {place}")
+    return place / program.name
 
 
-def _make(program: Program, directory: Path, downloads: Downloads, tried: list[str]) -> None:
-    makers: tuple[Callable[[Program, Path], None], ...] = (downloads.fetch, build)
-    for make in makers:
-        try:
-            return make(program, directory)
-        except Unavailable as reason:
-            tried.append(str(reason))
-            if isinstance(reason, ChecksumMismatch):
-                progress.say(f"WARNING: {reason}")
-    raise BinaryError(_explanation(program, tried))
+def _keep(program: Program, fill: Callable[[Path], None]) -> Path:
+    return cache.ensure(cache.place(program.name, program.version), program.name, fill)
 
 
-def _explanation(program: Program, tried: list[str]) -> str:
-    head = f"no {program.name} {program.version} to be had; tried, in this order:"
-    out = WAYS_OUT.format(name=program.name, assets=found.ASSETS, module=program.module)
-    return "\n".join([head, *(f"  - {reason}" for reason in tried), out])
+def _downloading(downloads: Downloads) -> Callable[[Program], Path]:
+    return lambda program: _keep(program, partial(downloads.fetch, program))
+
+
+def _move(built: Path, program: Program, target: Path) -> None:
+    for name in (program.name, *program.module_directories):
+        (built / name).rename(target / name)

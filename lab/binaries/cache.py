@@ -28,7 +28,7 @@ def ensure(directory: Path, proof: str, fill: Callable[[Path], None]) -> Path:
     if wanted.is_file():
         return wanted
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(directory):
+    with locked(directory):
         if not wanted.is_file():
             _make(directory, fill)
     return wanted
@@ -49,7 +49,7 @@ def _make(directory: Path, fill: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Hold the lock beside *directory*; the kernel frees it when its holder ends, however it ends."""
     with directory.with_name(f"{directory.name}.lock").open("w") as lock:
         try:

@@ -5,11 +5,12 @@ import re
 import tarfile
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from queue import Empty, SimpleQueue
-
-import requests
 
 from lab.binaries import progress
 from lab.binaries.errors import ChecksumMismatch, Unavailable
@@ -41,11 +42,12 @@ class Downloads:
         url = release.checksums
         try:
             text = _within(self._patience, lambda: _text(url, self._patience))
-        except (requests.ConnectionError, requests.Timeout, TimeoutError) as error:
-            self._out_of_reach = f"download: {url} is out of reach: {_root_cause(error)}"
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise Unavailable(f"download: {url}: {error}") from error
+        except OSError as error:
+            self._out_of_reach = f"download: {url} is out of reach: {_reason(error)}"
             raise Unavailable(self._out_of_reach) from error
-        except requests.RequestException as error:
-            raise Unavailable(f"download: {error}") from error
         return checksum_in(text, release)
 
 
@@ -60,17 +62,17 @@ def checksum_in(text: str, release: Release) -> str:
 
 
 def _text(url: str, timeout: float) -> str:
-    response = requests.get(url, timeout=timeout)
-    response.raise_for_status()
-    return response.text
+    with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310 - an address of our table
+        text: str = response.read().decode()
+    return text
 
 
 def _download(release: Release, checksum: str, target: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=target.parent) as file:
         try:
             digest = _store(release.url, Path(file.name))
-        except requests.RequestException as error:
-            raise Unavailable(f"download: {error}") from error
+        except (OSError, HTTPException) as error:
+            raise Unavailable(f"download: {release.url}: {_reason(error)}") from error
         if digest != checksum:
             text = f"download: {release.url} has SHA-256 {digest}, published is {checksum}: not used"
             raise ChecksumMismatch(text)
@@ -80,9 +82,8 @@ def _download(release: Release, checksum: str, target: Path) -> None:
 
 def _store(url: str, path: Path) -> str:
     digest = hashlib.sha256()
-    with requests.get(url, timeout=STALL_SECONDS, stream=True) as response, path.open("wb") as out:
-        response.raise_for_status()
-        for chunk in response.iter_content(CHUNK):
+    with urllib.request.urlopen(url, timeout=STALL_SECONDS) as response, path.open("wb") as out:  # noqa: S310
+        while chunk := response.read(CHUNK):
             digest.update(chunk)
             out.write(chunk)
     return digest.hexdigest()
@@ -121,9 +122,6 @@ def _answer(ask: Callable[[], str], answers: SimpleQueue[str | Exception]) -> No
         answers.put(error)
 
 
-def _root_cause(error: Exception) -> str:
-    """The last of the causes that requests and urllib3 wrap into each other, on one line."""
-    cause: BaseException = error
-    while nested := cause.__cause__ or cause.__context__:
-        cause = nested
-    return str(cause)
+def _reason(error: Exception) -> str:
+    """What urllib wraps, on one line."""
+    return str(error.reason if isinstance(error, urllib.error.URLError) else error)

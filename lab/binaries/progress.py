@@ -1,12 +1,11 @@
-"""Long work is seen on stderr: a live line on a terminal, a plain line at begin and end elsewhere."""
+"""Long work is seen on stderr: a line at its begin and its end, and in between what is left of it."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+EVERY = 10.0
 
 
 def say(text: str) -> None:
@@ -18,28 +17,33 @@ def step(doing: str) -> Iterator[None]:
     """Show *doing* and its elapsed time; an exception ends the step as failed and goes on."""
     began = time.monotonic()
     outcome = "failed after"
+    say(f"{doing} ...")
     try:
-        with _live(doing) if sys.stderr.isatty() else _plain(doing):
-            yield
+        yield
         outcome = "done in"
     finally:
         say(f"{doing}: {outcome} {elapsed(time.monotonic() - began)}")
 
 
+class Countdown:
+    """Tells now and then how many of *count* things are done, and how long the others may take."""
+
+    def __init__(self, things: str, count: int) -> None:
+        self._things, self._count, self._done = things, count, 0
+        self._began = self._told = time.monotonic()
+
+    def one_more(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._told >= EVERY:
+            self._told = now
+            say(self.line(now - self._began))
+
+    def line(self, seconds: float) -> str:
+        left = seconds * max(0, self._count - self._done) / self._done
+        return f"  {self._done} of {self._count} {self._things}, about {elapsed(left)} left"
+
+
 def elapsed(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-@contextmanager
-def _live(doing: str) -> Iterator[None]:
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(doing, total=None)
-        yield
-
-
-@contextmanager
-def _plain(doing: str) -> Iterator[None]:
-    say(f"{doing} ...")
-    yield

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parents[1]
+TOGETHER = LAB / "build" / "programs"
+"""One module for all programs that every lab needs: what they share is compiled once."""
 PLATFORM = {
     "os": sys.platform,
     "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
@@ -67,7 +69,7 @@ def _kwok(version: str) -> list[Program]:
         Program(
             name,
             version,
-            LAB / "build/kwok",
+            TOGETHER,
             f"sigs.k8s.io/kwok/cmd/{name}",
             ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version={version}",
         )
@@ -81,7 +83,7 @@ def _etcd(version: str) -> Program:
     return Program(
         "etcd",
         version,
-        LAB / "build/etcd",
+        TOGETHER,
         "go.etcd.io/etcd/server/v3",
         release=Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd"),
     )
@@ -96,7 +98,7 @@ def _kubernetes(version: str) -> list[Program]:
         Program(
             name,
             version,
-            LAB / "build/kubernetes",
+            TOGETHER,
             f"k8s.io/kubernetes/cmd/{name}",
             ldflags=ldflags,
             version_question=("version", "--client") if name == "kubectl" else ("--version",),
@@ -112,7 +114,7 @@ def _helm(version: str) -> Program:
     return Program(
         "helm",
         version,
-        LAB / "build/helm",
+        TOGETHER,
         "helm.sh/helm/v4/cmd/helm",
         ldflags=f"-X helm.sh/helm/v4/internal/version.version={version}",
         version_question=("version", "--short"),

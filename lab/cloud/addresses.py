@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from lab.cloud.action import Action
 from lab.cloud.envelope import Fault
 from lab.cloud.idle import idle, refused, started
-from lab.cloud.orders import AllocateAddresses, check_bandwidth, check_order, make_tags
+from lab.cloud.orders import AllocateAddresses, check_order, make_tags
 from lab.cloud.quotas import spend
 from lab.cloud.request import Params
 from lab.cloud.tokens import Answered
@@ -21,13 +19,6 @@ from lab.cloud.world import World
 
 class ReleaseAddresses(Params, frozen=True):
     address_ids: list[str]
-
-
-class ModifyAddressesBandwidth(Params, frozen=True):
-    address_ids: list[str]
-    internet_max_bandwidth_out: int
-    start_time: str | None = None
-    end_time: str | None = None
 
 
 def allocate(world: World, params: AllocateAddresses, region: str) -> Mapping[str, Any]:
@@ -87,16 +78,6 @@ def release(world: World, params: ReleaseAddresses, region: str) -> dict[str, An
     return started(world.begin("release", addresses, world.knobs.release_seconds))
 
 
-def modify_bandwidth(world: World, params: ModifyAddressesBandwidth, region: str) -> dict[str, Any]:
-    _check_batch(world, params.address_ids)
-    addresses = [idle(world, each, region) for each in params.address_ids]
-    width = params.internet_max_bandwidth_out
-    for address in addresses:
-        check_bandwidth(width, address.type, address.charge_type)
-    changed = [replace(address, bandwidth=width) for address in addresses]
-    return started(world.begin("bandwidth", changed, world.knobs.bandwidth_seconds))
-
-
 def _check_batch(world: World, ids: Iterable[str]) -> None:
     count = len(list(ids))
     if not 1 <= count <= world.knobs.release_batch:
@@ -109,5 +90,4 @@ def _check_batch(world: World, ids: Iterable[str]) -> None:
 ACTIONS = {
     "AllocateAddresses": Action(AllocateAddresses, allocate, 10),
     "ReleaseAddresses": Action(ReleaseAddresses, release, 10),
-    "ModifyAddressesBandwidth": Action(ModifyAddressesBandwidth, modify_bandwidth, 20),
 }

@@ -52,8 +52,6 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     token_busy_while_creating: bool = False
     """A repeated ClientToken is answered IdempotentProcessing until the first request's task is done."""
     task_id_may_be_string: bool = False
-    duplicate_tag_rows: bool = True
-    """The Tag API lists an address under the service cvm as well as under vpc."""
     release_batch: Count = 100
     missing_instance_is_error: bool = False
     """DescribeInstances answers NotFound when one of its ids is not there, instead of the others."""

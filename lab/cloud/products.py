@@ -12,8 +12,6 @@ from lab.cloud import (
     instances,
     quotas,
     sts,
-    tag_search,
-    tagging,
     tags,
     task_results,
 )
@@ -54,7 +52,7 @@ PRODUCTS = {
         },
     ),
     "cvm": Product("2017-03-12", instances.ACTIONS),
-    "tag": Product("2018-08-13", {**tags.ACTIONS, **tag_search.ACTIONS, **tagging.ACTIONS}, regional=False),
+    "tag": Product("2018-08-13", tags.ACTIONS, regional=False),
     "sts": Product("2018-08-13", sts.ACTIONS, regional=False),
 }
 

@@ -17,10 +17,6 @@ class DescribeAddressQuota(Params, frozen=True):
     pass
 
 
-class DescribeNetworkAccountType(Params, frozen=True):
-    pass
-
-
 def spend(world: World, region: str, kind: str, count: int) -> None:
     """Raises Fault when the region has no room for as many more of this type."""
     day = (region, utc_date(world.clock()))
@@ -49,10 +45,6 @@ def describe(world: World, _: DescribeAddressQuota, region: str) -> dict[str, An
     return {"QuotaSet": [_row(name, *numbers, region) for name, numbers in rows.items()]}
 
 
-def describe_account_type(world: World, _: DescribeNetworkAccountType, __: str) -> dict[str, Any]:
-    return {"NetworkAccountType": world.knobs.account_type}
-
-
 def total(world: World, region: str) -> int:
     return sum(_is_counted(world.knobs, address, region) for address in world.book.all())
 
@@ -75,5 +67,4 @@ def _row(name: str, current: int, limit: int, region: str) -> dict[str, Any]:
 
 ACTIONS = {
     "DescribeAddressQuota": Action(DescribeAddressQuota, describe, 10),
-    "DescribeNetworkAccountType": Action(DescribeNetworkAccountType, describe_account_type, 20),
 }

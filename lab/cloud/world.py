@@ -27,7 +27,7 @@ REGION = "ap-singapore"
 
 
 class World:
-    """*clock* tells UNIX seconds."""
+    """*clock* returns UNIX seconds."""
 
     def __init__(self, knobs: Knobs, clock: Callable[[], float] = time.time) -> None:
         self.knobs = knobs

@@ -1,4 +1,4 @@
-"""Serve the lab's nodes until told to stop, or until whoever started this is gone."""
+"""Serve the lab's nodes until stopped, or until the process that started this one ends."""
 
 from __future__ import annotations
 

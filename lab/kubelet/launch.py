@@ -2,7 +2,7 @@
 
 Run as a program with the container as JSON on standard input. The container's root is an overlay of the
 machine's own file systems, so it may write anywhere and the machine stays as it is; volumes are bound into
-it. The first argument is the number of a pipe's end that tells the kubelet the container's pid, then what
+it. The first argument is the descriptor of a pipe on which the kubelet reads the container's pid, then what
 went wrong in making it, if anything did, and that is closed as the container's own program begins. The
 second is the kubelet's pid.
 """

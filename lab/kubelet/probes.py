@@ -63,7 +63,7 @@ def follow(
     eager: bool = False,
     until_success: bool = False,
 ) -> None:
-    """Check once a period until told to stop, or until success.
+    """Check once a period until stopped, or until success.
 
     What waits for a first success is tried in between, too, and only success counts there. So a lab is ready
     as soon as its programs are, while the thresholds keep their meaning.

@@ -66,7 +66,7 @@ def recipe(
     store: Store,
     links: Mapping[str, str],
 ) -> Recipe:
-    """Raises CannotRun, naming what is missing; *links* are variables that tell of Services."""
+    """Raises CannotRun, naming what is missing; *links* are the variables of Services."""
     image = image_of(container["image"], machine.images)
     variables = environment(pod, container, place, store, {**links, **_given(machine, pod, image)})
     volumes = list(_mounts(machine, pod, container, variables))

@@ -42,7 +42,7 @@ def _data(client: Client, kind: Kind, name: str, namespace: str) -> Data | None:
 
 
 def service_links(client: Client, namespace: str) -> dict[str, str]:
-    """The variables by which each container is told of the Services in its namespace."""
+    """The variables that give each container the Services of its namespace."""
     services = client.list(SERVICES, namespace).items
     with_address = [each for each in services if each["spec"].get("clusterIP") not in (None, "", "None")]
     return {name: value for service in with_address for name, value in _links(service).items()}

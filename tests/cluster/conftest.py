@@ -24,6 +24,7 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
+    ingress_daemonset_playing,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
@@ -113,6 +114,15 @@ def record(edge_lab: Lab) -> Iterator[Record]:
     """All that happens to the nodes and the pods of that lab."""
     with ingress_daemonset_history.recording(edge_lab.client) as events:
         yield events
+
+
+@pytest.fixture(scope="module")
+def played(
+    request: pytest.FixtureRequest, edge_lab: Lab, record: Record
+) -> Iterator[Callable[[ingress_daemonset_playing.Scene], None]]:
+    """The SCENES of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
+    with ingress_daemonset_playing.playing(edge_lab, record, request.module.SCENES) as end_of:
+        yield end_of
 
 
 @pytest.fixture(scope="session")

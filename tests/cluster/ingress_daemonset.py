@@ -34,7 +34,7 @@ EDGE = "tests/edge"
 """The label by which IngressDaemonSets choose their nodes."""
 NODE_LABEL = "ingress-daemon-for-node"
 DETACHED, CONFIRMED = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
-NOBODY = "nobody"
+MISSING_ACCOUNT = "missing"
 """A ServiceAccount that is not there: pods that want it cannot be created."""
 SECONDS = 180
 """For what is awaited: most of it takes a few."""

@@ -54,7 +54,7 @@ class Checker:
     answers: list[Answer] = field(default_factory=list)
 
     def ask(self, path: str = "/healthz") -> Answer:
-        """OSError when nobody listens there."""
+        """OSError when nothing listens there."""
         try:
             with urllib.request.urlopen(self.url + path, timeout=ANSWER_SECONDS) as answer:
                 return Answer(answer.status, answer.read().decode(), datetime.now(UTC))
@@ -63,7 +63,7 @@ class Checker:
                 return Answer(refusal.code, refusal.read().decode(), datetime.now(UTC))
 
     def says(self, status: int, text: str = "") -> bool:
-        """Whether it answers so now; nobody who listens says nothing."""
+        """Whether it answers so now; a closed port answers nothing."""
         try:
             answer = self.ask()
         except OSError:

@@ -218,7 +218,7 @@ class Edge:
         return found.keys() == set(nodes) and at_rest and not self.detached()
 
     def detached(self) -> set[str]:
-        """The nodes that say for whom they are detached."""
+        """The nodes that name the uids they are detached for."""
         nodes = {self.short(each["metadata"]["name"]): each["metadata"] for each in self.nodes()}
         return {name for name, each in nodes.items() if DETACHED_BY in each.get("annotations", {})}
 
@@ -294,7 +294,7 @@ def confirming(edge: Edge) -> Iterator[None]:
 
 @contextmanager
 def lost(edge: Edge, name: str) -> Iterator[None]:
-    """For the length of a block, nobody plays the node, and it counts as NotReady."""
+    """Stop the node for the length of a block, so that it counts as NotReady."""
     edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: None}})
     # kwok may have a last word, that it is.
     edge.wait(lambda: NOT_READY in _taints_after(edge, name, "False"), f"node {name} to count as not ready")

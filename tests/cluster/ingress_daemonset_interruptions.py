@@ -8,7 +8,7 @@ from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DAEMONSETS,
     INGRESS_DAEMONSETS,
-    NOBODY,
+    MISSING_ACCOUNT,
     ROLES,
     Raw,
     awaiting,
@@ -47,7 +47,7 @@ def it_is_deleted_in_the_foreground(edge: Edge) -> None:
 
 
 def stop_in_the_middle(edge: Edge) -> None:
-    """One node is detached, which nobody will confirm."""
+    """One node is detached, and never confirmed."""
     edge.create(rolling=AWAITED, healthCheckNodePorts=[10080])
     edge.settle("a", "b")
     edge.retemplate("proxy:2")
@@ -100,7 +100,7 @@ def the_template_changes_again_in_the_middle(edge: Edge) -> None:
     edge.settle("a", "b")
     assert uids_of(edge.pods()) == kept
 
-    edge.retemplate("proxy:2", serviceAccountName=NOBODY)
+    edge.retemplate("proxy:2", serviceAccountName=MISSING_ACCOUNT)
     edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached again")
     edge.confirm("a")
     edge.wait(lambda: not edge.pods("a"), "its pods to be taken away, and no others to come")
@@ -125,12 +125,12 @@ def it_is_paused_and_goes_on(edge: Edge) -> None:
     edge.await_event("RolloutPaused")
     assert uids_of(edge.pods()) == kept
 
-    edge.change(paused=False, template={"spec": {"serviceAccountName": NOBODY}})
+    edge.change(paused=False, template={"spec": {"serviceAccountName": MISSING_ACCOUNT}})
     edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached again")
     edge.confirm("a")
     edge.wait(lambda: not edge.pods("a"), "its pods to be taken away, and no others to come")
     edge.change(paused=True)
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NOBODY}}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": MISSING_ACCOUNT}}
     edge.client.create(ACCOUNTS, account, edge.namespace)
     edge.await_images("a", "proxy:2", "proxy:2")
     edge.wait(lambda: not edge.off(), "the first node to be attached, and no other to be detached")

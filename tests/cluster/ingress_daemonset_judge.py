@@ -1,7 +1,7 @@
 """An independent judge: which nodes were off when, and what was done to their pods meanwhile, by the whole history.
 
 It knows of IngressDaemonSets what their documentation promises, and shares no code with what keeps them. What
-came first is told by revisions, which are those of one etcd; how long after, by the API server's own times.
+came first is known by revisions, which are those of one etcd; how long after, by the API server's own times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.cluster.ingress_daemonset_promise import Annotated, Promise
 SCHEDULED = "drawbridge.io/update-scheduled"
 DETACHED_BY = "drawbridge.io/detached-by"
 LATENCY = timedelta(seconds=2)
-"""Between a decision and its arrival, as long as nobody holds up the API server."""
+"""Between a decision and its arrival, unless the API server is held up."""
 
 
 def complaints(history: Iterable[Observation], promise: Promise) -> list[str]:
@@ -87,7 +87,7 @@ class Case:
         self._count(seen)
 
     def off(self) -> set[str]:
-        """The nodes that the load balancer is told to leave alone, whoever said so."""
+        """The nodes that are detached from the load balancer, by any writer."""
         rule, there = self.promise.node, self.nodes.items()
         return self._annotated() | {name for name, node in there if rule and rule.key in node.annotations}
 
@@ -123,15 +123,15 @@ class Case:
         self._note_detachment(before, node)
 
     def _check_hands(self, before: SeenNode, node: SeenNode, seen: Observation) -> None:
-        """Whoever changes the word of who detached a node is no human: only what came with it goes with it."""
+        """A writer that changes our mark is not a human: only what came with the mark goes with it."""
         old, new = before.annotations, node.annotations
         put, gone = self._put.setdefault(node.name, set()), old.keys() - new.keys() - {DETACHED_BY}
         for key in sorted(gone - put):
-            self._complain(seen, f"{key} was taken off {node.name}, where somebody else had put it")
+            self._complain(seen, f"{key} was taken off {node.name}, where another writer had put it")
         for key in sorted(gone & {mark["key"] for mark in _holders(node).values()}):
             self._complain(seen, f"{key} was taken off {node.name}, where another still needs it")
         for key in sorted(key for key in old.keys() & new.keys() - {DETACHED_BY} if old[key] != new[key]):
-            self._complain(seen, f"{key} of {node.name} was changed, which somebody else had put there")
+            self._complain(seen, f"{key} of {node.name} was changed, which another writer had put there")
         self._put[node.name] = (put - gone) | (new.keys() - old.keys())
 
     def _note_detachment(self, before: SeenNode | None, node: SeenNode) -> None:
@@ -197,9 +197,7 @@ class Case:
     def _check_timestamp(self, name: str, rule: Annotated, at: datetime, seen: Observation) -> None:
         said = self.nodes[name].annotations.get(rule.key, "")
         if said in ("", self._detached[name].stale):
-            self._complain(
-                seen, f"the template of {name} was written while nobody had confirmed its detachment"
-            )
+            self._complain(seen, f"the template of {name} was written while its detachment was not confirmed")
         elif at < datetime.fromisoformat(said) + timedelta(seconds=rule.grace):
             self._complain(
                 seen, f"the template of {name} was written at {at}, {rule.grace} s are not over since {said}"

@@ -1,4 +1,4 @@
-"""What happens to IngressDaemonSets: by hand, by somebody else's objects, and in the middle of a rollout."""
+"""What happens to IngressDaemonSets: by hand, by unmanaged objects, and in the middle of a rollout."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def health_checkers_changed_by_hand_are_brought_back(edge: Edge) -> None:
 
 
 def matter_of(raw: Raw | None) -> Raw | None:
-    """What of a DaemonSet, a Role or a RoleBinding is written by whoever made it."""
+    """What of a DaemonSet, a Role or a RoleBinding its maker writes."""
     return raw and {part: raw[part] for part in ("spec", "rules", "subjects", "roleRef") if part in raw}
 
 
-def a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on(edge: Edge) -> None:
+def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) -> None:
     name = f"web-{edge.node_name('b')}"
     theirs = workloads.pod_template({"app": "theirs"})
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "theirs"}}, "template": theirs}
@@ -119,7 +119,7 @@ def a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on(edge: Edge
     assert edge.complaints(edge.promise(1)) == []
 
 
-def names_that_are_too_long_are_told_apart(edge: Edge) -> None:
+def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
     name = "w" * 60
     nodes = [f"{LONG}-{each}" for each in ("one", "two")]
     for each in nodes:
@@ -229,12 +229,12 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
 
 SCENES: dict[Scene, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
-    a_deployment_of_somebody_else_is_let_be_and_the_other_nodes_go_on: ("a", "b", "c"),
+    an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on: ("a", "b", "c"),
     it_is_paused_and_goes_on: ("a", "b"),
     the_template_changes_again_in_the_middle: ("a", "b"),
     what_is_changed_by_hand_is_brought_back: ("a", "b"),
     health_checkers_changed_by_hand_are_brought_back: ("a",),
-    names_that_are_too_long_are_told_apart: (),
+    names_that_are_too_long_are_distinguished: (),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
     it_is_deleted_in_the_middle_of_a_rollout: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),

@@ -19,7 +19,7 @@ RUN = "DRAWBRIDGE_TEST_AUDIT"
 def audit_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """No program of Drawbridge asks for anything that no role of it allows."""
     logs = Path(os.environ.get(RUN) or tmp_path_factory.mktemp("audit")) / f"worker-{os.getpid()}"
-    logs.mkdir(parents=True)
+    logs.mkdir(parents=True, exist_ok=True)  # tests and storms in one process share it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(logs))
         yield logs

@@ -39,7 +39,7 @@ STUCK = "my-node"
 
 @pytest.fixture(scope="module")
 def environment(lab_v3: Lab) -> Iterator[Mapping[str, str]]:
-    """Some commands take the registration away: whatever happens, it is back afterwards."""
+    """Some commands delete the webhook configuration: it is restored afterwards."""
     yield shell(lab_v3)
     install.upgrade(lab_v3, {})
 
@@ -55,7 +55,7 @@ def test_the_commands_of_the_documents_work_in_their_order(
 def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
     lab_v3: Lab, environment: Mapping[str, str], block: Block
 ) -> None:
-    """Elasticity is off in this lab: nobody else opens a gate."""
+    """Elasticity is off in this lab: no controller opens a gate."""
     gated = {"waits": [GATE], "waits-for-others": ["others.example/gate"]}
     namespace = workloads.namespace(lab_v3.client, f"gated-{secrets.token_hex(4)}")
     for name, gates in gated.items():
@@ -69,7 +69,7 @@ def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
     lab_v3.client.delete(workloads.NAMESPACES, namespace)
 
 
-def nobody_can_serve_a_node(fleet: Fleet) -> None:
+def a_node_stays_tainted(fleet: Fleet) -> None:
     join(fleet.client, STUCK, instance="", labels={NEED_LABEL: "true", FLEET: fleet.token})
 
 
@@ -90,7 +90,7 @@ def claims(fleet: Fleet) -> list[str]:
 
 
 BEFORE: Mapping[str, Callable[[Fleet], None]] = {
-    "break-glass.md": nobody_can_serve_a_node,
+    "break-glass.md": a_node_stays_tainted,
     "uninstall.md": the_last_node_has_just_left,
 }
 
@@ -104,7 +104,7 @@ def test_the_commands_about_anycast_ips_work(fleet: Fleet, block: Block) -> None
 
 @pytest.fixture(scope="module")
 def opened(edge_lab: Lab) -> Iterator[Lab]:
-    """Its registrations are opened, and closed: whatever happens, they are as installed afterwards."""
+    """Its webhook configurations are changed; they are as installed afterwards."""
     yield edge_lab
     for kind in ("mutating", "validating"):
         # Helm would not overwrite what kubectl has changed.
@@ -210,7 +210,7 @@ def test_the_steps_from_the_original_replace_its_objects_node_by_node(originals:
         held = client.list(DAEMONSETS, "ingress", label_selector=FOR).items
         return sorted(each["metadata"]["name"] for each in held)
 
-    lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be told of")
+    lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be reported")
     assert (pods(), checkers()) == (0, [])
 
     for block in (block for block in BLOCKS if block.where == "takeover"):

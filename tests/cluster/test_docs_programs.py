@@ -13,7 +13,7 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
 PARENTS = {"kubectl": {"auth", "create", "rollout", "secret"}, "helm": {"get"}}
-"""Commands that have commands of their own."""
+"""Commands that have subcommands."""
 OF_THE_MOMENT = {"--wait", "--install", "--reset-then-reuse-values", "--take-ownership", "--force-conflicts"}
 """Options of an installation that say nothing of what is installed."""
 YOURS = {"-f", "--set-file"}
@@ -41,13 +41,13 @@ def path(program: str, words: list[str]) -> list[str]:
 def options(program: str, *command: str) -> set[str]:
     """Those of a command, and those of the whole program."""
     asked = [[*command, "--help"]] + ([["options"]] if program == "kubectl" else [])
-    text = "\n".join(told(program, *each) for each in asked)
+    text = "\n".join(output_of(program, *each) for each in asked)
     found = re.findall(r"^ +(?:(-\w), )?(--[\w-]+)", text, re.MULTILINE)
     assert len(found) > 10, f"{program} {command}: {text[:500]}"
     return {option for pair in found for option in pair if option}
 
 
-def told(program: str, *arguments: str) -> str:
+def output_of(program: str, *arguments: str) -> str:
     command = [str(binaries.ensure(program)[program]), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -63,6 +63,6 @@ def installations(block: Block) -> list[list[str]]:
 @pytest.mark.parametrize("block", [block for block in SHELL if installations(block)], ids=str)
 def test_the_chart_takes_every_set_of_values_as_it_is_given(block: Block) -> None:
     for words in installations(block):
-        rendered = told("helm", "template", *(word for word in words if word not in OF_THE_MOMENT))
+        rendered = output_of("helm", "template", *(word for word in words if word not in OF_THE_MOMENT))
 
         assert "kind: Deployment" in rendered

@@ -32,7 +32,7 @@ from tests.cluster.ingress_daemonset import (
 )
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
-from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenes import SCENES
 
@@ -55,13 +55,6 @@ WHOLE = {
 """The conditions of one with which all is as it should be."""
 OURS = ("ingressdaemonsets", "deployments", "daemonsets", "roles", "rolebindings", "nodes")
 """What the controllers write to."""
-
-
-@pytest.fixture(scope="module")
-def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
-    """Other scenes, which go on meanwhile on nodes of their own."""
-    with playing(edge_lab, record, SCENES) as end_of:
-        yield end_of
 
 
 @pytest.fixture(scope="module")

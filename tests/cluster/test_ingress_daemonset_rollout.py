@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from kube.client import Resource
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DETACHED,
-    NOBODY,
+    MISSING_ACCOUNT,
     awaiting,
     by_deployment,
     by_node,
@@ -20,18 +18,11 @@ from tests.cluster.ingress_daemonset import (
     on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming, lost
-from tests.cluster.ingress_daemonset_history import PODS, Record, SeenNode
-from tests.cluster.ingress_daemonset_playing import Scene, playing, title
+from tests.cluster.ingress_daemonset_history import SeenNode
+from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 
 STALE = "2026-01-01T00:00:00Z"
-QUOTAS = Resource("", "v1", "resourcequotas")
-QUOTA = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "no-more-pods"},
-    "spec": {"hard": {"pods": "0"}},
-}
 
 
 def nodes_are_taken_off_by_health_checks_alone(edge: Edge) -> None:
@@ -95,22 +86,6 @@ def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
     assert edge.complaints(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
 
 
-def a_node_that_has_lost_pods_counts_as_one_of_those(edge: Edge) -> None:
-    edge.create(rolling={"maxDegradedNodes": 1})
-    edge.settle(*"abc")
-    edge.client.create(QUOTAS, QUOTA, edge.namespace)
-    edge.client.delete(PODS, edge.pods("b")[0]["metadata"]["name"], edge.namespace)
-    edge.wait(
-        lambda: edge.reasons().get("Degraded") == "True PodsUnavailable", "the status to tell of lost pods"
-    )
-    edge.retemplate("proxy:2")
-    edge.wait(lambda: edge.waiting_for().get("b") == "Updating", "the node that has lost pods to be first")
-    edge.client.delete(QUOTAS, "no-more-pods", edge.namespace)
-    edge.settle(*"abc", image="proxy:2")
-
-    assert edge.complaints(edge.promise(1, detaches=False, deployment=None)) == []
-
-
 def two_ingress_daemonsets_share_their_nodes(edge: Edge) -> None:
     names = ("web", "second")
     for name in names:
@@ -124,16 +99,6 @@ def two_ingress_daemonsets_share_their_nodes(edge: Edge) -> None:
 
     for name in names:
         assert edge.complaints(edge.promise(1, name, node=on_node(2))) == []
-
-
-def a_percentage_of_the_nodes_is_rounded_up(edge: Edge) -> None:
-    edge.create(rolling=detaching("30%", **by_deployment(2)))
-    edge.settle(*"abcde")
-    edge.retemplate("proxy:2")
-    edge.settle(*"abcde", image="proxy:2")
-
-    promise = edge.promise(2, deployment=Annotated(grace=2))
-    assert edge.verdict(promise) == ([], 2)
 
 
 def a_node_that_is_not_ready_counts_and_is_updated_last(edge: Edge) -> None:
@@ -156,7 +121,7 @@ def a_node_that_is_not_ready_counts_and_is_updated_last(edge: Edge) -> None:
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     edge.create(progressDeadlineSeconds=3, rolling=detaching(2))
     edge.settle(*"abcd")
-    edge.retemplate("proxy:2", serviceAccountName=NOBODY)
+    edge.retemplate("proxy:2", serviceAccountName=MISSING_ACCOUNT)
     # On a busy machine it may have halted before, when the very first pods did not come in time.
     edge.wait(lambda: edge.node_name("a") in edge.events().get("RolloutHalted", ""), "an Event of its halt")
     edge.wait(lambda: edge.reasons().get("Progressing") == "False Halted", "the status to say so")
@@ -168,37 +133,16 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     assert edge.complaints(edge.promise(2)) == []
 
 
-def a_node_that_a_human_has_detached_counts_and_stays_so(edge: Edge) -> None:
-    edge.create(rolling=detaching(2, **by_node(2)))
-    edge.settle(*"abc")
-    edge.annotate_node("b", **{DETACHED: "by hand", "team": "edge"})
-    edge.retemplate("proxy:2")
-    edge.settle(*"abc", image="proxy:2")
-
-    assert edge.annotations("b") == {DETACHED: "by hand", "team": "edge"}
-    promise = edge.promise(2, node=on_node(2), kept=frozenset({edge.node_name("b")}))
-    assert edge.complaints(promise) == []
-
-
 SCENES: dict[Scene, tuple[str, ...]] = {
     nodes_are_taken_off_by_health_checks_alone: tuple("abcdef"),
     nodes_are_taken_off_by_their_annotation: tuple("abcd"),
     a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
     pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
     health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
-    a_node_that_has_lost_pods_counts_as_one_of_those: tuple("abc"),
     two_ingress_daemonsets_share_their_nodes: tuple("abc"),
-    a_percentage_of_the_nodes_is_rounded_up: tuple("abcde"),
     a_node_that_is_not_ready_counts_and_is_updated_last: tuple("abcd"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
-    a_node_that_a_human_has_detached_counts_and_stays_so: tuple("abc"),
 }
-
-
-@pytest.fixture(scope="module")
-def played(edge_lab: Lab, record: Record) -> Iterator[Callable[[Scene], None]]:
-    with playing(edge_lab, record, SCENES) as end_of:
-        yield end_of
 
 
 @pytest.mark.promise

@@ -137,7 +137,7 @@ def cert_manager(environ: Mapping[str, str]) -> str:
 
 
 def equip(kind: Kind, endpoint: str, environ: Mapping[str, str]) -> None:
-    """As docs/how-to/install.md tells; back when the API server calls all webhooks, and trusts them."""
+    """As docs/how-to/install.md says; back when the API server calls all webhooks, and trusts them."""
     kind.kubectl("apply", "-f", str(CRDS / "crd.projectcalico.org_ipreservations.yaml"))
     kind.kubectl("apply", "-f", cert_manager(environ))
     wait = ("--for=condition=Available", "--timeout=300s")

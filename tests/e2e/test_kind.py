@@ -21,7 +21,7 @@ from webhook.elasticity import PLACEMENT
 PORT = 10080
 TRIED = [
     block
-    for page in ("docs/tutorial/hold-an-ip.md", "docs/explanation/ip-reservation.md")
+    for page in ("docs/tutorial/reserve-an-ip.md", "docs/explanation/ip-reservation.md")
     for block in blocks(ROOT / page)
     if block.where == "lab" and block.prints
 ]

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from kube.client import Client, Resource
+from kube.resources import NAMESPACES
 from tests.fake_api import managed_fields
 from tests.fake_api.calls import Call, Refused, Reply, Target, target_of
 from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
@@ -26,7 +27,6 @@ from tests.fake_api.storage import Change, Key, Storage, Stored
 
 Raw = dict[str, Any]
 DEFAULT_KINDS = (*BUILT_IN, *INGRESS_DAEMONSETS, *CALICO_V3)
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 DEFAULT_GRACE = 30
 WATCH_POLL = 0.05
 STRICT = "Strict"
@@ -106,7 +106,7 @@ class FakeAPI:
 
     # The cluster's side.
 
-    def client(self, manager: str = "drawbridge", *, timeout: float = 10.0) -> Client:
+    def client(self, manager: str = "drawbridge", *, timeout: float = 120.0) -> Client:
         """A real client whose requests come without a socket."""
         from tests.fake_api.front import in_process
 

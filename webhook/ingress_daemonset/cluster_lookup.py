@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,7 +44,7 @@ class ClusterLookup:
         # A terminating one gives its ports back.
         sharing = [
             other
-            for other in self._ingress_daemonsets(None, deadline)
+            for other in self.ingress_daemonsets(None, deadline=deadline)
             if key_of(other.metadata) != key
             and other.metadata.deletion_timestamp is None
             and not ports.isdisjoint(other.spec.health_check_node_ports)
@@ -55,9 +55,6 @@ class ClusterLookup:
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
         return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
-
-    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterable[IngressDaemonSet]:
-        return self._ingress_daemonsets(namespace, deadline)
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         """KubeError, too, when it was not stored: then no eviction could ever pass by its time."""
@@ -72,7 +69,7 @@ class ClusterLookup:
         if (written.get("status", {}).get(DRAIN_REQUESTS) or {}).get(node) != at:
             raise KubeError(f"the CRD has no status.{DRAIN_REQUESTS}: upgrade it to that of this version")
 
-    def _ingress_daemonsets(self, namespace: str | None, deadline: float) -> Iterator[IngressDaemonSet]:
+    def ingress_daemonsets(self, namespace: str | None, *, deadline: float) -> Iterator[IngressDaemonSet]:
         """Without unreadable ones, which are older than the schema and the rules; controllers ignore them."""
         for raw in self._items(INGRESS_DAEMONSETS, Raw, namespace, deadline):
             try:

@@ -17,7 +17,7 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 REVISION = "pod-template-hash"
 RETRY_SECONDS = 3
-"""Sent with a denial: client-go retries such a request by itself, and kubectl drain does so for ever."""
+"""Sent with a denial: client-go retries such a request by itself, and kubectl drain does so indefinitely."""
 
 
 class Cluster(Protocol):

@@ -25,3 +25,11 @@ def is_some(share: Share) -> bool:
         return amount(share) > 0
     except ValueError:
         return False
+
+
+def share(value: Share, whole: int) -> int:
+    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
+    number = amount(value)
+    if isinstance(value, int):
+        return number
+    return max(1, -(-number * whole // 100)) if number else 0

@@ -1,4 +1,4 @@
-"""Which nodes an IngressDaemonSet runs on: those that its template asks for, by the rules of DaemonSets."""
+"""Whether an IngressDaemonSet runs on a node, by the rules of DaemonSets."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ OF_DAEMONS = (
     Toleration(key="node.kubernetes.io/pid-pressure", operator="Exists", effect="NoSchedule"),
     Toleration(key="node.kubernetes.io/unschedulable", operator="Exists", effect="NoSchedule"),
 )
-"""As the DaemonSet controller gives them to its pods."""
+"""As the DaemonSet controller adds them to its pods."""
 OF_HOST_NETWORK = Toleration(
     key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
 )
 CORDONED = "node.kubernetes.io/unschedulable"
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""The label with which cloud controllers leave a node out."""
+"""The label of nodes that cloud controllers leave out."""
 TO_BE_DELETED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taints with which autoscalers announce that they drain a node and delete it."""
+"""Taints of nodes that an autoscaler is about to drain and delete."""
 
 
 class Address(Value, frozen=True):
@@ -65,14 +65,14 @@ class FollowedNode(Node, frozen=True):
 
     @property
     def address(self) -> str:
-        """Of its own network, on which pods of the host's network listen; empty when it has none yet."""
+        """The InternalIP, on which pods of the host network listen; empty when it has none yet."""
         found = (each.address for each in self.status.addresses if each.type == "InternalIP")
         return next(found, "")
 
 
 @dataclass(frozen=True)
 class Where:
-    """What an IngressDaemonSet asks of nodes."""
+    """What an IngressDaemonSet requires of nodes."""
 
     labels: Mapping[str, str]
     affinity: NodeSelector | None
@@ -80,14 +80,14 @@ class Where:
 
 
 def where_of(resource: IngressDaemonSet) -> Where:
-    """Raises msgspec.ValidationError."""
+    """msgspec.ValidationError."""
     pod = template_of(resource.spec).spec
     labels = {**pod.node_selector, **resource.spec.node_selector}
     return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
 
 
 def matches(where: Where, node: FollowedNode, *, runs: bool) -> bool:
-    """Whether pods belong on *node*, where they run already or not; a cordoned node is served like any other."""
+    """*runs* is whether pods run there already; a cordoned node matches like any other."""
     labels = node.metadata.labels
     if is_super(node) or node.metadata.deletion_timestamp is not None:
         return False
@@ -97,7 +97,7 @@ def matches(where: Where, node: FollowedNode, *, runs: bool) -> bool:
 
 
 def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
-    """Those of the *pod*, and those of the pods of every DaemonSet."""
+    """Of the *pod*, and those that all pods of DaemonSets have."""
     added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS
     return (*pod.tolerations, *(each for each in added if each not in pod.tolerations))
 

@@ -1,4 +1,4 @@
-"""Fields of a pod template that the API server does not know, or takes for another type, by its own OpenAPI schema."""
+"""Find fields of a pod template that the API server's own OpenAPI schema does not have, or has with another type."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
     "integer": int,
     "number": (int, float),
 }
-"""Of OpenAPI, as JSON is decoded."""
+"""OpenAPI types as decoded from JSON."""
 
 
 class Schema(msgspec.Struct, frozen=True, rename="camel"):
-    """All that is read of a schema."""
+    """The parts of a schema that are read."""
 
     type: str = ""
     ref: str = msgspec.field(default="", name="$ref")
@@ -35,12 +35,12 @@ class Schema(msgspec.Struct, frozen=True, rename="camel"):
 
 
 Schemas = Mapping[str, Schema]
-"""By the names that references have."""
+"""By the names in references."""
 complete(Schema)
 
 
 def reachable(schemas: Schemas, name: str) -> Schemas:
-    """*name*, and what it refers to: a small part of what an API server publishes."""
+    """*name* and all that it refers to, a small part of what an API server publishes."""
     found: dict[str, Schema] = {}
     left = [name]
     while left:
@@ -51,7 +51,7 @@ def reachable(schemas: Schemas, name: str) -> Schemas:
 
 
 def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
-    """Of *value*, a pod template that stands at *path*."""
+    """Of *value*, the pod template at *path*."""
     yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
 
 
@@ -87,7 +87,7 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _resolved(schema: Schema | None, schemas: Schemas) -> Schema | None:
-    """What *schema* refers to; a reference beside a default is the only member of an allOf."""
+    """The schema that *schema* refers to; with a default, the reference is the only member of an allOf."""
     for _ in range(len(schemas) + 1):
         if schema is None or not (reference := schema.ref or _only(schema)):
             return schema

@@ -1,4 +1,4 @@
-"""What of a pod template cannot run several times on one node, or could never be a Deployment's."""
+"""Faults of a pod template: what cannot run several times on a node, or in a Deployment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Labelled(Value, frozen=True):
 
 
 class Template(Value, frozen=True):
-    """All that is judged of a template."""
+    """The parts of a template that are checked."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
@@ -66,13 +66,13 @@ def template_of(spec: Spec) -> Template:
 
 
 def readable(raw: Mapping[str, Any]) -> IngressDaemonSet:
-    """*raw* with all defaults; msgspec.ValidationError when it, or its template, is of a wrong type anywhere."""
+    """*raw* with all defaults. msgspec.ValidationError when a field of it, or of its template, has a wrong type."""
     template_of(msgspec.convert(raw, IngressDaemonSet).spec)
     return resource(raw)
 
 
 def labels_of(spec: Spec) -> dict[str, str]:
-    """Those of its pods; none of a template whose metadata cannot be read."""
+    """Of its pods; none of a template with unreadable metadata."""
     try:
         return msgspec.convert(_without_nulls(spec.template), Labelled).metadata.labels
     except msgspec.ValidationError:
@@ -96,7 +96,7 @@ def template_problems(spec: Spec) -> Iterator[Problem]:
 def _labels(template: Template) -> Iterator[Problem]:
     path = f"{PATH}.metadata.labels"
     if not template.metadata.labels:
-        yield path, "it has none: give at least one, by which the pods are found again"
+        yield path, "it is empty: give at least one label, by which the pods are found"
     if NODE_LABEL in template.metadata.labels:
         yield f"{path}[{NODE_LABEL}]", "this label says on which node a pod is; leave it out"
     yield from label_problems(path, template.metadata.labels)
@@ -123,14 +123,14 @@ def _containers(pod: PodSpec) -> Iterator[Problem]:
         if not container.name:
             yield f"{path}.name", "it is missing"
         if container.name in taken:
-            yield f"{path}.name", f"{container.name!r} is used twice; give each container a name of its own"
+            yield f"{path}.name", f"{container.name!r} is used twice; give each container another name"
         if not container.image:
             yield f"{path}.image", "it is missing"
         taken |= {container.name} - {""}
 
 
 def _host_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
-    """On the host's network ports are dropped; elsewhere the second pod of a node would be refused by its kubelet."""
+    """On the host network ports are removed; otherwise the kubelet would refuse a node's second pod."""
     surge = is_some(spec.update_strategy.rolling_update.max_surged_pods_per_node)
     if pod.host_network or (spec.pods_per_node < 2 and not surge):
         return
@@ -168,7 +168,7 @@ def _ports(pod: PodSpec) -> Iterator[tuple[str, Port]]:
 
 
 def _without_nulls(part: Any) -> Any:
-    """As Kubernetes has it: a field that is null is absent."""
+    """As in Kubernetes: a field that is null is absent."""
     if isinstance(part, Mapping):
         return {key: _without_nulls(value) for key, value in part.items() if value is not None}
     return [_without_nulls(each) for each in part] if isinstance(part, list) else part

@@ -26,6 +26,13 @@ DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED = "evicted by the kubelet"
 KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
 """status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
+OWNERS = (
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+)
+"""Workloads whose deletion excuses their pods, as (apiVersion, kind): those that the leader can look up, too."""
 MIRROR = "kubernetes.io/config.mirror"
 
 

@@ -15,6 +15,7 @@ from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, decoded, deny
 from webhook.ip_reservation import (
     NAME,
+    OWNERS,
     PATH,
     RESERVE,
     disrupted,
@@ -24,13 +25,6 @@ from webhook.ip_reservation import (
     unselected,
 )
 
-OWNERS = (
-    ("apps/v1", "StatefulSet"),
-    ("apps/v1", "ReplicaSet"),
-    ("apps/v1", "DaemonSet"),
-    ("batch/v1", "Job"),
-)
-"""Workloads whose deletion excuses their pods, as (apiVersion, kind): those that the leader can look up, too."""
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 RETRY_SECONDS = 1
 """Sent with a denial: client-go, so kubectl and every controller, repeats such a request by itself."""

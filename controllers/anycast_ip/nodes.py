@@ -1,14 +1,14 @@
-"""Our marks on nodes: the taint and the annotations, written over nothing that somebody else changed meanwhile."""
+"""Nodes as the informer has them, and our taint and annotations on them, written over no change of another client."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cloud.types import Address
+from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.planner import marks
 from kube.client import Client, Resource
 from kube.errors import NotFound
@@ -23,32 +23,29 @@ UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: No
 class Nodes:
     """*check* runs before each write; Conflict when the node has changed since it was read."""
 
-    def __init__(self, client: Client, followed: Informer[Node], check: Callable[[], None]) -> None:
-        self._client, self._followed, self._check = client, followed, check
-        self._written: dict[str, tuple[str, Node]] = {}
-        self._writing = threading.Lock()
+    def __init__(self, client: Client, informer: Informer[Node], check: Callable[[], None]) -> None:
+        self._client, self._informer, self._check = client, informer, check
+        informer.add_index("uid", lambda node: (node.metadata.uid,))
+        informer.add_index("instance", lambda node: (instance_of(node),))
 
-    def by_uid(self) -> dict[str, Node]:
-        """As they were when they were last heard of, with what we have written since."""
-        with self._writing:
-            nodes = {each.metadata.uid: each for each in self._followed.list()}
-            for uid, (version, written) in list(self._written.items()):
-                if uid in nodes and nodes[uid].metadata.resource_version == version:
-                    nodes[uid] = written
-                else:
-                    del self._written[uid]
-            return nodes
+    def get(self, uid: str) -> Node | None:
+        return next(iter(self._informer.by_index("uid", uid)), None)
 
-    def now(self, name: str) -> Node | None:
-        """By the API server's own word, not by what was heard."""
+    def on_instance(self, instance: str) -> Sequence[Node]:
+        return self._informer.by_index("instance", instance)
+
+    def list(self) -> Sequence[Node]:
+        return self._informer.list()
+
+    def read(self, name: str) -> Node | None:
+        """From the API server."""
         try:
             return self._client.get(NODES, name, type=Node)
         except NotFound:
             return None
 
-    def uids_now(self) -> dict[str, Node]:
-        """All, read anew."""
-        return {each.metadata.uid: each for each in self._client.list(NODES, type=Node).items}
+    def read_all(self) -> Sequence[Node]:
+        return self._client.list(NODES, type=Node).items
 
     def open(self, node: Node, address: Address) -> None:
         self._write(node, _others(node), marks(node, address))
@@ -69,14 +66,7 @@ class Nodes:
         patch: dict[str, Any] = {"metadata": metadata}
         if taints != node.spec.taints:
             patch["spec"] = {"taints": msgspec.to_builtins(taints) or None}
-        heard = self._followed.get(node.metadata.name)
-        written = self._client.patch(NODES, node.metadata.name, patch, type=Node)
-        with self._writing:
-            # What was in view before is to be overlooked until the change, or a later one, is heard of.
-            self._written[node.metadata.uid] = (
-                heard.metadata.resource_version if heard else version,
-                written,
-            )
+        self._informer.wrote(self._client.patch(NODES, node.metadata.name, patch, type=msgspec.Raw))
 
 
 def _others(node: Node) -> tuple[Taint, ...]:

@@ -27,38 +27,27 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
-        pytest.param({}, status("RollingOut"), [("RolloutStarted", "Normal")], id="it is new"),
-        pytest.param({}, status("Complete"), [], id="it is new, and there are no nodes"),
-        pytest.param(
-            status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")], id="it begins"
-        ),
-        pytest.param(status("RollingOut"), status("WaitingForDetachment"), [], id="it waits"),
-        pytest.param(status("WaitingForDetachment"), status("RollingOut"), [], id="it goes on"),
-        pytest.param(status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")], id="it ends"),
-        pytest.param(
-            status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")], id="it is paused"
-        ),
-        pytest.param(
-            status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")], id="not any more"
-        ),
-        pytest.param(status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")], id="it halts"),
-        pytest.param(status("Halted"), status("Halted"), [], id="it is halted still"),
-        pytest.param(
-            status("Complete"),
-            status("Complete", "PodsUnavailable"),
-            [("PodsUnavailable", "Warning")],
-            id="pods are lost",
-        ),
-        pytest.param(status("Halted"), status("Halted", "RolloutStuck"), [], id="what halts is told once"),
-        pytest.param(status("Complete", "PodsUnavailable"), status("Complete"), [], id="they are back"),
+        ({}, status("RollingOut"), [("RolloutStarted", "Normal")]),
+        ({}, status("Complete"), []),
+        (status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("RollingOut"), status("WaitingForDetachment"), []),
+        (status("WaitingForDetachment"), status("RollingOut"), []),
+        (status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")]),
+        (status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")]),
+        (status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")]),
+        (status("Halted"), status("Halted"), []),
+        (status("Complete"), status("Complete", "PodsUnavailable"), [("PodsUnavailable", "Warning")]),
+        (status("Halted"), status("Halted", "RolloutStuck"), []),
+        (status("Complete", "PodsUnavailable"), status("Complete"), []),
     ],
 )
-def test_the_turns_of_a_rollout_are_told(
-    old: dict[str, Any], new: dict[str, Any], told: list[tuple[str, str]]
+def test_the_turns_of_a_rollout_are_reported(
+    old: dict[str, Any], new: dict[str, Any], reported: list[tuple[str, str]]
 ) -> None:
-    assert [(reason, type_) for reason, _, type_ in news(old, new)] == told
+    assert [(reason, type_) for reason, _, type_ in news(old, new)] == reported
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:
@@ -82,11 +71,11 @@ def test_its_counts_are_shown_until_it_is_gone() -> None:
     assert (shown("halted"), shown("nodes", state="ready")) == (None, None)
 
 
-def test_who_waits_is_told_once_and_anew_for_another_detachment() -> None:
+def test_an_unconfirmed_detachment_has_one_event_and_another_one_has_its_own() -> None:
     recorder = FakeRecorder()
     reporter = Reporter(recorder)  # type: ignore[arg-type]
-    first = Unconfirmed("n1", NOW, "nobody has confirmed it")
-    later = Unconfirmed("n1", NOW + timedelta(hours=1), "nobody has confirmed it")
+    first = Unconfirmed("n1", NOW, "it is not confirmed")
+    later = Unconfirmed("n1", NOW + timedelta(hours=1), "it is not confirmed")
 
     assert reporter.remind(resource().metadata, (first,), 600, NOW) == 600
     assert reporter.remind(resource().metadata, (first,), 600, NOW + timedelta(seconds=600)) is None

@@ -1,4 +1,4 @@
-"""When all Deployments of a namespace, and all nodes, had come to what is waited for, as a watch tells it."""
+"""When all Deployments of a namespace, and all nodes, had come to what is waited for, as a watch shows it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Deployment(Value, frozen=True):
 complete(Container, PodSpec, Template, DeploymentSpec, Deployment)
 
 Seen = Deployment | Node
-Told = SimpleQueue[tuple[Seen, float]]
+Observed = SimpleQueue[tuple[Seen, float]]
 """What was seen, and when, by the monotonic clock."""
 
 
@@ -141,35 +141,35 @@ class Rollout:
 
 
 @contextmanager
-def watching(client: Client, namespace: str) -> Iterator[Told]:
+def watching(client: Client, namespace: str) -> Iterator[Observed]:
     """All Deployments of *namespace* and all nodes, beginning with those that are there."""
-    told: Told = SimpleQueue()
+    observed: Observed = SimpleQueue()
     followed = (
         informer_of(client, DEPLOYMENTS, Deployment, Selection(namespace)),
         informer_of(client, NODES, Node),
     )
     with ExitStack() as stack:
         for each in followed:
-            each.on_change(_telling(told))
+            each.on_change(_telling(observed))
             each.start()
             stack.callback(each.stop)
             if not each.wait_synced(SYNC):
                 raise LabError(f"Deployments and nodes could not be read in {SYNC:.0f} s")
-        yield told
+        yield observed
 
 
-def _telling(told: Told) -> Callable[[Seen | None, Seen | None], None]:
-    def tell(_old: Seen | None, new: Seen | None) -> None:
+def _telling(observed: Observed) -> Callable[[Seen | None, Seen | None], None]:
+    def report(_old: Seen | None, new: Seen | None) -> None:
         if new is not None:
-            told.put((new, time.monotonic()))
+            observed.put((new, time.monotonic()))
 
-    return tell
+    return report
 
 
-def follow(told: Told, course: Course, what: str, deadline: float) -> None:
+def follow(observed: Observed, course: Course, what: str, deadline: float) -> None:
     """Return when *course* is at its end; LabError when it is not by *deadline* on the monotonic clock."""
     while course.left:
         try:
-            course.hear(*told.get(timeout=max(0.0, deadline - time.monotonic())))
+            course.hear(*observed.get(timeout=max(0.0, deadline - time.monotonic())))
         except Empty:
             raise LabError(f"{what}: {course.left} are left, and the time is over") from None

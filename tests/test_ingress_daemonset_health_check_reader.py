@@ -72,14 +72,12 @@ def test_one_that_is_not_there_or_has_no_address_is_no_confirmation() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        pytest.param(b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404 at /state", id="an older image"),
-        pytest.param(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok\n", "malformed", id="no JSON"),
-        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 99_999, "too long", id="no end"),
-        pytest.param(b"SSH-2.0\r\n", "SSH-2.0", id="another protocol"),
-        pytest.param(
-            b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{", "timed out", id="it stops in the midst"
-        ),
-        pytest.param(b"", "timed out", id="silence"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404 at /state"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nok\n", "malformed"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 99_999, "too long"),
+        (b"SSH-2.0\r\n", "SSH-2.0"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{", "timed out"),
+        (b"", "timed out"),
     ],
 )
 def test_another_program_on_the_port_is_no_confirmation(

@@ -1,0 +1,124 @@
+"""What this process remembers between two reconciles of a node; all of it can be found out again after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controllers.anycast_ip.snapshot import Do
+from kube.backoff import Backoff
+
+POLLS = 5
+"""So many in a row come at the same distance: a bind takes a few seconds."""
+PAUSES = {
+    Do.WATCH: Backoff(base=0.7, cap=10.0),
+    Do.LOOK: Backoff(base=2.0, cap=60.0),
+    Do.BIND: Backoff(base=2.0, cap=300.0),
+    Do.FIND: Backoff(base=2.0, cap=30.0),
+    # Until the index of tags has heard that the address is gone.
+    Do.UNTAG: Backoff(base=5.0, cap=300.0),
+}
+
+
+@dataclass
+class _Wait:
+    state: str
+    since: float
+    times: int = 0
+    until: float = 0.0
+
+
+class Waits:
+    """How long and how often a node has waited for the same thing. Safe to share between threads.
+
+    A wait begins again when its *state*, what is waited for, is another one.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.now = clock
+        self._waits: dict[tuple[str, Do], _Wait] = {}
+
+    def seconds(self, uid: str, do: Do, state: str) -> float:
+        """Since this state was first seen, which is now if it was not."""
+        return self.now() - self._of(uid, do, state).since
+
+    def again(self, uid: str, do: Do) -> float:
+        """Seconds until the next attempt, longer each time."""
+        wait = self._waits.setdefault((uid, do), _Wait("", self.now()))
+        wait.times += 1
+        pause = PAUSES[do].delay(1 + wait.times // POLLS if do is Do.WATCH else wait.times)
+        wait.until = self.now() + pause
+        return pause
+
+    def left(self, uid: str, do: Do, state: str) -> float:
+        """Seconds of the last pause that are left."""
+        return max(0.0, self._of(uid, do, state).until - self.now())
+
+    def times(self, uid: str, do: Do) -> int:
+        wait = self._waits.get((uid, do))
+        return wait.times if wait else 0
+
+    def end(self, uid: str, *which: Do) -> None:
+        """Forget the waits for *which*, or all."""
+        for do in which or Do:
+            self._waits.pop((uid, do), None)
+
+    def _of(self, uid: str, do: Do, state: str) -> _Wait:
+        wait = self._waits.get((uid, do))
+        if wait is None or wait.state != state:
+            wait = self._waits[uid, do] = _Wait(state, self.now())
+        return wait
+
+
+class Orders:
+    """What is known of orders, by token. Safe to share between threads.
+
+    After a start each order is in doubt: it may have brought an address that no claim names yet.
+    """
+
+    def __init__(self) -> None:
+        self._unsent: set[str] = set()
+        self._refused: set[str] = set()
+        self._lock = threading.Lock()
+
+    def planned(self, token: str) -> None:
+        """The claim is written; nothing was ordered yet."""
+        with self._lock:
+            self._unsent.add(token)
+
+    def sent(self, token: str) -> bool:
+        """From now on in doubt; whether it was before."""
+        with self._lock:
+            known = token in self._unsent
+            self._unsent.discard(token)
+            return not known
+
+    def refused(self, token: str) -> None:
+        """The cloud takes this token no more."""
+        with self._lock:
+            self._refused.add(token)
+
+    def is_in_doubt(self, token: str) -> bool:
+        return token not in self._unsent
+
+    def is_refused(self, token: str) -> bool:
+        return token in self._refused
+
+    def ended(self, token: str) -> None:
+        with self._lock:
+            self._unsent.discard(token)
+            self._refused.discard(token)
+
+
+class Memory:
+    """*wanted*: uids of nodes that were seen with the labels, and have not been stripped since."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.waits, self.orders = Waits(clock), Orders()
+        self.wanted: set[str] = set()
+
+    def forget(self, uid: str) -> None:
+        """The node is gone, and so is its claim."""
+        self.waits.end(uid)
+        self.wanted.discard(uid)

@@ -1,0 +1,173 @@
+"""Read the snapshot of one node: first what is at hand, then, as the plan asks for it, what the cloud says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from cloud.batched import BatchedCloud
+from cloud.errors import CloudError, RetryAfter
+from cloud.types import BIND, BIND_ENI, Address
+from controllers.anycast_ip.claim import NODE_INSTANCE, Claim, bound_to, instance_of, order_for
+from controllers.anycast_ip.claim_store import ClaimStore
+from controllers.anycast_ip.memory import Memory
+from controllers.anycast_ip.nodes import Nodes
+from controllers.anycast_ip.planner import is_open, serves
+from controllers.anycast_ip.resync import Inventory
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot, Unseen
+from kube.types import Node
+from settings import AnycastIPSettings
+from webhook.anycast_ip import wanted
+
+ABSENT, ALONE = 60.0, 900.0
+"""Seconds for which an address that was not released must be missing before it counts as gone: while others of the
+cluster are listed, and while none is, but its instance."""
+AGAIN = 60.0
+
+
+class NotBelieved(Exception):
+    """An address is missing, and so is what would show that this is the right account, region and time."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that decisions rest on."""
+
+    nodes: Nodes
+    claims: ClaimStore
+    inventory: Inventory
+    cloud: BatchedCloud
+    cluster_uuid: str
+
+
+class Reader:
+    """*now* is the time of day."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        memory: Memory,
+        settings: Callable[[], AnycastIPSettings],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._nodes, self._claims, self.inventory = sources.nodes, sources.claims, sources.inventory
+        self._cloud, self._cluster_uuid = sources.cloud, sources.cluster_uuid
+        self._memory, self._settings, self._now = memory, settings, now
+
+    def instances(self, uid: str) -> set[str]:
+        """Those that a reconcile of *uid* may change an address of."""
+        node, claim = self._nodes.get(uid), self._claims.get(uid)
+        named = {instance_of(node)} if node and wanted(node, self._settings()) else set()
+        return (named | {claim.instance} if claim else named) - {""}
+
+    def local(self, uid: str) -> Snapshot:
+        """Without a question to the cloud."""
+        node, claim = self._nodes.get(uid), self._claims.get(uid)
+        if node and wanted(node, self._settings()):
+            self._memory.wanted.add(uid)
+        related = self._of_node(node) if node and not claim else Related()
+        if claim and not node:
+            related = Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
+        related = replace(related, was_wanted=uid in self._memory.wanted)
+        order = self._order(claim) if claim and not claim.address else Order()
+        return Snapshot(uid, node, claim, related, order, self._listed(node, claim))
+
+    async def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
+        """*snapshot* with the answer to what *do* asks. CloudError, RetryAfter."""
+        claim = snapshot.claim
+        if do is Do.LOOK and snapshot.node:
+            found = await self._cloud.addresses_on(instance_of(snapshot.node))
+            return replace(snapshot, seen=Seen(on_instance=found))
+        if do is Do.FIND and claim:
+            return replace(snapshot, order=replace(snapshot.order, lookup=await self._lookup(claim)))
+        return replace(snapshot, seen=await self._watch(claim)) if claim else snapshot
+
+    def _of_node(self, node: Node) -> Related:
+        instance = instance_of(node)
+        orphaned = [each for each in self._claims.having(instance) if self._nodes.get(each.uid) is None]
+        is_heir = bool(orphaned) and instance != "" and wanted(node, self._settings())
+        predecessor = max(orphaned, key=lambda each: each.asked) if is_heir else None
+        return Related(predecessor=predecessor, found=self._found(node, instance))
+
+    def _found(self, node: Node, instance: str) -> Address | None:
+        """One that is claimed by no node, and is there or free."""
+        listed = self.inventory.unspent((node.metadata.name, instance)) if instance else ()
+        free = [each for each in listed if bound_to(each) in ("", instance)]
+        return next((each for each in free if not self._claims.having(each.id)), None)
+
+    def _heir(self, claim: Claim) -> str:
+        there = self._nodes.on_instance(claim.instance)
+        heirs = [each.metadata.uid for each in there if wanted(each, self._settings())]
+        return next((each for each in heirs if self._claims.get(each) is None), "")
+
+    def _is_elsewhere(self, claim: Claim) -> bool:
+        """Whether a node that is there has a claim to the same address, or order."""
+        others = self._claims.having(claim.address or claim.token)
+        return any(self._nodes.get(each.uid) for each in others)
+
+    def _order(self, claim: Claim) -> Order:
+        orders = self._memory.orders
+        tags = order_for(claim, self._settings(), self._cluster_uuid).tags
+        return Order(
+            age=(self._now() - claim.asked).total_seconds(),
+            in_doubt=orders.is_in_doubt(claim.token),
+            refused=orders.is_refused(claim.token),
+            tagged=self._cloud.has_tags(tags.items()),
+        )
+
+    def _listed(self, node: Node | None, claim: Claim | None) -> Seen:
+        """For a node that is not open, a list that may be old proves nothing."""
+        listed = self.inventory.get(claim.address) if node and claim and is_open(node) else None
+        return Seen(listed) if listed and claim and serves(listed, claim.instance) else Seen()
+
+    async def _lookup(self, claim: Claim) -> Lookup:
+        found = await self._cloud.named(claim.name)
+        mine = [each for each in found if not self._claims.having(each.id) and _is_for(each, claim)]
+        return Lookup(mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Do.FIND, claim.token))
+
+    async def _watch(self, claim: Claim) -> Seen:
+        waits = self._memory.waits
+        seen = await self._cloud.address(claim.address)
+        if seen is None:
+            return Seen(await self._missing(claim))
+        if seen.status in (BIND, BIND_ENI):
+            waits.end(claim.uid, Do.BIND)
+        return Seen(seen, seconds=waits.seconds(claim.uid, Do.WATCH, seen.status))
+
+    async def _missing(self, claim: Claim) -> Unseen:
+        """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
+        if claim.releasing:
+            return GONE
+        missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
+        if missing < ABSENT:
+            return UNKNOWN
+        if not self.inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
+            if self.inventory.error:
+                raise _not_believed(claim, self.inventory.error)
+            return UNKNOWN
+        if await self._is_certain(claim, missing):
+            return GONE
+        raise _not_believed(claim)
+
+    async def _is_certain(self, claim: Claim, missing: float) -> bool:
+        if listed := self.inventory.ids():
+            return claim.address not in listed
+        try:
+            return missing >= ALONE and await self._cloud.has_instance(claim.instance)
+        except (CloudError, RetryAfter) as error:
+            raise _not_believed(claim, error) from error
+
+
+def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
+    error = NotBelieved(
+        f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or its"
+        " instance, is listed: check that cloud.region and the keys are those with which it was allocated"
+        + (f": {why}" if why else "")
+    )
+    return RetryAfter(error, AGAIN)
+
+
+def _is_for(address: Address, claim: Claim) -> bool:
+    mine = address.tags.get(NODE_INSTANCE) == claim.instance
+    return mine and bound_to(address) in ("", claim.instance)
