@@ -51,7 +51,7 @@ class Informer(Generic[T]):
         self._fed_up_to = 0
         self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
         self._answered_since: set[str] = set()  # keys of answers since the last LIST began
-        self._gone: dict[str, str] = {}  # by key: uids that were forgotten since the last LIST began
+        self._gone: dict[str, T] = {}  # by key: last states, forgotten since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
 
@@ -110,7 +110,7 @@ class Informer(Generic[T]):
         new = self._decode_whole(answer)
         key = key_of(new.metadata)
         with self._notifying:
-            if self._gone.get(key) == new.metadata.uid:
+            if self._is_gone(key, new):
                 return None
             known = self._indexer.get(key)
             passed = version_of(known.metadata) if known else 0
@@ -133,7 +133,15 @@ class Informer(Generic[T]):
             if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
                 self._answers.pop(key, None)
                 self._indexer.remove(key)
-                self._gone[key] = uid
+                self._gone[key] = known
+
+    def _is_gone(self, key: str, state: T) -> bool:
+        """Whether *state* is of the object that was forgotten, or older than its last state."""
+        gone = self._gone.get(key)
+        if gone is None:
+            return False
+        is_older = version_of(state.metadata) <= version_of(gone.metadata)
+        return is_older or state.metadata.uid == gone.metadata.uid
 
     def begin(self) -> None:
         with self._notifying:
@@ -148,9 +156,7 @@ class Informer(Generic[T]):
     def end(self, version: int) -> None:
         with self._notifying:
             self._answers = dict(self._newer_answers(version))
-            there = {
-                key: each for key, each in self._listed.items() if self._gone.get(key) != each.metadata.uid
-            }
+            there = {key: each for key, each in self._listed.items() if not self._is_gone(key, each)}
             changes = self._indexer.replace(there | self._answers)
             self._listed, self._fed_up_to = {}, version
             self._notify(changes)
@@ -175,7 +181,7 @@ class Informer(Generic[T]):
 
     def _applied(self, type: str, identity: Identity, decoded: T | None) -> Sequence[Change[T]]:
         key, is_deleted = identity.key, type == "DELETED"
-        if decoded is not None and self._gone.get(key) == decoded.metadata.uid:
+        if decoded is not None and self._is_gone(key, decoded):
             return []
         answer = self._answers.get(key)
         if answer is not None and identity.version < version_of(answer.metadata):
