@@ -75,7 +75,7 @@ class Batcher(Generic[K, V]):
         self._threads: list[threading.Thread] = []
 
     def submit(self, key: str, item: K) -> Pending[V]:
-        """The answer to come; *key* tells callers apart when some are refused."""
+        """The answer to come; *key* distinguishes callers when some are refused."""
         request: _Request[K, V] = _Request(key, item)
         request.answer.set_running_or_notify_cancel()
         with self._changed:

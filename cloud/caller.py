@@ -108,12 +108,12 @@ class Caller:
             )
 
     def _pause_or_raise(
-        self, error: CloudError, told: CloudError, attempt: int, api: Api, deadline: float
+        self, error: CloudError, final: CloudError, attempt: int, api: Api, deadline: float
     ) -> None:
-        """Wait before the next attempt after *error*, or raise *told* when there is to be none."""
+        """Wait before the next attempt after *error*, or raise *final* when there is to be none."""
         delay = retry.delay(error, attempt, repeatable=api.repeatable, chance=self._chance())
         if delay is None or self._clock() + delay >= deadline - self._least:
-            raise told
+            raise final
         log.debug("a call to the cloud is repeated", api=api.action, code=error.code, attempt=attempt)
         self._sleep(delay)
 

@@ -91,7 +91,7 @@ class Cloud:
         self._call(apis.DISASSOCIATE, {"AddressId": address_id}, response_types.Done)
 
     def release(self, ids: Collection[str]) -> dict[str, CloudError]:
-        """Give back addresses that are UNBIND, for ever; returns those that were refused, and why.
+        """Give back addresses that are UNBIND, permanently; returns those that were refused, and why.
 
         One that is gone counts as released. When the outcome of a call is not known, that is raised.
         """

@@ -1,4 +1,4 @@
-"""Find the keys to sign with, anew for each call, so that a rotated Secret needs no restart."""
+"""Find the keys to sign with, for each call, so that a rotated Secret needs no restart."""
 
 from __future__ import annotations
 

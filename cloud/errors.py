@@ -8,7 +8,7 @@
     ├── ServerFault      the cloud failed within: it may or may not have been carried out
     ├── Throttled        too many calls: it was not carried out
     ├── QuotaExceeded    no more of it until a human raises a limit, pays, or a day is over
-    ├── NotPermitted     rights, credentials, clock or an account that has not this product
+    ├── NotPermitted     permissions, credentials, clock or an account that has not this product
     │   └── NotConfigured  this process has no credentials or no region
     ├── StateConflict    not in the present state: look again
     │   └── InProgress   an earlier call with the same ClientToken is still being carried out

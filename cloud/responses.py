@@ -37,7 +37,7 @@ _OUTCOMES = msgspec.json.Decoder(_Outcome)
 
 
 def decoded(content: bytes, status: int, type: type[T], action: str) -> T:  # noqa: A002 (reads best)
-    """What the answer brings; the error it tells of; or Unavailable when it is not an answer of the cloud."""
+    """What the answer brings; the error it contains; or Unavailable when it is not an answer of the cloud."""
     try:
         response = _ENVELOPES.decode(content).response
         outcome = _OUTCOMES.decode(response)

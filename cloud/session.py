@@ -1,7 +1,7 @@
 """The HTTP session below the SDK: what is sent is sent once, and the head of an answer has its time and no more.
 
 A redirect that is followed sends a call again, perhaps to someone who is not meant to have its token. And the
-timeout of a socket starts anew with every byte, so that an answer that comes in drips would take any time.
+timeout of a socket starts again with every byte, so that an answer that comes in drips would take any time.
 """
 
 from __future__ import annotations

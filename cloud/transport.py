@@ -38,7 +38,7 @@ logging.getLogger("tencentcloud_sdk_common").setLevel(logging.WARNING)
 
 
 class Transport:
-    """Safe to share between threads: each has clients, and connections, of its own.
+    """Safe to share between threads: each has separate clients and connections.
 
     Without *source* nothing is signed, which only the exchange of one identity for another allows.
     """

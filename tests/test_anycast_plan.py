@@ -18,7 +18,7 @@ from controllers.anycast_ip.claim import (
     order_for,
     renewed,
 )
-from controllers.anycast_ip.planner import marks, plan
+from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import GONE, Do, Lookup, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
@@ -47,7 +47,7 @@ def address(status: str = "BIND", **fields: Any) -> Address:
 
 
 GATED, PLAIN = node(TAINT), node()
-OPEN = node(annotations=marks(node(), address()))
+OPEN = node(annotations=bound_annotations(node(), address()))
 ORIGINAL = node(annotations={ADDRESS_ID: "eip-1"})
 UNLABELLED = node(labels={})
 SUPER = node(TAINT, labels={NEED_LABEL: "true", "node.kubernetes.io/instance-type": "eklet"})

@@ -51,11 +51,11 @@ def test_what_is_in_scope_has_nothing_to_change() -> None:
     assert [str(found) for path in style.in_scope() for found in style.check(path, path.read_text())] == []
 
 
-def test_every_path_that_is_left_out_exists() -> None:
-    assert [name for name in style.NOT_YET if not (style.ROOT / name).exists()] == []
+def test_every_path_in_scope_exists() -> None:
+    assert [name for name in style.SCOPE if not (style.ROOT / name).exists()] == []
 
 
-def test_a_path_is_checked_although_it_is_left_out(
+def test_a_path_on_the_command_line_is_checked_also_out_of_scope(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "page.md").write_text("Nobody")

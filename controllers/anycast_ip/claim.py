@@ -38,7 +38,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
     not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
-    one; *releasing*: from now on it is no wonder when the address is not listed any more. *cluster* tells apart a
+    one; *releasing*: from now on it is no wonder when the address is not listed any more. *cluster* distinguishes a
     cluster and one that was restored from its backup, but is not it.
     """
 
@@ -160,7 +160,7 @@ def body(claim: Claim, version: str = "") -> dict[str, Any]:
 
 
 def read(found: ConfigMap) -> Claim:
-    """ValueError, naming the object, when somebody else has written into it."""
+    """ValueError, naming the object, when another client has written to it."""
     try:
         claim = msgspec.json.decode(found.data.get(FIELD, ""), type=Claim)
     except msgspec.MsgspecError as error:

@@ -15,7 +15,7 @@ NAMESPACE = "kube-system"
 
 
 def cluster_uuid(client: Client, check: Callable[[], None]) -> str:
-    """Created when it is missing. ValueError when somebody has emptied it."""
+    """Created when it is missing. ValueError when a user has emptied it."""
     try:
         return _read(client)
     except NotFound:

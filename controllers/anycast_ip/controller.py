@@ -203,5 +203,5 @@ def _matters(old: Node | None, new: Node | None) -> bool:
 
 def _view(node: Node) -> object:
     annotations = node.metadata.annotations
-    marks = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
-    return node.spec, node.metadata.labels, marks
+    proof = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
+    return node.spec, node.metadata.labels, proof

@@ -1,4 +1,4 @@
-"""Actions at the API server: address claims, and the marks on nodes. Each returns the seconds to the next look."""
+"""Actions at the API server: on address claims and on nodes. Each returns the seconds until the next look."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import msgspec
 
 from cloud.types import Address
 from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.planner import marks
+from controllers.anycast_ip.planner import bound_annotations
 from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.informer import Informer
@@ -48,7 +48,7 @@ class Nodes:
         return self._client.list(NODES, type=Node).items
 
     def open(self, node: Node, address: Address) -> None:
-        self._write(node, _others(node), marks(node, address))
+        self._write(node, _others(node), bound_annotations(node, address))
 
     def close(self, node: Node) -> None:
         self._write(node, (*_others(node), TAINT), UNMARKED)

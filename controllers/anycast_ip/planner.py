@@ -140,11 +140,11 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
         best = min(mine, key=lambda each: (each.id != found, each.status not in (BIND, BIND_ENI), each.id))
         return Step(Do.LOOK) if best.status == UNBINDING else Step(Do.ADOPT, address=best)
     if bound:
-        return Step(Do.LOOK, _foreign(bound[0], settings))
+        return Step(Do.LOOK, _unmanaged(bound[0], settings))
     return Step(Do.ADOPT, address=snapshot.related.found) if snapshot.related.found else Step(Do.CLAIM)
 
 
-def _foreign(address: Address, settings: AnycastIPSettings) -> Note:
+def _unmanaged(address: Address, settings: AnycastIPSettings) -> Note:
     what = f"{address.type} {address.ip or address.id}"
     return Note(
         "AlreadyHasAnycastIp" if address.type != "WanIP" else "AlreadyHasPublicIp",
@@ -184,10 +184,12 @@ def _plan_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
 
 def shows(node: Node, address: Address) -> bool:
     """Whether *node* is open and says that it has *address*."""
-    return not is_tainted(node) and marks(node, address).items() <= node.metadata.annotations.items()
+    return (
+        not is_tainted(node) and bound_annotations(node, address).items() <= node.metadata.annotations.items()
+    )
 
 
-def marks(node: Node, address: Address) -> dict[str, str]:
+def bound_annotations(node: Node, address: Address) -> dict[str, str]:
     return {ADDRESS_ID: address.id, ADDRESS: address.ip, BOUND: proof(node, address.id)}
 
 

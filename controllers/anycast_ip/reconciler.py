@@ -196,5 +196,5 @@ class Reconciler:
 
 
 def _without_inventory(error: Exception | None) -> Note | None:
-    """Before the cluster's addresses were read once, nothing is known well enough to act upon."""
+    """Before the cluster's addresses were read once, nothing is known well enough to act on."""
     return refusal("FailedAllocateAnycastIp", error) if error else None

@@ -39,7 +39,7 @@ class Do(StrEnum):
     BIND = "bind"
     OPEN = "open"
     CLOSE = "close"
-    STRIP = "take all marks off"
+    STRIP = "remove all annotations"
     FREE = "take the taint off"
     UNBIND = "unbind"
     RELEASE = "release"

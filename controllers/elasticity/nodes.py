@@ -85,7 +85,7 @@ class NodeCache:
 class Outages:
     """For how long this leader has seen super nodes in a state that passes; *clock* is monotonic, in seconds.
 
-    Nodes say since when, too, but a provider may renew that time with every report, and pods would wait for ever.
+    Nodes say since when, too, but a provider may renew that time with every report, and pods would wait indefinitely.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -2,7 +2,7 @@
 
 ``python -m controllers.elasticity.open_gates`` runs as a Job of Helm's, before anything else changes: while the
 controllers are there they place what is gated, and what they do not place is opened. It ends when no pod has been
-gated for *settle* seconds, in which each API server hears of the change and requests under way come to their end.
+gated for *settle* seconds, in which each API server receives the change and requests in progress end.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import Any
 
 from controllers.elasticity.pods import Pod, spec_of
 from webhook.elasticity import (
-    ACCOUNTANT,
     ANY,
     BURST,
     COST,
+    FENCED_BY,
     GATE,
     LOCAL,
     OUR_COST,
@@ -78,7 +78,7 @@ def opened(pod: Pod, why: str) -> Patch:
 
 def fenced(pod: Pod, identity: str) -> Patch:
     """Changes nothing but the version, so that what was decided before comes too late."""
-    return _patch(pod, {ACCOUNTANT: identity}, {})
+    return _patch(pod, {FENCED_BY: identity}, {})
 
 
 def cost_change(pod: Pod, super_nodes: frozenset[str]) -> Patch | None:

@@ -52,7 +52,7 @@ class Quota:
         self._deciding, self._lock = threading.Lock(), threading.RLock()
 
     @contextmanager
-    def hand_out(self, key: str, limits: MaxSuperPods) -> Iterator[Room]:
+    def acquire(self, key: str, limits: MaxSuperPods) -> Iterator[Room]:
         """The room for the pods of *key*; one decision at a time, which ends when what it took is assumed."""
         with self._deciding:
             with self._lock:

@@ -46,7 +46,7 @@ class Reconciler:
         if not self._takeover.is_over(key):
             return None  # the takeover queues the key
         snapshot = self._sources.snapshot(key, self._writer.assumed(key), self._now())
-        with self._state.quota.hand_out(key, snapshot.settings.max_super_pods) as room:
+        with self._state.quota.acquire(key, snapshot.settings.max_super_pods) as room:
             destination = self._destination(snapshot, room)
             decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
             decision.make()

@@ -118,7 +118,7 @@ def held(
 
 
 def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
-    """Whether *pod*, of that *spec*, tolerates super nodes, and no affinity of its own keeps it off them."""
+    """Whether *pod*, of that *spec*, tolerates super nodes, and its affinity does not exclude them."""
     return tolerates_super_nodes(pod.spec.tolerations) and kept_off_super_nodes(spec) != spec
 
 
