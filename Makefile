@@ -37,7 +37,7 @@ demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge p
 	@$(RUN) -m demo
 
 test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
-	@$(PYTEST) -m "promise or not (cluster or chaos or e2e)"
+	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or slow)"
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
@@ -45,7 +45,7 @@ verify: $(STAMP) programs ## Run everything that needs no Docker: also all other
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q tests/cluster/test_least_privilege.py
 
 unit: $(STAMP) ## Run the tests that need no control plane
-	@$(PYTEST) -m "not (cluster or chaos or e2e)"
+	@$(PYTEST) -m "not (cluster or chaos or e2e or slow)"
 
 cluster: $(STAMP) programs ## Run the tests on the real control plane
 	@$(PYTEST) -m cluster

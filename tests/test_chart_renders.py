@@ -37,6 +37,7 @@ def manifests(values: str) -> str:
 
 
 @helm_needed
+@pytest.mark.promise
 @each_file
 def test_the_values_change_what_their_file_says(file: Path) -> None:
     text = file.read_text()
