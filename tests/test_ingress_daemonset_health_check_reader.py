@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from healthchecker.wsgi import create_app
 
 from controllers.ingress_daemonset import health_check_reader
 from controllers.ingress_daemonset.confirmation import Reading
@@ -21,7 +20,7 @@ from controllers.ingress_daemonset.health_check_reader import (
     checkers_of,
     read,
 )
-from healthchecker.server import Server
+from healthchecker.server import serve
 from healthchecker.state import State
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_world import World, raw_resource
@@ -32,7 +31,7 @@ A, B = Checker("n1", "10.0.0.1", 10080), Checker("n2", "10.0.0.2", 10080)
 
 @contextmanager
 def answering(state: State = CONFIRMED) -> Iterator[Checker]:
-    with closing(Server(create_app(lambda: "x", state=lambda: state), "127.0.0.1", 0)) as server:
+    with closing(serve(lambda: "x", lambda: state, ("127.0.0.1", 0))) as server:
         yield Checker("n1", "127.0.0.1", server.server_port)
 
 
