@@ -32,7 +32,7 @@ A, B = Checker("n1", "10.0.0.1", 10080), Checker("n2", "10.0.0.2", 10080)
 @contextmanager
 def answering(state: State = CONFIRMED) -> Iterator[Checker]:
     with closing(serve(lambda: "x", lambda: state, ("127.0.0.1", 0))) as server:
-        yield Checker("n1", "127.0.0.1", server.server_port)
+        yield Checker("n1", "127.0.0.1", server.server_address[1])
 
 
 @contextmanager
