@@ -57,7 +57,9 @@ def opted_out(lab: Lab, namespace: str) -> None:
     lab.kubectl("annotate", "pod", "a", "-n", namespace, "drawbridge.io/reserve-ip=false")
     # The API server first asks webhooks about the pod as its watch cache has it.
     cached = f"/api/v1/namespaces/{namespace}/pods/a?resourceVersion=0"
-    lab.wait(lambda: "reserve-ip" in lab.kubectl("get", "--raw", cached), SECONDS, "the cache to be current")
+    lab.wait(
+        lambda: "reserve-ip" in lab.kubectl("get", "--raw", cached).stdout, SECONDS, "the cache to be current"
+    )
     lab.client.delete(workloads.PODS, "a", namespace)
 
 
