@@ -33,6 +33,7 @@ OF_INGRESS_DAEMONSETS = {
     "drawbridge_ingress_daemonset_unconfirmed",
     "drawbridge_ingress_daemonset_writes_total",
     "drawbridge_ingress_daemonset_plan_seconds_bucket",
+    "drawbridge_executor_failures_total",
     "drawbridge_healthchecker_answers_total",
     "drawbridge_healthchecker_blind",
     "drawbridge_healthchecker_healthy",
