@@ -42,7 +42,8 @@ test: $(STAMP) programs ## Run the unit tests, and each promise once on a real c
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
-	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 3 -m "not (chaos or e2e)"
+	@$(PYTEST) -m "not (cluster or chaos or e2e)"
+	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q tests/cluster/test_least_privilege.py
 

@@ -27,6 +27,8 @@ NODES_BY_STATE = Gauge(
     "Nodes by what their address is at; waiting: something stands in the way, see their Events.",
     ["state"],
 )
+for _state in STATES:
+    NODES_BY_STATE.labels(_state)
 OPENED = Histogram(
     "drawbridge_anycast_ip_open_seconds",
     "From the creation of a node to its opening.",
