@@ -21,7 +21,7 @@ from tests.chaos.storm import as_client_go, crowd, delete, evict, storming
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS
 
-WAY_OUT = "annotate the pod drawbridge.io/reserve-ip=false to let it go"
+WAY_OUT = "annotate the pod drawbridge.io/reserve-ip=false to delete it without reserving its IP"
 
 
 @pytest.fixture(scope="module")
