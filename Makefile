@@ -17,7 +17,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify unit cluster chaos e2e check format manifests bench mutate up down clean
+.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format manifests bench mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,8 @@ verify: $(STAMP) programs ## Run everything that needs no Docker: also all other
 	@$(PYTEST) -m "not (cluster or chaos or e2e)"
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
+
+permissions: $(STAMP) ## After make verify: find permissions that no test used
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q $(PERMISSIONS)
 
 unit: $(STAMP) ## Run the tests that need no control plane

@@ -25,7 +25,7 @@ UNSEEN = {
 
 
 def test_every_permission_was_used() -> None:
-    """By a whole run: `make verify` runs all other tests before this one."""
+    """By a whole run: `make permissions` runs this after `make verify`."""
     logs = os.environ.get(least_privilege.RUN)
     if logs is None:
         pytest.skip(f"only a whole run shows it: {least_privilege.RUN} names no audit logs")
