@@ -1,4 +1,4 @@
-"""The feature as it runs: threads, sockets and a watch, until it is told to stop."""
+"""The feature as it runs: threads, sockets and a watch, until its context says stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of many callers share calls, and each caller has its own answer; refusals hold up only whom they concern."""
+"""Requests of many callers share calls, and each caller has its own answer; a refusal delays no other caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feature as it runs: threads, sockets and watches, until it is told to stop."""
+"""The feature as it runs: threads, sockets and watches, until its context says stop."""
 
 from __future__ import annotations
 

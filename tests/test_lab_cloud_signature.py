@@ -1,4 +1,4 @@
-"""The emulated cloud lets in whom the real one would, and says no in its words."""
+"""The emulated cloud accepts and refuses what the real one would, in its words."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.test_controllers_main import ELECTION, LEASE, cluster, spec_of
 
 
 class Works:
-    """A feature that works until it is told to stop."""
+    """A feature that works until its context says stop."""
 
     def __init__(self) -> None:
         self.began, self.ended = threading.Event(), threading.Event()
