@@ -20,8 +20,9 @@ except ImportError:  # without xdist there is one process, and nothing to distri
 FILE = "groups"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """In a worker: say of each test which group it is in."""
+    """Write down the group of each test, before xdist reports the collection and its scheduler reads the file."""
     if file := getattr(session.config, "workerinput", {}).get(FILE):
         marks = {item.nodeid: item.get_closest_marker("group") for item in session.items}
         groups = {name: mark.args[0] for name, mark in marks.items() if mark}
