@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Callable
@@ -11,12 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from bench import __main__ as command
 from bench import report
 from bench.arithmetic import buckets, growth, quantile, samples, total
-from bench.ip_reservation.deployments import deployment_spec
 from bench.ip_reservation.figures import figures
 from bench.ip_reservation.runs import Load, Run
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
@@ -111,15 +108,6 @@ def test_the_file_is_a_list_of_objects_with_all_keys_and_null_for_what_is_no_num
     ]
 
 
-def test_the_table_shows_each_verdict() -> None:
-    shown = Console(width=120, file=io.StringIO())
-    shown.print(report.table("it", [figure("good", 1.0, "", at_most=2), figure("bad", 1.0, "", at_least=2)]))
-
-    lines = [line.split() for line in shown.file.getvalue().splitlines()]
-    assert ["good", "1", "<=", "2", "met"] in lines
-    assert ["bad", "1", ">=", "2", "missed"] in lines
-
-
 def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
     """Ten deletions, of which the servers of *variant* used a tenth of the time."""
     name = f'{{name="{variant.webhook}"'
@@ -193,24 +181,6 @@ def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
     assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
 
 
-def test_the_no_op_has_our_deployment_but_for_what_it_serves() -> None:
-    container = {
-        "name": "webhook",
-        "command": ["gunicorn", "-c", "gunicorn.conf.py", "wsgi:app"],
-        "resources": {"limits": {"memory": "512Mi"}},
-    }
-    ours = {
-        "template": {
-            "spec": {"containers": [container], "nodeSelector": {"a": "b"}, "serviceAccountName": "x"}
-        }
-    }
-
-    spec = deployment_spec(ours, "noop", "bench.noop:app")["template"]["spec"]
-
-    assert spec["containers"] == [container | {"command": [*container["command"][:-1], "bench.noop:app"]}]
-    assert (spec["nodeSelector"], spec["serviceAccountName"]) == ({"a": "b"}, "default")
-
-
 @pytest.mark.parametrize(("conditions", "kept"), [(False, []), (True, [{"name": "x"}])])
 def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     conditions: bool, kept: list[dict[str, str]]
@@ -259,29 +229,3 @@ def test_a_missed_target_is_no_failure_and_a_suite_that_cannot_run_is_one(
     suites("one", failing)
     assert command.main(["one"]) == 1
     assert capsys.readouterr().err.endswith("bench: no such machine\n")
-
-
-def test_without_a_name_all_suites_run_and_with_one_that_one(
-    suites: Callable[[str, Any], None], tmp_path: Path
-) -> None:
-    suites("one", missing)
-    suites("two", missing)
-
-    assert command.main(["two", "--quick"]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["two.json"]
-    assert command.main([]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "two.json"}
-
-
-def test_an_unknown_suite_and_a_concurrency_without_its_suite_are_refused(
-    suites: Callable[[str, Any], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    suites("one", missing)
-
-    for arguments, error in (
-        (["two"], "one"),
-        (["one", "--concurrency", "128"], "for the suite ip_reservation alone"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            command.main(arguments)
-        assert error in capsys.readouterr().err

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
-
 import msgspec
 import pytest
 
 from bench import admission
-from bench.admission import NO_MARKS, Creations, Gate
+from bench.admission import Creations, Gate
 from bench.anycast_ip.gate import GATE as ANYCAST_IP
 from bench.elasticity.gate import GATE as ELASTICITY
-from settings import AnycastIPSettings, ElasticitySettings
 from webhook.anycast_ip import TAINT
-from webhook.anycast_ip.webhook import AnycastIPWebhook
-from webhook.app import create_app
 from webhook.elasticity import GATE as SCHEDULING_GATE
-from webhook.elasticity.webhook import PlacementWebhook
 
-SERVED = {
-    ANYCAST_IP.path: AnycastIPWebhook(lambda: AnycastIPSettings(enabled=True, cluster_id="cls-1")),
-    ELASTICITY.path: PlacementWebhook(lambda: ElasticitySettings(enabled=True)),
-}
 GATES = [
     pytest.param(ANYCAST_IP, TAINT.key, id="anycast_ip"),
     pytest.param(ELASTICITY, SCHEDULING_GATE, id="elasticity"),
@@ -49,20 +38,6 @@ def test_creations_are_judged_by_calls_and_what_is_held_and_compared_with_the_no
     assert found["nodes created: call of the webhook"].ratio == 2.0
     unwanted = found["nodes without the label: calls of the webhook"]
     assert (unwanted.value, unwanted.met) == (1, False)
-
-
-@pytest.mark.parametrize("is_wanted", [True, False], ids=["wanted", "other"])
-@pytest.mark.parametrize(("gate", "word"), GATES)
-def test_the_reviews_of_the_bench_are_changed_only_for_marked_objects(
-    gate: Gate, word: str, is_wanted: bool
-) -> None:
-    with create_app([SERVED[gate.path]]).test_client() as client:
-        body = admission.bodies(gate, gate.marks if is_wanted else NO_MARKS)[1]
-        response = client.post(gate.path, data=body, content_type="application/json").get_json()["response"]
-
-    patch = json.loads(b64decode(response.get("patch", "W10=")))
-    assert response["allowed"]
-    assert any(word in json.dumps(operation) for operation in patch) is is_wanted
 
 
 @pytest.mark.parametrize(("gate", "word"), GATES)

@@ -16,7 +16,6 @@ from bench.report import Figure
 from kube.types import Node, NodeSpec, ObjectMeta
 from lab.cloud.config import Knobs
 from lab.cloud.values import Call
-from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
 from webhook.anycast_ip import BOUND, TAINT
@@ -35,11 +34,6 @@ def calls(**counts: int) -> list[Call]:
 
 def by_name(found: Sequence[Figure]) -> dict[str, Figure]:
     return {each.name.partition(": ")[2]: each for each in found}
-
-
-def test_the_floor_is_a_call_for_each_node_and_the_clouds_own_time_for_the_last() -> None:
-    assert figures.floor_of_joining(1000, KNOBS) == 103.0
-    assert figures.floor_of_leaving(1000, KNOBS) == 102.0
 
 
 @pytest.mark.parametrize(
@@ -79,14 +73,6 @@ def test_of_a_few_nodes_only_what_must_never_be_is_judged() -> None:
     assert joining["calls refused for their rate"].value == 1
 
 
-def test_the_leaders_peak_is_told_beside_what_it_keeps() -> None:
-    cost = Cost([], Usage(seconds=12.0, bytes=60 << 20, peak=80 << 20))
-    found = by_name(figures.of_leaving(1000, 103.0, 0, cost, KNOBS))
-
-    memory = (found["memory of the leader"].value, found["peak memory of the leader"].value)
-    assert (found["CPU of the leader"].value, *memory) == (12.0, 60.0, 80.0)
-
-
 def test_a_sweep_ends_with_the_quotas_and_an_unfinished_one_does_not_count() -> None:
     page, quota = call("DescribeAddresses"), call("DescribeAddressQuota")
 
@@ -110,13 +96,6 @@ def test_idle_nodes_may_cost_a_page_per_hundred_and_nothing_else(
     judged = found["1,000 idle: reads per sweep beyond its pages"]
     assert (judged.value, judged.baseline, judged.met) == (more, 1, met)
     assert found["1,000 idle: cloud reads per hour"].value == 12 * len(large)
-
-
-def test_idle_nodes_must_cost_no_writes() -> None:
-    found = {each.name: each for each in idle.figures({100: [calls(DescribeAddresses=2, CreateTags=1)]})}
-
-    writes = found["100 idle: cloud writes"]
-    assert (writes.value, writes.met) == (1, False)
 
 
 def node(name: str = "n", *, tainted: bool = False, bound: bool = False) -> Node:
@@ -143,10 +122,3 @@ def test_a_node_is_early_when_it_is_seen_without_its_taint_before_its_proof() ->
     )
 
     assert fleet.opened(seen, ["a", "b"], deadline=0.0)[1] == 1
-
-
-def test_nodes_that_do_not_open_and_a_watch_that_is_lost_end_the_wait() -> None:
-    with pytest.raises(LabError, match="1 of 2 nodes"):
-        fleet.opened(told(node("a", bound=True)), ["a", "b"], deadline=0.0)
-    with pytest.raises(WatchLost):
-        fleet.opened(told(WatchLost("gone")), ["a"], deadline=0.0)

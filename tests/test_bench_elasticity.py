@@ -9,18 +9,16 @@ from queue import SimpleQueue
 
 import pytest
 
-from bench.elasticity import rest
-from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed, manifest
+from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed
 from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from kube.types import ObjectMeta, Pod, PodSpec, PodStatus
-from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
 from tests.factories import NOW
-from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
+from webhook.elasticity import PLACEMENT
 
 PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
 
@@ -73,32 +71,11 @@ def test_each_step_of_a_pod_is_at_the_time_when_it_was_seen_first() -> None:
     assert times == [NOW + timedelta(seconds=number) for number in (1, 2, 3, 4)]
 
 
-def test_a_pod_that_nobody_placed_has_no_placement() -> None:
-    assert its_course(seen(4.0, node="kwok-1", phase="Running")).placed is None
-
-
 @pytest.mark.parametrize(
     ("node", "is_local"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
 )
 def test_a_pod_on_a_super_node_is_not_local(node: str, is_local: bool) -> None:
     assert its_course(seen(4.0, node=node, phase="Running")).is_local is is_local
-
-
-def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
-    other = seen(0.0, crowd="plain", name="b", node="n", phase="Running")
-    with pytest.raises(LabError, match="0 of 100 pods ran in time; 1 were seen"):
-        followed(told(seen(0.0), other), PLACED, deadline=0.0)
-    with pytest.raises(WatchLost):
-        followed(told(WatchLost("gone")), PLACED, deadline=0.0)
-
-
-def test_only_deployments_that_are_to_be_placed_say_how_many_pods_stay_at_home() -> None:
-    plain, placed = (manifest(crowd, 3)["spec"] for crowd in (PLAIN, PLACED))
-
-    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(LOCAL)}
-    assert plain["template"]["metadata"]["annotations"] == {}
-    assert placed["selector"]["matchLabels"] == placed["template"]["metadata"]["labels"]
-    assert placed["replicas"] == plain["replicas"] == SIZE
 
 
 # Its figures
@@ -189,41 +166,4 @@ def test_a_pod_that_slipped_through_is_told() -> None:
     assert missed(found) == {"let through without a placement"}
 
 
-def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
-    placed = phase(PLACED, courses(PLACED, home=LOCAL, last=15.0), patches=95)
-
-    found = by_name(list(of_placing(ALONE, placed)))
-
-    assert found["as many others bound by the scheduler alone"].value == 10.0
-    assert found["until no gate is left, against the scheduler alone"].ratio == 1.5
-    assert found["until all are bound, against the scheduler alone"].ratio == 1.5
-    assert found["p50 wait for a place, against the scheduler alone"].value == 1.0
-    assert found["p99 wait for a place, against the scheduler alone"].baseline == pytest.approx(1.09)
-    assert found["patches per pod"].value == 0.95
-    cpu = found["CPU of leader per 1,000 pods"]
-    assert (cpu.value, cpu.baseline) == (20.0, 20.0)
-
-
 # At rest
-
-
-@pytest.mark.parametrize(
-    ("leader", "misses"),
-    [
-        pytest.param(Usage(0.6, 70 * MIB, 90 * MIB), set(), id="just so"),
-        pytest.param(Usage(0.7, 70 * MIB, 90 * MIB), {"CPU of the leader, of a core"}, id="too busy"),
-        pytest.param(
-            Usage(0.6, 71 * MIB, 90 * MIB), {"memory of the leader, more for each pod"}, id="too large"
-        ),
-    ],
-)
-def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory(leader: Usage, misses: set[str]) -> None:
-    standby = Usage(0.3, 20 * MIB)
-    empty = {"leader": Usage(0.0, 50 * MIB), "standby": standby}
-
-    found = by_name(rest.figures(2048, empty, (60.0, {"leader": leader, "standby": standby})))
-
-    assert missed(found) == misses
-    assert found["CPU of the standby, of a core"].value == 0.5
-    assert found["memory of the leader"].baseline == 50.0
-    assert found["peak memory of the leader"].value == 90.0

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -13,20 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench import processes
 from bench.ingress_daemonset import figures, manifests
-from bench.ingress_daemonset.checker import Started
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
 from bench.ingress_daemonset.progress import Creation, Deployment, Made, Observed, Rollout, follow
 from bench.processes import MIB, Usage
 from bench.report import Figure
-from controllers.ingress_daemonset import desired
 from kube.types import Node, ObjectMeta
-from lab.errors import LabError
-from tests.ingress_daemonset import outcome, request, webhooks
-from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
-from webhook.ingress_daemonset.types import resource
+from webhook.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
 
 OLD, NEW = manifests.OLD, manifests.NEW
 
@@ -40,28 +30,6 @@ def missed(found: Mapping[str, Figure]) -> set[str]:
 
 
 # What is created
-
-
-def test_the_ingress_daemonset_is_one_that_is_taken_without_a_warning() -> None:
-    defaults, rules = webhooks()
-    wanted = manifests.ingress_daemonset("ours", 50)
-
-    stored, warned = outcome(wanted, request(wanted), defaults.review(request(wanted), deadline=0))
-
-    decision = rules.review(request(stored), deadline=0)
-    assert (decision.allowed, decision.warnings, warned) == (True, (), [])
-
-
-def test_a_plain_deployment_is_that_of_the_ingress_daemonset_but_of_no_concern_to_the_controllers() -> None:
-    wanted = manifests.ingress_daemonset("ours", 50)
-
-    plain, ours = manifests.plain(wanted, "kwok-7"), desired.deployment(resource(wanted), "kwok-7")
-
-    assert plain["spec"] == ours["spec"]
-    assert plain["spec"]["template"]["spec"]["nodeName"] == "kwok-7"
-    assert plain["metadata"]["name"] == ours["metadata"]["name"]
-    assert "ownerReferences" not in plain["metadata"]
-    assert NODE_LABEL not in plain["metadata"]["labels"]
 
 
 # When all is done
@@ -106,17 +74,6 @@ def test_all_exist_when_the_last_one_is_seen_and_are_available_with_the_last_one
     follow(seen, course, "", deadline=0.0)
 
     assert course.since(1.0) == Made(first=1.0, existed=3.0, available=5.0)
-
-
-def test_what_the_deployment_controller_has_not_looked_at_is_not_available() -> None:
-    assert not deployment(observed=1).available
-
-
-def test_a_timeout_says_how_many_are_left() -> None:
-    with pytest.raises(LabError, match="pods of two: 1 are left"):
-        follow(
-            observed(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0
-        )
 
 
 @pytest.mark.parametrize(
@@ -219,15 +176,6 @@ def test_a_thousand_nodes_are_judged_by_the_plain_client(
     assert missed(by_name(list(figures.of_creation(1000, ALONE, (made, cost(**counted)))))) == misses
 
 
-def test_of_fewer_nodes_only_their_writes_are_judged() -> None:
-    found = by_name(
-        list(figures.of_creation(30, ALONE, (Made(1.0, 100.0, 100.0), cost(deployments_POST=31))))
-    )
-
-    assert missed(found) == {"Deployments created per node"}
-    assert found["until all Deployments exist, against a plain client"].ratio == 10.0
-
-
 @pytest.mark.parametrize(
     ("spent", "misses"),
     [
@@ -249,15 +197,6 @@ def test_at_rest_nothing_may_be_written_though_it_is_looked_at(spent: Cost, miss
 
     assert missed(found) == misses
     assert found["heartbeats per node"].value == 5
-
-
-def test_a_status_that_is_written_at_rest_counts() -> None:
-    labels = 'resource="ingressdaemonsets",subresource="status",verb="PATCH"'
-    spent = Cost({f"apiserver_request_total{{{labels}}}": 2.0}, cost().leader, cost().used)
-
-    found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
-
-    assert found["writes of any client to objects of the feature"].value == 2
 
 
 @pytest.mark.parametrize(
@@ -282,34 +221,4 @@ def test_a_rollout_is_judged_by_its_budget_and_its_writes(
     assert found["CPU of all programs, against a plain client"].ratio == 0.25
 
 
-def test_the_leaders_work_is_reported_per_plan() -> None:
-    found = by_name(list(figures.of_rollout(1000, 50, WAVES, (Rolled(60.0, 50), cost(seconds=2.0, plans=4)))))
-
-    assert found["to make a plan"].value == 125.0
-    assert found["CPU of the leader per plan, writes included"].value == 500.0
-    assert (found["memory of the leader"].value, found["peak memory of the leader"].value) == (50.0, 60.0)
-
-
-def test_of_several_health_checkers_the_median_is_reported() -> None:
-    starts = [Started(seconds, Usage(0.1, size * MIB)) for seconds, size in ((0.9, 30), (0.3, 33), (0.4, 99))]
-
-    found = by_name(list(figures.of_checkers(starts)))
-
-    assert (found["from its start to its first 200"].value, found["memory"].value) == (0.4, 33)
-
-
 # Processes
-
-
-def test_a_process_is_found_by_its_environment_and_says_when_it_began() -> None:
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    word = f"here-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "BENCH_TEST": word}
-    ) as process:
-        try:
-            assert processes.with_variable("BENCH_TEST", word) == [process.pid]
-            began = processes.started_at(process.pid)
-            assert before - 0.1 <= began <= time.clock_gettime(time.CLOCK_BOOTTIME)
-        finally:
-            process.kill()
