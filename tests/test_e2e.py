@@ -38,24 +38,6 @@ class Machine:
         return [" ".join(each) for each in self.ran]
 
 
-@pytest.mark.parametrize(
-    ("programs", "broken", "why"),
-    [
-        pytest.param(("docker", "kind"), (), "", id="nothing"),
-        pytest.param(("docker",), (), "not on the PATH: kind", id="no kind"),
-        pytest.param((), (), "not on the PATH: docker, kind", id="neither"),
-        pytest.param(
-            ("docker", "kind"), ("docker", "info"), "a Docker daemon", id="a client without a daemon"
-        ),
-    ],
-)
-def test_missing_programs_are_named(programs: tuple[str, ...], broken: tuple[str, ...], why: str) -> None:
-    found = kind.missing(lambda program: program in programs, Machine(*broken).run)
-
-    assert bool(found) == bool(why)
-    assert why in found
-
-
 def test_the_image_is_built_and_loaded_into_a_cluster_as_the_environment_names_them(tmp_path: Path) -> None:
     machine = Machine()
 
@@ -71,10 +53,6 @@ def test_the_image_is_built_and_loaded_into_a_cluster_as_the_environment_names_t
     assert create.startswith(f"kind create cluster --name {kind.NAME} --kubeconfig {tmp_path}/kubeconfig")
     assert create.endswith("--image node:v1")
     assert load == f"kind load docker-image {kind.FIRST} {kind.SECOND} --name {kind.NAME}"
-
-
-def test_nodes_and_tests_reach_the_same_cloud() -> None:
-    assert kind.start_cloud(Machine().run) == ("172.18.0.5:8300", "127.0.0.1:49153")
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,6 @@ def test_packages_of_python_come_pinned_whole_and_ready_made() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines if not line.startswith("#"))
 
 
-def test_bytecode_is_never_compared_with_its_source() -> None:
-    made = commands("compileall")
-
-    assert len(made) == 3
-    assert all("--invalidation-mode unchecked-hash" in each for each in made)
-
-
 def test_the_product_is_copied_whole_and_is_all_of_the_build_context() -> None:
     found = context.files(ROOT)
 

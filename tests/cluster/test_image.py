@@ -7,12 +7,10 @@ import os
 import stat
 from pathlib import Path
 
-import pytest
-
 import healthchecker
 from lab.image.process import run
 from lab.image.stage import Stage
-from tests.cluster.image import HEALTH, NAME, SECONDS, WEBHOOK, World, await_ready, get, served, world
+from tests.cluster.image import HEALTH, NAME, SECONDS, WEBHOOK, World, await_ready, get, served
 from tests.server import CA
 from tests.test_layers import FLOORS
 from webhook import anycast_ip, ingress_daemonset, ip_reservation
@@ -71,23 +69,6 @@ def test_every_module_has_its_bytecode(image: Stage) -> None:
         for path in modules
         if not {str(path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc")} & paths
     } == set()
-
-
-@pytest.fixture(name="world")
-def _world(image: Stage, tmp_path: Path, address: str) -> World:
-    return world(image, tmp_path, address)
-
-
-def test_no_part_of_python_lacks_a_library_of_the_system(world: World) -> None:
-    code = (
-        "import importlib, pathlib; names = [path.name.partition('.')[0]"
-        " for path in pathlib.Path('/usr/lib/python3.11/lib-dynload').iterdir()];"
-        " [importlib.import_module(name) for name in names]; print(len(names))"
-    )
-    exit_code, printed = run(world.process("python", "-c", code), SECONDS)
-
-    assert exit_code == 0, printed
-    assert int(printed) > 20
 
 
 def test_every_module_of_the_product_can_be_imported(world: World) -> None:
