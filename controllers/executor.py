@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import SimpleQueue
 
 import structlog
@@ -21,18 +20,11 @@ FAILURES = Counter("drawbridge_executor_failures", "Work that ended with an unex
 log = structlog.stdlib.get_logger(__name__)
 
 
-@contextmanager
-def executing(name: str, threads: int) -> Iterator[Submit]:
-    """Yield a function that submits work to *threads* threads; on exit, wait for all work that was submitted."""
-    executor = Executor(name, threads)
-    try:
-        yield executor.submit
-    finally:
-        executor.close()
-
-
 class Executor:
-    """Work should not raise; an exception is logged and counted, and the thread goes on."""
+    """A context manager: it yields the function that submits work, and waits on exit for all that was submitted.
+
+    Work should not raise; an exception is logged and counted, and the thread goes on.
+    """
 
     def __init__(self, name: str, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self._clock = name, clock
@@ -47,12 +39,11 @@ class Executor:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work) -> None:
-        self._work.put(work)
+    def __enter__(self) -> Submit:
+        return self._work.put
 
-    def close(self) -> None:
-        """Wait for all work that was submitted."""
-        for _ in self._threads:
+    def __exit__(self, *_: object) -> None:
+        for _thread in self._threads:
             self._work.put(None)
         for thread in self._threads:
             thread.join()

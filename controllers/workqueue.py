@@ -6,7 +6,7 @@ The protocol of all controllers:
 - ``reconcile(key)`` reads a snapshot, plans, and runs the actions. One change may lead to several runs, and several
   changes to one.
 - It returns None when it is done, or the seconds after which to run again. An exception means a retry, after 5 ms,
-  doubling per failure in a row up to 1000 s. Terminal means no retry before the next change.
+  doubling per failure in a row up to 1000 s.
 - A run that it asks for comes after the pace at least; without a change in between, later each time, up to a second:
   a write that changes nothing is not repeated in a hot loop.
 - What a reconcile asked for is void once its key runs again: a retry does not outlive its cause.
@@ -52,10 +52,6 @@ PENDING = float("inf")
 Reconcile = Callable[[str], float | None]
 
 log = structlog.get_logger(__name__)
-
-
-class Terminal(Exception):
-    """A retry would not help before the next change."""
 
 
 class Stopping(Exception):
@@ -233,17 +229,13 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         again = reconcile(key)
     except LeadershipLost:
         raise
-    except Terminal as error:
-        log.error("reconcile failed, not retrying", queue=queue.name, key=key, error=str(error))
-        queue.rest(key)
     except Exception:
         log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
         return
+    if again == PENDING:
+        return
+    if again is not None:
+        queue.requeue(key, again)
     else:
-        if again == PENDING:
-            return
-        if again is not None:
-            queue.requeue(key, again)
-        else:
-            queue.rest(key)
+        queue.rest(key)
     queue.forget(key)

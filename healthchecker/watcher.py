@@ -18,8 +18,8 @@ from healthchecker.readiness import Deployment
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import KubeError, Unreachable, event_error
+from kube.list_watch import Event, Identified
 from kube.resources import DEPLOYMENTS, Selection
-from kube.watch_event import Event, Identified
 
 PAUSES = Backoff(base=0.5, cap=4.0, jitter=1.0)
 SHORT = 0.5

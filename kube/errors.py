@@ -27,10 +27,6 @@ class ApiError(KubeError):
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
 
 
-class Unauthorized(ApiError):
-    pass
-
-
 class Forbidden(ApiError):
     pass
 
@@ -64,7 +60,6 @@ class ServerError(ApiError):
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
-    401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
-from kube.indexer import Change, Indexer, IndexFunction, Object
-from kube.list_watch import ALL, TIMING, ListWatch, Selection, Timing
+from kube.indexer import Change, Indexer, Object
+from kube.list_watch import ALL, TIMING, Identity, ListWatch, Selection, Timing
 from kube.types import key_of, version_of
-from kube.watch_event import Identity
 
 T = TypeVar("T", bound=Object)
 Handler = Callable[[T | None, T | None], None]
@@ -38,12 +37,12 @@ UNDECODABLE = Counter("drawbridge_informer_undecodable_objects", "Objects left o
 log = structlog.get_logger(__name__)
 
 
-class Informer(Generic[T]):
-    """A copy of what *source* delivers, decoded by *decode*."""
+class Informer(Indexer[T]):
+    """A copy of what *source* delivers, decoded by *decode*; keys are ``namespace/name``, or ``name``."""
 
     def __init__(self, source: ListWatch, decode: Decode[T]) -> None:
+        super().__init__()
         self.source, self._decode_whole = source, decode
-        self._indexer: Indexer[T] = Indexer()
         self._handlers: list[Handler[T]] = []
         self._notifying = threading.RLock()
         self._synced, self._closed = threading.Event(), False
@@ -67,7 +66,7 @@ class Informer(Generic[T]):
     def on_change(self, handler: Handler[T]) -> None:
         """Call *handler* with (old, new) of each change, and now with (None, object) of each known object."""
         with self._notifying:
-            for each in self._indexer.list():
+            for each in self.list():
                 self._call(handler, None, each)
             self._handlers.append(handler)
 
@@ -80,26 +79,9 @@ class Informer(Generic[T]):
         if self.source.detach(self):
             self.source.stop()
 
-    @property
-    def has_synced(self) -> bool:
-        """Whether the copy was complete once and the handlers have been called for it."""
-        return self._synced.is_set()
-
     def wait_synced(self, timeout: float) -> bool:
+        """Wait until the copy has been complete once, and the handlers have been called for it."""
         return self._synced.wait(timeout)
-
-    def get(self, key: str) -> T | None:
-        """By ``namespace/name``, or ``name`` for what has no namespace."""
-        return self._indexer.get(key)
-
-    def list(self) -> Sequence[T]:
-        return self._indexer.list()
-
-    def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        self._indexer.add_index(name, function)
-
-    def by_index(self, name: str, value: str) -> Sequence[T]:
-        return self._indexer.by_index(name, value)
 
     def wrote(self, answer: msgspec.Raw) -> T | None:
         """Take in the API server's answer to a write; return what is known now, None for an object that is gone.
@@ -112,13 +94,13 @@ class Informer(Generic[T]):
         with self._notifying:
             if self._is_gone(key, new):
                 return None
-            known = self._indexer.get(key)
+            known = self.get(key)
             passed = version_of(known.metadata) if known else 0
             if known is None or known.metadata.uid != new.metadata.uid:
                 known, passed = None, max(passed, self._fed_up_to)
             if version_of(new.metadata) <= passed:
                 return known
-            self._indexer.put(key, new)
+            self.put(key, new)
             self._answers[key] = new
             self._answered_since.add(key)
             return new
@@ -129,10 +111,10 @@ class Informer(Generic[T]):
         One that is known to be terminating stays until the watch delivers its end.
         """
         with self._notifying:
-            known = self._indexer.get(key)
+            known = self.get(key)
             if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
                 self._answers.pop(key, None)
-                self._indexer.remove(key)
+                self.remove(key)
                 self._gone[key] = known
 
     def _is_gone(self, key: str, state: T) -> bool:
@@ -149,7 +131,7 @@ class Informer(Generic[T]):
 
     def add(self, identity: Identity, item: msgspec.Raw) -> None:
         # An object that cannot be decoded is not gone: its last state is better than none.
-        known = self._decode(identity, item) or self._indexer.get(identity.key)
+        known = self._decode(identity, item) or self.get(identity.key)
         if known is not None:
             self._listed[identity.key] = known
 
@@ -157,7 +139,7 @@ class Informer(Generic[T]):
         with self._notifying:
             self._answers = dict(self._newer_answers(version))
             there = {key: each for key, each in self._listed.items() if not self._is_gone(key, each)}
-            changes = self._indexer.replace(there | self._answers)
+            changes = self.replace(there | self._answers)
             self._listed, self._fed_up_to = {}, version
             self._notify(changes)
         SYNCED.labels(self.kind).set(1)
@@ -192,8 +174,8 @@ class Informer(Generic[T]):
             return []
         self._answers.pop(key, None)
         if decoded is not None and not is_deleted:
-            return self._indexer.put(key, decoded)
-        last = self._indexer.remove(key)
+            return self.put(key, decoded)
+        last = self.remove(key)
         return [(decoded or last, None)] if last is not None else []
 
     def _decode(self, identity: Identity, item: msgspec.Raw) -> T | None:

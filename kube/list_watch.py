@@ -30,8 +30,7 @@ from kube.registry import Registry
 from kube.resources import ALL as ALL
 from kube.resources import Selection as Selection
 from kube.transport import LineStream
-from kube.types import as_number
-from kube.watch_event import Event, Identity, identity_of
+from kube.types import ObjectMeta, as_number, complete, key_of
 
 LAST_EVENT = Gauge(
     "drawbridge_informer_last_event_timestamp_seconds", "When the API server last sent something.", ["kind"]
@@ -58,6 +57,44 @@ class Timing:
 
 TIMING = Timing(70.0, Backoff(base=0.8, cap=30.0, jitter=1.0))
 """Pauses as client-go's reflector."""
+
+
+class Event(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Identity(msgspec.Struct, rename="camel"):
+    """As much of ObjectMeta as even an object that we cannot decode should have."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return key_of(ObjectMeta(name=self.name, namespace=self.namespace))
+
+    @property
+    def version(self) -> int:
+        return as_number(self.resource_version)
+
+
+class Identified(msgspec.Struct):
+    metadata: Identity
+
+
+complete(Event, Identified)
+
+
+def identity_of(item: msgspec.Raw) -> Identity:
+    """An empty one when not even that can be read."""
+    try:
+        return msgspec.json.decode(item, type=Identified).metadata
+    except msgspec.MsgspecError:
+        return Identity()
 
 
 class Sink(Protocol):

@@ -24,8 +24,8 @@ from controllers.anycast_ip.nodes import NODES, Nodes
 from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
 from kube.informer import Informer
+from kube.list_watch import identity_of
 from kube.types import Node
-from kube.watch_event import identity_of
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request

@@ -24,8 +24,7 @@ from controllers.manager import Context
 from kube.client import Client
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
-from kube.list_watch import ListWatch
-from kube.watch_event import Identity
+from kube.list_watch import Identity, ListWatch
 from settings import IngressDaemonSetSettings
 from tests.factories import NOW
 from tests.fake_api import FakeAPI, Reply, Request, connection_to, refusal

@@ -113,7 +113,7 @@ def test_a_connection_that_was_used_up_to_its_deadline_gives_the_next_call_its_f
 @pytest.mark.parametrize(
     ("status", "reason", "kind"),
     [
-        (401, "Unauthorized", errors.Unauthorized),
+        (401, "Unauthorized", ApiError),
         (403, "Forbidden", errors.Forbidden),
         (404, "NotFound", errors.NotFound),
         (409, "Conflict", errors.Conflict),

@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 
 from kube import event_recorder
 from kube.client import Resource
-from kube.event_correlator import BURST, WINDOW, EventCorrelator, Note, Regarding
-from kube.event_recorder import EventRecorder
+from kube.event_recorder import BURST, WINDOW, EventCorrelator, EventRecorder, Note, Regarding
 from kube.types import ObjectMeta, Pod
 from lab.waiting import until
 from tests.fakes import FakeClock

@@ -25,7 +25,7 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
 from kube.client import Page
-from kube.watch_event import Event, Identified
+from kube.list_watch import Event, Identified
 from kube.errors import Status
 from kube.types import ConfigMap, Node, Pod
 from cloud.responses import decoded

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kube.informer import Informer
+from kube.list_watch import identity_of
 from kube.types import Pod
-from kube.watch_event import identity_of
 
 Change = tuple[tuple[str, int] | None, tuple[str, int] | None]
 """(old, new) as a handler gets them, each as (uid, version)."""

@@ -163,7 +163,8 @@ def test_a_decoder_that_fails_leaves_the_others_alone() -> None:
         failing, other = informers.of(PODS, Pod, decode=broken), informers.of(PODS, Pod)
         seen = follow(other)
         until(lambda: seen == ["a", "b"])
-        assert (failing.has_synced, failing.list()) == (True, [])
+        assert failing.wait_synced(0)
+        assert failing.list() == []
 
 
 def test_an_informer_that_is_silent_too_long_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

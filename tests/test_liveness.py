@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers import liveness
-from controllers.executor import Executor, executing
+from controllers.executor import Executor
 from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
 from controllers.workqueue import WorkQueue
 from kube.client import Client
@@ -79,12 +79,12 @@ def test_a_loop_that_does_not_come_round_is_not_alive() -> None:
 def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
     clock, release = FakeClock(), threading.Event()
     pool = Executor("liveness", 2, clock)
-    pool.submit(lambda: release.wait(10) and None)
-    until(lambda: bool(pool._since))
-    clock.advance(LONGEST_RUN + 1)
-    problem = diagnose([pool], [])
-    release.set()
-    pool.close()
+    with pool as submit:
+        submit(lambda: release.wait(10) and None)
+        until(lambda: bool(pool._since))
+        clock.advance(LONGEST_RUN + 1)
+        problem = diagnose([pool], [])
+        release.set()
 
     assert problem == "liveness has been at one piece of work for 601 s, the bound is 600 s"
     assert diagnose([pool], []) is None
@@ -99,7 +99,7 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
     def fail(error: BaseException) -> None:
         raise error
 
-    with executing("failing", 1) as submit:
+    with Executor("failing", 1) as submit:
         submit(lambda: fail(ValueError("a bug")))
         submit(lambda: fail(SystemExit(3)))
         submit(lambda: done.append(1))
@@ -109,12 +109,11 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
 
 def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> None:
     client: Any = Client
-    queue, pool, beat = WorkQueue("watched"), Executor("watched", 1), Heartbeat("watched")
+    queue, pool, beat = WorkQueue("watched"), Executor("watched", 0), Heartbeat("watched")
     informer = informer_of(client, NODES, Node)
     assert {queue, pool, beat} <= set(liveness.RUNNING.list())
     assert informer.source not in LISTENING.list()
     informer.start()
     assert informer.source in LISTENING.list()
     informer.stop()
-    pool.close()
     assert informer.source not in LISTENING.list()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.workqueue import Terminal, WorkQueue, run_workers
+from controllers.workqueue import WorkQueue, run_workers
 from kube.backoff import Backoff
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
@@ -270,18 +270,6 @@ def test_a_failure_is_tried_again_after_growing_pauses_and_success_starts_them_a
         assert work.at[2] - work.at[1] >= 0.1
         until(lambda: sample("longest_running_seconds") == 0.0)
         assert queue.retry("a") == pytest.approx(0.05)
-
-
-def test_a_terminal_error_is_not_tried_again_until_the_key_is_added() -> None:
-    queue = WorkQueue("test", pauses=Backoff(base=0.001, cap=0.001))
-    work = Work(Terminal("no such thing"))
-    with running(queue, work):
-        queue.add("a")
-        queue.add("b")
-        until(lambda: len(work.keys) == 2)
-        queue.add("a")
-        until(lambda: len(work.keys) == 3)
-    assert work.keys == ["a", "b", "a"]
 
 
 def test_no_key_is_with_two_workers_at_once() -> None:

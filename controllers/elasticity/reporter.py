@@ -11,8 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.writer import Action, Kind
 from kube.errors import ApiError
-from kube.event_correlator import Type
-from kube.event_recorder import EventRecorder, Regarding
+from kube.event_recorder import EventRecorder, Regarding, Type
 
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from controllers.clock import CLOCK
-from controllers.executor import executing
+from controllers.executor import Executor
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
@@ -72,8 +72,8 @@ def reconciling(
     """A Reconciler with its executors; all work that it submitted has ended afterwards."""
     reporter = Reporter(context.recorder)
     with (
-        executing("ingress-daemonset", WRITERS) as submit,
-        executing("ingress-daemonset", READERS) as submit_read,
+        Executor("ingress-daemonset", WRITERS) as submit,
+        Executor("ingress-daemonset", READERS) as submit_read,
     ):
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
         reader = HealthCheckReader(submit_read, context.stop)

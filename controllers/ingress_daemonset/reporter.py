@@ -15,8 +15,7 @@ from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.field_managers import Alteration
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
-from kube.event_correlator import Type
-from kube.event_recorder import EventRecorder, Regarding
+from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.types import IngressDaemonSet
