@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
@@ -91,14 +89,6 @@ def test_bodies_go_out_as_json_of_their_content_type() -> None:
         "gracePeriodSeconds": 0,
     }
     assert plain.body is None
-
-
-def test_a_connection_is_used_again() -> None:
-    with serving(lambda asked: answers({})) as server:
-        client = server.client()
-        for _ in range(5):
-            client.get(PODS, "a", "shop")
-    assert len({asked.port for asked in server.asked}) == 1
 
 
 def test_a_connection_that_was_used_up_to_its_deadline_gives_the_next_call_its_full_time() -> None:
@@ -209,13 +199,6 @@ def test_a_server_that_falls_silent_late_is_waited_for_no_longer_than_one_that_a
         assert time.monotonic() - began < 1.6
 
 
-def test_nobody_listening_is_unreachable() -> None:
-    with serving(lambda asked: answers({})) as server:
-        client = server.client()
-    with pytest.raises(Unreachable):
-        client.get(PODS, "a", "shop")
-
-
 def pages(*sizes: int) -> Callable[[Asked], Answer]:
     def answer(asked: Asked) -> Answer:
         number = int(asked.query.get("continue", "0"))
@@ -237,14 +220,6 @@ def test_a_list_is_read_in_pages() -> None:
     }
 
 
-def test_the_next_page_is_asked_for_when_it_is_wanted() -> None:
-    with serving(pages(2, 1)) as server:
-        reading = server.client().list_pages(PODS, type=Pod, page_size=2)
-        assert len(next(reading).items or ()) == 2
-        assert len(server.asked) == 1
-        assert [len(page.items or ()) for page in reading] == [1]
-
-
 def test_the_timeout_of_each_page_may_be_asked_for_anew() -> None:
     timeouts = iter([30.0, 30.0, 0.1])
     of_pages = pages(1, 1, 1)
@@ -254,11 +229,6 @@ def test_the_timeout_of_each_page_may_be_asked_for_anew() -> None:
         with pytest.raises(Unreachable):
             next(reading)
     assert not [*timeouts]
-
-
-def test_an_empty_list_may_be_null() -> None:
-    with serving(pages(0)) as server:
-        assert server.client().list(PODS).items == []
 
 
 def test_a_list_whose_pages_expire_is_asked_for_once_as_a_whole() -> None:
@@ -357,35 +327,12 @@ def kubeconfig(directory: Path, server: Server, **user: Any) -> Path:
     ("user", "expected"),
     [
         pytest.param({"token": "s3cret"}, "Bearer s3cret", id="token"),
-        pytest.param(
-            {"username": "a", "password": "b"}, "Basic " + base64.b64encode(b"a:b").decode(), id="password"
-        ),
-        pytest.param({}, None, id="nothing"),
     ],
 )
 def test_a_kubeconfig_says_who_we_are(tmp_path: Path, user: dict[str, str], expected: str | None) -> None:
     with serving(lambda asked: answers({})) as server:
         Client.from_kubeconfig(kubeconfig(tmp_path, server, **user)).get(PODS, "a", "shop")
     assert server.asked[0].headers.get("authorization") == expected
-
-
-def test_an_exec_plugin_is_asked(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin"
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "from-plugin"},
-    }
-    plugin.write_text(f"#!/bin/sh\necho '{msgspec.json.encode(credential).decode()}'\n")
-    plugin.chmod(0o755)
-    spec = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": str(plugin),
-        "interactiveMode": "Never",
-    }
-    with serving(lambda asked: answers({})) as server:
-        Client.from_kubeconfig(kubeconfig(tmp_path, server, exec=spec)).get(PODS, "a", "shop")
-    assert server.asked[0].headers["authorization"] == "Bearer from-plugin"
 
 
 def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import REGISTRY
 
 from kube import event_recorder
-from kube.client import Resource
 from kube.event_recorder import BURST, WINDOW, EventCorrelator, EventRecorder, Note, Regarding
-from kube.types import ObjectMeta, Pod
 from lab.waiting import until
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
@@ -24,18 +22,6 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 def note(reason: str = "Held", regarding: Regarding = POD) -> Note:
     return Note(regarding, reason, "why", "Normal")
-
-
-def test_the_same_words_are_one_series() -> None:
-    correlator = EventCorrelator()
-    first = correlator.enter(note(), AT, 100.0)
-    again = correlator.enter(note(), AT + timedelta(seconds=5), 105.0)
-    other = correlator.enter(note("Released"), AT, 105.0)
-    assert first is again
-    assert again is not None
-    assert other is not None
-    assert (again.count, again.first, other.count) == (2, AT, 1)
-    assert other.event_name != again.event_name
 
 
 def test_a_series_lasts_as_long_as_it_is_repeated_within_the_window() -> None:
@@ -67,12 +53,6 @@ def test_a_long_name_still_makes_a_valid_one() -> None:
     assert series is not None
     assert len(series.event_name) <= 253
     assert ".." not in series.event_name
-
-
-def test_an_event_is_about_an_object_of_a_resource() -> None:
-    reservation = Pod(metadata=ObjectMeta(name="r", uid="u"))
-    about = Regarding.of(reservation, Resource("projectcalico.org", "v3", "ipreservations"), "IPReservation")
-    assert about == Regarding("projectcalico.org/v3", "IPReservation", "r", "", "u")
 
 
 @contextmanager
@@ -181,9 +161,3 @@ def test_a_hanging_server_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> No
         assert time.monotonic() - began < 0.5
         until(lambda: server.asked)
     assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "queue full"})
-
-
-def test_closing_a_recorder_that_never_spoke_is_immediate() -> None:
-    with recording() as (server, recorder, _):
-        recorder.close()
-    assert server.asked == []

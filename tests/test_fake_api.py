@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,13 +10,10 @@ import msgspec
 import pytest
 
 from kube.client import Client
-from kube.errors import Conflict, Expired, Forbidden, Invalid, NotFound, ServerError, Unreachable, event_error
-from kube.informer import informer_of
+from kube.errors import Expired, event_error
 from kube.resources import Selection
-from kube.types import Node
-from lab.waiting import until
-from tests.api_scenarios import CONFIG_MAPS, CONTAINER, DEPLOYMENTS, NODES, PODS, SCENARIOS, run, workload
-from tests.fake_api import Denied, FakeAPI, Reply, Review, Unavailable, over_http, refusal
+from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, SCENARIOS, run, workload
+from tests.fake_api import FakeAPI, over_http
 from tests.fake_api.server import NAMESPACES
 
 
@@ -85,26 +81,6 @@ def test_labels_select(selector: str, matches: bool, api: FakeAPI, client: Clien
     assert len(client.list(CONFIG_MAPS, label_selector=selector).items) == matches
 
 
-def test_fields_select(api: FakeAPI, client: Client) -> None:
-    spec = {"nodeName": "n1", "containers": [CONTAINER]}
-    api.put(PODS, {"metadata": {"name": "a", "namespace": "edge"}, "spec": spec})
-
-    assert len(client.list(PODS, field_selector="spec.nodeName=n1").items) == 1
-    assert client.list(PODS, field_selector="spec.nodeName!=n1").items == []
-    with pytest.raises(Exception, match=r"field label not supported: spec\.hostname"):
-        client.list(PODS, field_selector="spec.hostname=x")
-
-
-def test_a_list_comes_in_pages_of_one_moment(api: FakeAPI, client: Client) -> None:
-    for number in range(5):
-        api.put(NODES, {"metadata": {"name": f"n{number}"}})
-    pages = client.list_pages(NODES, page_size=2)
-    first = next(pages)
-    api.remove(NODES, "n4")
-
-    assert [len(each.items or ()) for each in (first, *pages)] == [2, 2, 1]
-
-
 def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> None:
     start = str(api.version)
     api.put(NODES, {"metadata": {"name": "n1"}})
@@ -112,17 +88,6 @@ def test_history_that_was_compacted_is_expired(api: FakeAPI, client: Client) -> 
 
     [error] = events(client, start)
     assert isinstance(event_error(json.dumps(error["object"]).encode()), Expired)
-
-
-def test_a_reflector_follows_it(api: FakeAPI, client: Client) -> None:
-    informer = informer_of(client, NODES, Node)
-    informer.start()
-    assert informer.wait_synced(60)
-    api.put(NODES, {"metadata": {"name": "n1"}})
-    until(lambda: informer.get("n1"))
-    api.remove(NODES, "n1")
-    until(lambda: not informer.get("n1"))
-    informer.stop()
 
 
 def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, client: Client) -> None:
@@ -142,34 +107,6 @@ def test_mutating_hooks_change_what_is_stored_but_not_a_status(api: FakeAPI, cli
     assert len(api.get(DEPLOYMENTS, "a", "edge")["spec"]["template"]["spec"]["tolerations"]) == 2
 
 
-def test_a_validating_hook_refuses_and_one_that_is_down_fails_the_request(
-    api: FakeAPI, client: Client
-) -> None:
-    def deny(review: Review) -> None:
-        raise Denied(f"{review.operation} by {review.manager}")
-
-    def down(review: Review) -> None:
-        raise Unavailable("connection refused")
-
-    api.validate(CONFIG_MAPS, deny)
-    with pytest.raises(Forbidden, match="CREATE by drawbridge"):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    api.without_hooks()
-    api.validate(CONFIG_MAPS, down)
-    with pytest.raises(ServerError, match="failed calling webhook"):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    assert api.list(CONFIG_MAPS) == []
-
-
-def test_a_hook_runs_ahead_of_the_rules(api: FakeAPI, client: Client) -> None:
-    def break_it(raw: dict[str, Any]) -> None:
-        raw["spec"]["template"]["spec"]["containers"] = []
-
-    api.mutate(DEPLOYMENTS, break_it)
-    with pytest.raises(Invalid, match=r"spec\.template\.spec\.containers: Required value"):
-        client.create(DEPLOYMENTS, {"metadata": {"name": "a"}, **workload()}, "edge")
-
-
 def test_each_field_belongs_to_the_manager_that_wrote_it_last(api: FakeAPI) -> None:
     ours, theirs = api.client("drawbridge"), api.client("kubectl-edit")
     ours.create(DEPLOYMENTS, {"metadata": {"name": "a"}, **workload(replicas=3)}, "edge")
@@ -185,79 +122,6 @@ def test_each_field_belongs_to_the_manager_that_wrote_it_last(api: FakeAPI) -> N
 
     ours.patch(DEPLOYMENTS, "a", {"spec": {"template": {"spec": {"hostNetwork": None}}}}, "edge")
     assert owned_by(api, "kubectl-edit") == {"f:replicas": {}}
-
-
-def test_a_terminating_namespace_takes_nothing_new(api: FakeAPI, client: Client) -> None:
-    client.delete(NAMESPACES, "edge")
-
-    with pytest.raises(Forbidden, match="because it is being terminated"):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "nowhere")
-
-
-def test_faults_answer_in_its_place_and_answers_get_lost(api: FakeAPI, client: Client) -> None:
-    api.fault = lambda call: refusal(403, "Forbidden") if call.method == "POST" else None
-    with pytest.raises(Forbidden):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    assert api.list(CONFIG_MAPS) == []
-
-    def lose(call: Any, reply: Reply) -> None:
-        raise ConnectionResetError("lost")
-
-    api.fault, api.after = lambda call: None, lose
-    with pytest.raises(Unreachable):
-        client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    assert len(api.list(CONFIG_MAPS)) == 1
-
-
-def test_what_a_fault_raises_kills_the_caller(api: FakeAPI) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(call: Any, reply: Reply) -> None:
-        raise Killed
-
-    api.after = kill
-    with pytest.raises(Killed):
-        api.client().create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "edge")
-    assert len(api.list(CONFIG_MAPS)) == 1
-
-
-def test_evictions_and_bindings(api: FakeAPI, client: Client) -> None:
-    api.put(PODS, {"metadata": {"name": "a", "namespace": "edge"}, "spec": {"containers": [CONTAINER]}})
-    client.request("POST", PODS.path("edge", "a", "binding"), body={"target": {"name": "n1"}})
-    assert api.get(PODS, "a", "edge")["spec"]["nodeName"] == "n1"
-
-    with pytest.raises(Conflict):
-        client.request("POST", PODS.path("edge", "a", "binding"), body={"target": {"name": "n2"}})
-
-    eviction = {"metadata": {"name": "a"}, "deleteOptions": {"gracePeriodSeconds": 0}}
-    client.request("POST", PODS.path("edge", "a", "eviction"), body=eviction)
-    assert api.list(PODS) == []
-
-
-def test_writers_at_the_same_time_lose_no_write(api: FakeAPI) -> None:
-    client = api.client()
-    client.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}}, "edge")
-
-    def count() -> None:
-        for _ in range(20):
-            while True:
-                held = client.get(CONFIG_MAPS, "a", "edge")
-                held["data"]["n"] = str(int(held["data"]["n"]) + 1)
-                try:
-                    client.replace(CONFIG_MAPS, "a", held, "edge")
-                    break
-                except Conflict:
-                    continue
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert api.get(CONFIG_MAPS, "a", "edge")["data"] == {"n": "80"}
 
 
 def events(client: Client, since: str, **selectors: str) -> list[dict[str, Any]]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
-import jsonpatch  # type: ignore[import-untyped]
 import pytest
-import urllib3
 
 from lab.policy.mutations import (
     ENVIRONMENT,
@@ -21,8 +16,6 @@ from lab.policy.mutations import (
     pod_without_policy,
     without_policy,
 )
-from lab.policy.server import HOST, serving
-from lab.slots import free_ports
 
 Raw = dict[str, Any]
 POD: Raw = {
@@ -74,32 +67,3 @@ def test_a_workload_is_read_as_it_was_before_the_policy() -> None:
     given = ARGUMENTS["DaemonSet"] | {"metadata": {"name": "a", "labels": {"x": "y"}}}
 
     assert without_policy(mutated("DaemonSet", given, is_new=True)) == given
-
-
-def test_a_pod_that_is_there_keeps_its_containers() -> None:
-    new = mutated("Pod", {"metadata": {"name": "a"}, "spec": POD}, is_new=False)
-
-    assert [each["name"] for each in new["spec"]["containers"]] == ["app"]
-    assert "env" not in new["spec"]["containers"][0]
-
-
-def test_a_pod_that_is_to_end_gets_no_sidecar() -> None:
-    new = mutated("Pod", {"metadata": {"name": "a"}, "spec": POD | {"restartPolicy": "Never"}}, is_new=True)
-
-    assert [each["name"] for each in new["spec"]["containers"]] == ["app"]
-
-
-def test_its_webhook_answers_with_a_patch(tmp_path: Path) -> None:
-    [port] = free_ports(range(25000, 25100), 1)
-    pod = {"metadata": {"name": "a"}, "spec": POD}
-    request = {"uid": "u", "kind": {"kind": "Pod"}, "operation": "CREATE", "object": pod}
-    with serving(tmp_path, port) as authority:
-        with urllib3.PoolManager(ca_cert_data=authority.decode()) as pool:
-            answer = pool.request(
-                "POST", f"https://{HOST}:{port}/mutate", json={"request": request}, timeout=5
-            )
-        response = json.loads(answer.data)["response"]
-
-    patch = json.loads(base64.b64decode(response["patch"]))
-    assert (response["uid"], response["allowed"], response["patchType"]) == ("u", True, "JSONPatch")
-    assert jsonpatch.apply_patch(pod, patch) == mutated("Pod", pod, is_new=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lab import audit as of_lab
 from tests import audit
 from tests.permissions import EVERYWHERE, OWN, Permission, table
 
@@ -132,12 +131,3 @@ def test_a_request_proves_a_permission_of_the_one_feature_that_gives_it(
     log = read(tmp_path, *grants_of(*features), asks("patch", "nodes", name="n"))
 
     assert {by for _, by, _ in audit.proved([log])} == proved
-
-
-def test_a_log_may_outlive_its_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = tmp_path / "mine"
-    lab.mkdir()
-    monkeypatch.delenv(of_lab.VARIABLE, raising=False)
-    assert of_lab.prepare(lab)["audit-log-path"] == f"{lab}/logs/audit.log"
-    monkeypatch.setenv(of_lab.VARIABLE, "/kept")
-    assert of_lab.prepare(lab)["audit-log-path"] == "/kept/mine.log"

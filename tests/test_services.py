@@ -25,7 +25,6 @@ from lab.services import (
     ServiceSpec,
     table,
 )
-from tests.sockets import reset
 
 API = ("127.0.0.1", 6443)
 DOOR, IP = ("127.64.0.9", 443), "127.128.0.4"
@@ -60,27 +59,16 @@ TABLES: dict[str, tuple[dict[str, Any], list[Pod], dict[Address, tuple[Address, 
         [pod()],
         {DOOR: ((IP, 8443),)},
     ),
-    "the same port": ({"ports": (ServicePort(port=443),)}, [pod()], {DOOR: ((IP, 443),)}),
-    "a port name of no container": (
-        {"ports": (ServicePort(port=443, target_port="x"),)},
-        [pod()],
-        {DOOR: ()},
-    ),
     "all ready pods": ({}, [pod(), pod(ip=OTHER[0])], {DOOR: (TARGET, OTHER)}),
     "not one that is not ready": ({}, [pod(ready="False")], {DOOR: ()}),
     "not one that is being deleted": ({}, [pod(deleted=True)], {DOOR: ()}),
     "not one of another namespace": ({}, [pod(namespace="other")], {DOOR: ()}),
-    "not one of other labels": ({}, [pod(app="other")], {DOOR: ()}),
     "not one that only seems to run": ({}, [pod(ip="10.0.0.1")], {DOOR: ()}),
-    "none without a selector": ({"selector": {}}, [pod()], {DOOR: ()}),
     "one that is not ready, if published": (
         {"publish_not_ready_addresses": True},
         [pod(ready="False")],
         {DOOR: (TARGET,)},
     ),
-    "a headless Service has no address": ({"cluster_ip": "None"}, [pod()], {}),
-    "nothing outside of the loopback": ({"cluster_ip": "10.0.0.9"}, [pod()], {}),
-    "nothing but TCP": ({"ports": (ServicePort(port=53, protocol="UDP"),)}, [pod()], {}),
 }
 
 
@@ -89,15 +77,6 @@ def test_a_service_leads_to_its_ready_pods(
     spec: dict[str, Any], pods: list[Pod], expected: dict[Address, tuple[Address, ...]]
 ) -> None:
     assert table([service(**spec)], pods, API) == expected
-
-
-def test_the_service_kubernetes_leads_to_the_api_server() -> None:
-    kubernetes = Service(
-        ObjectMeta(name="kubernetes", namespace="default"),
-        ServiceSpec(cluster_ip="127.64.0.1", ports=(ServicePort(port=443, target_port=6443),)),
-    )
-
-    assert table([kubernetes], [pod()], API) == {("127.64.0.1", 443): (API,)}
 
 
 class Running:
@@ -198,39 +177,3 @@ def test_a_caller_is_refused_at_once_when_no_pod_is_ready(running: Running, door
 
         with pytest.raises(ConnectionRefusedError):
             call(door)
-
-
-def test_a_caller_of_a_target_that_is_gone_is_reset_at_once(running: Running, door: Address) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        gone = unused.getsockname()
-    running.follow({door: (gone,)})
-
-    with pytest.raises(ConnectionResetError), call(door) as connection:
-        connection.recv(1)
-
-
-def test_the_end_of_one_direction_leaves_the_other_open(running: Running, door: Address) -> None:
-    def answer_at_the_end(connection: socket.socket) -> None:
-        received = b"".join(iter(lambda: connection.recv(65536), b""))
-        connection.sendall(b"received %d" % len(received))
-
-    with backend(answer_at_the_end) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            connection.sendall(b"x" * 1000)
-            connection.shutdown(socket.SHUT_WR)
-            assert connection.recv(100) == b"received 1000"
-            assert connection.recv(1) == b""
-
-
-def test_a_reset_by_the_target_reaches_the_caller(running: Running, door: Address) -> None:
-    def reset_after_a_byte(connection: socket.socket) -> None:
-        connection.recv(1)
-        reset(connection)
-
-    with backend(reset_after_a_byte) as target:
-        running.follow({door: (target,)})
-        with call(door) as connection:
-            connection.sendall(b"x")
-            with pytest.raises(ConnectionResetError):
-                connection.recv(1)

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import select
-import socket
-import ssl
-import struct
 import warnings
 
 import pytest
 
 from tests.sockets import PEER_GONE
-
-LINGER = struct.pack("ii", 1, 0)
-
-
-@PEER_GONE
-def test_a_peer_that_resets_before_the_handshake_fails_no_test() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        accepted, _ = server.accept()
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
-        accepted.close()
-        assert select.select([client], [], [], 10)[0], "no reset came"
-        with pytest.raises(OSError):  # noqa: PT011 - which one, only the kernel knows
-            ssl.create_default_context().wrap_socket(client, server_hostname="server")
-    gc.collect()
 
 
 def unclosed(**more: str) -> str:

@@ -53,12 +53,3 @@ def test_what_is_in_scope_has_nothing_to_change() -> None:
 
 def test_every_path_in_scope_exists() -> None:
     assert [name for name in style.SCOPE if not (style.ROOT / name).exists()] == []
-
-
-def test_a_path_on_the_command_line_is_checked_also_out_of_scope(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "page.md").write_text("Nobody")
-
-    assert style.main([str(tmp_path)]) == 1
-    assert "page.md:1: 'Nobody': write" in capsys.readouterr().out

@@ -14,6 +14,7 @@ import yaml
 from kube.client import Resource
 from lab import binaries, chart, renders
 from lab.install import DEFINITIONS
+from lab.manifests import DEPLOY
 from lab.session import Lab
 from tests.charts import SETS, each_set
 
@@ -107,3 +108,10 @@ def test_a_faulty_object_is_refused(judge: Lab, right: str, wrong: str, field: s
     done = judged(judge, faulty)
     assert done.returncode != 0
     assert field in done.stderr
+
+
+def test_the_plain_manifests_are_accepted(lab_v3: Lab) -> None:
+    """Strictly: unknown fields are errors, too."""
+    checked = lab_v3.kubectl("apply", "-k", str(DEPLOY), "--dry-run=server", "--validate=strict").stdout
+
+    assert checked.count("(server dry run)") == len(checked.splitlines()) > 15
