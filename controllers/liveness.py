@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kube.list_watch import RUNNING as LISTENING
-from kube.list_watch import ListWatch
-from kube.registry import Registry
+from kube.list_watch import ListWatch, Registry
 
 LONGEST_RUN = 600.0
 """Seconds for one key, one call of an executor, or one turn of a loop: each call within has a timeout far below."""

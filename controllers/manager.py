@@ -17,9 +17,8 @@ import structlog
 
 from controllers.informers import Informers
 from controllers.workqueue import Reconcile, WorkQueue, run_workers
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.errors import KubeError
+from kube.errors import Backoff, KubeError
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElector, StillWorking, Times

@@ -28,7 +28,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from controllers.liveness import RUNNING
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 
 DEPTH = Gauge("drawbridge_workqueue_depth", "Keys that wait for a worker.", ["name"])

@@ -1,4 +1,4 @@
-"""`python -m demo`: a lab comes up, every scene is played and judged, and the exit code tells the outcome."""
+"""`python -m demo`: a lab comes up, every scene is played and judged, and the exit code is the outcome."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
             NODES: Node,
             stage.DEPLOYMENTS: Deployment,
         }
-        with watching(lab.client, kinds) as told:
-            world = World(lab, Screen(out), stage.RULES, told)
+        with watching(lab.client, kinds) as observations:
+            world = World(lab, Screen(out), stage.RULES, observations)
             with world.screen:
                 judges = play(world)
         verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]

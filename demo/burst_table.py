@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Proof:
-    """One replica, with the revisions that tell the order of events; "-" where there was none."""
+    """One replica, with the revisions that show the order of events; "-" where there was none."""
 
     pod: str
     node: str
@@ -62,8 +62,8 @@ def proofs(replicas: Replicas) -> list[Proof]:
 
 def news(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     """What changed from one table to the next, a line for each replica."""
-    told = {_sentence(row) for row in before}
-    return [sentence for row in after if (sentence := _sentence(row)) not in told]
+    known = {_sentence(row) for row in before}
+    return [sentence for row in after if (sentence := _sentence(row)) not in known]
 
 
 def _row(course: Course) -> Row:

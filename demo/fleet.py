@@ -1,7 +1,7 @@
 """What was seen of the nodes that need an address: when each opened, which pods came, and what the cloud had for it.
 
-Nodes and pods live in one etcd: their revisions tell which came first. What the cloud has is looked at again and
-again; it tells when it will have bound an address, by the clock of this machine.
+Nodes and pods live in one etcd: their revisions decide which came first. What the cloud has is looked at again and
+again; it says when it will have bound an address, by the clock of this machine.
 """
 
 from __future__ import annotations

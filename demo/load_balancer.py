@@ -24,14 +24,14 @@ from lab.session import Lab
 
 INTERVAL, PATIENCE = 0.1, 5.0
 END_SECONDS = 10.0
-Tell = Callable[[Answer], None]
+Report = Callable[[Answer], None]
 
 
 @contextmanager
 def asking(
-    lab: Lab, namespace: str, name: str, nodes: Sequence[str], port: int, tell: Tell
+    lab: Lab, namespace: str, name: str, nodes: Sequence[str], port: int, report: Report
 ) -> Iterator[None]:
-    """Run the checkers of IngressDaemonSet *name* on *nodes*, with the rights that theirs have, and *tell* answers."""
+    """Run the checkers of IngressDaemonSet *name* on *nodes*, with their own permissions, and *report* answers."""
     kubeconfig, stop = _kubeconfig(lab, namespace), threading.Event()
     addresses = ip_network(lab.slot.pod_range)
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def asking(
             }
             stack.enter_context(_running(lab, f"health-checker-{node}", environment))
             url = f"http://{address}:{port}/healthz"
-            threading.Thread(target=_ask, args=(node, url, tell, stop), daemon=True).start()
+            threading.Thread(target=_ask, args=(node, url, report, stop), daemon=True).start()
         yield
 
 
@@ -81,12 +81,12 @@ def _running(lab: Lab, name: str, environment: Mapping[str, str]) -> Iterator[No
         process.wait(END_SECONDS)
 
 
-def _ask(node: str, url: str, tell: Tell, stop: threading.Event) -> None:
+def _ask(node: str, url: str, report: Report, stop: threading.Event) -> None:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while not stop.wait(INTERVAL):
         asked = datetime.now(UTC)
         if status := _status(direct, url):
-            tell(Answer(node, status, asked))
+            report(Answer(node, status, asked))
 
 
 def _status(direct: urllib.request.OpenerDirector, url: str) -> int:

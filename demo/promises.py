@@ -12,7 +12,7 @@ from lab.history import History, Hold, addresses, names
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise, whether it was kept, and by what one can tell."""
+    """One promise, whether it was kept, and the evidence."""
 
     text: str
     kept: bool

@@ -1,7 +1,7 @@
 """What was seen of nodes in a rollout: when each was off its load balancer, which pods it had, what health checks said.
 
-Deployments and pods live in one etcd: their revisions tell which came first. What a health check said when a pod was
-about to go is told by the clock of this machine.
+Deployments and pods live in one etcd: their revisions decide which came first. What a health check said when a pod was
+about to go is read from the clock of this machine.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Proof:
-    """One node, with the revisions that tell the order of events; "-" where there was none."""
+    """One node, with the revisions that show the order of events; "-" where there was none."""
 
     node: str
     off: str
@@ -62,8 +62,8 @@ def proofs(rollout: Rollout) -> list[Proof]:
 
 def news(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     """What changed from one table to the next, a line for each node."""
-    told = {_sentence(row) for row in before}
-    return [sentence for row in after if (sentence := _sentence(row)) not in told]
+    known = {_sentence(row) for row in before}
+    return [sentence for row in after if (sentence := _sentence(row)) not in known]
 
 
 def _row(course: Course) -> Row:

@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Shown)
 
 @dataclass(frozen=True)
 class Board(Generic[R]):
-    """A table that stays; *news* are the lines that tell without a terminal what became of its rows."""
+    """A table that stays; *news* are the lines that say the same without a terminal."""
 
     title: str
     # Wide enough from the start, so that columns stay where they are; a narrow terminal cuts off the last ones.
@@ -146,7 +146,7 @@ def proofs(seen: Sequence[table.Proof]) -> Table:
 
 
 def fleet_proofs(seen: Sequence[fleet_table.Proof]) -> Table:
-    """What the watches and the cloud told of every node that needs an address."""
+    """What the watches and the cloud have of every node that needs an address."""
     shown = _evidence(
         "What they saw of the nodes, in revisions, and in seconds from the cloud's binding and the node's end",
         ["node", "anycast IP"],

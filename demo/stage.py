@@ -59,7 +59,7 @@ def webhooks(client: Client) -> dict[str, int]:
 
 
 def is_in_force(client: Client, rules: Rules) -> bool:
-    """Whether the leader's metrics tell of the configuration with *rules*."""
+    """Whether the leader's metrics show the configuration with *rules*."""
     pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=controllers").items
     return any(_max_count(_metrics(pod)) == rules.max_count for pod in pods)
 

@@ -58,7 +58,7 @@ def summary(history: History) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """One pod that is gone, with the revisions that tell the order of events; "-" where there was none."""
+    """One pod that is gone, with the revisions that show the order of events; "-" where there was none."""
 
     pod: str
     address: str

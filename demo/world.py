@@ -20,7 +20,7 @@ from kube.types import Pod
 from lab.errors import LabError
 from lab.history import History, addresses
 from lab.session import Lab
-from lab.watching import Told, WatchLost
+from lab.watching import Observations, WatchLost
 
 GLANCE = 0.1
 
@@ -30,7 +30,7 @@ class World:
     lab: Lab
     screen: Screen
     rules: Rules
-    told: Told
+    observations: Observations
     history: History = field(default_factory=History)
     fleet: Fleet = field(default_factory=Fleet)
     replicas: Replicas = field(default_factory=Replicas)
@@ -83,7 +83,7 @@ class World:
         self.rules = rules
 
     def look(self) -> None:
-        """Take in what the watches have told, waiting a moment for it, and the cloud, and show it."""
+        """Take in what the watches have delivered, waiting a moment for it, and the cloud, and show it."""
         self._take_in()
         now = datetime.now(UTC).replace(microsecond=0)  # all rows tick at once: one drawing a second
         if self.rollout.courses:
@@ -103,15 +103,15 @@ class World:
         patience = GLANCE
         while True:
             try:
-                told = self.told.get(timeout=patience)
+                observed = self.observations.get(timeout=patience)
             except Empty:
                 return
-            if isinstance(told, WatchLost):
-                raise told
-            self.history.add(told)
-            self.fleet.add(told)
-            self.replicas.add(told)
-            self.rollout.add(told)
+            if isinstance(observed, WatchLost):
+                raise observed
+            self.history.add(observed)
+            self.fleet.add(observed)
+            self.replicas.add(observed)
+            self.rollout.add(observed)
             patience = 0.0
 
     def _run(

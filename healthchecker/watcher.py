@@ -15,9 +15,8 @@ import structlog
 from healthchecker.checker import Checker
 from healthchecker.config import Config
 from healthchecker.readiness import Deployment
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.errors import KubeError, Unreachable, event_error
+from kube.errors import Backoff, KubeError, Unreachable, event_error
 from kube.list_watch import Event, Identified
 from kube.resources import DEPLOYMENTS, Selection
 

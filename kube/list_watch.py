@@ -17,16 +17,15 @@ from collections import Counter as Count
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import Generic, NoReturn, Protocol, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
-from kube.backoff import Backoff
 from kube.client import Client, Resource
-from kube.errors import ApiError, Expired, KubeError, Unreachable, event_error
-from kube.registry import Registry
+from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL as ALL
 from kube.resources import Selection as Selection
 from kube.transport import LineStream
@@ -36,6 +35,8 @@ LAST_EVENT = Gauge(
     "drawbridge_informer_last_event_timestamp_seconds", "When the API server last sent something.", ["kind"]
 )
 RELISTS = Counter("drawbridge_informer_relists", "Full LISTs, and why.", ["kind", "reason"])
+
+T = TypeVar("T")
 
 WATCH_SECONDS = (300, 600)
 SHORT = 5.0
@@ -291,6 +292,29 @@ class ListWatch:
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
+
+
+class Registry(Generic[T]):
+    """Which objects of one sort are in use in this process; one that has no other reference is not."""
+
+    def __init__(self) -> None:
+        self._objects: WeakSet[T] = WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, each: T) -> bool:
+        """Whether it was not in use before."""
+        with self._lock:
+            is_new = each not in self._objects
+            self._objects.add(each)
+            return is_new
+
+    def discard(self, each: T) -> None:
+        with self._lock:
+            self._objects.discard(each)
+
+    def list(self) -> Sequence[T]:
+        with self._lock:
+            return list(self._objects)
 
 
 RUNNING: Registry[ListWatch] = Registry()

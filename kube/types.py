@@ -117,6 +117,15 @@ class Node(Value, frozen=True):
     spec: NodeSpec = NodeSpec()
 
 
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+SUPER_NODE = "eklet"
+"""The instance type of super nodes, which have no machine: the name of the virtual kubelet behind them."""
+
+
+def is_super(node: Node) -> bool:
+    return node.metadata.labels.get(INSTANCE_TYPE) == SUPER_NODE
+
+
 class ConfigMap(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = {}

@@ -106,10 +106,10 @@ def _is_up(name: str) -> bool:
 def _progress() -> Callable[[str], None]:
     start = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         print(f"[{time.monotonic() - start:5.1f} s] {text}", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _parser() -> argparse.ArgumentParser:

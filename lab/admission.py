@@ -118,7 +118,7 @@ def _evict_nobody(client: Client, namespace: str) -> None:
     try:
         client.request("POST", path, body=eviction)
     except ApiError:
-        return  # not found, or refused while the webhook is not in reach: the metrics tell which
+        return  # not found, or refused while the webhook is not in reach: the metrics show which
 
 
 def _api_server_metrics(client: Client) -> str:

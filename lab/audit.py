@@ -1,4 +1,4 @@
-"""Each lab tells who asked its API server for what, and what they had been granted: a line each in an audit log."""
+"""Write an audit log in each lab: who requested what of its API server, and what had been granted."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def killed(lab: Lab, component: str) -> Iterator[None]:
 
 @contextmanager
 def second_api_server(lab: Lab) -> Iterator[Client]:
-    """Another API server on the same etcd: what it tells goes on while the first one is away."""
+    """Another API server on the same etcd: its watches go on while the first one is away."""
     command = _strings(process_of(lab, "kube-apiserver"), "cmdline")
     [port] = free_ports(lab.slot.ports, 1)
     command = [f"--secure-port={port}" if each.startswith("--secure-port=") else each for each in command]

@@ -1,6 +1,6 @@
 """What two watches saw, folded into when each pod went and while each address was held.
 
-Pods and IPReservations live in one etcd: their resourceVersions are revisions of one history and tell which
+Pods and IPReservations live in one etcd: their resourceVersions are revisions of one history and decide which
 came first, whatever the clocks say.
 """
 
@@ -17,7 +17,7 @@ from kube.types import Node, Pod
 
 @dataclass(frozen=True)
 class Observation:
-    """One object as a watch told it, at *seen* by our own clock."""
+    """One object as a watch delivered it, at *seen* by our own clock."""
 
     object: Pod | IPReservation | Node | Deployment
     gone: bool
@@ -41,7 +41,7 @@ class Departure:
 class Hold:
     """One address, standing in some IPReservation from revision *since* and, once that is over, to *until*.
 
-    *noted* is the revision at which its record began to tell when its pod ended.
+    *noted* is the revision at which its record began to say when its pod ended.
     """
 
     record: Record

@@ -11,8 +11,7 @@ from zlib import crc32
 
 from kube.client import Client, Resource
 from kube.errors import NotFound
-from kube.super_nodes import INSTANCE_TYPE
-from kube.types import Node
+from kube.types import INSTANCE_TYPE, Node
 from lab.kwokctl import KWOK
 from lab.waiting import until
 from settings.anycast_ip import NEED_LABEL

@@ -68,11 +68,11 @@ def _change(name: str, before: str | None, after: str) -> str:
     if before is None:
         return f"added: {name}\n" + textwrap.indent(after, "+", lambda _: True)
     lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)]
-    told = [_told(line, before.splitlines()) for line in lines[2:]]
-    return "\n".join([f"changed: {name}", *told, ""]) if told else ""
+    described = [_described(line, before.splitlines()) for line in lines[2:]]
+    return "\n".join([f"changed: {name}", *described, ""]) if described else ""
 
 
-def _told(line: str, before: list[str]) -> str:
+def _described(line: str, before: list[str]) -> str:
     """A line of the difference; where it begins anew, what that is a part of, because numbers say nothing."""
     begin = re.match(r"@@ -(\d+)", line)
     return f"@@ {' / '.join(_parents(before[: int(begin[1])]))}".rstrip() if begin else line.rstrip()

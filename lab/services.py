@@ -167,16 +167,16 @@ def _concerns(old: Pod | None, new: Pod | None) -> bool:
 async def _keep(
     relay: Relay, services: Informer[Service], pods: Informer[Pod], api: Address, changed: asyncio.Event
 ) -> None:
-    told = False
+    announced = False
     while True:
         await changed.wait()
         changed.clear()
         ours = [pod for pod in pods.list() if is_loopback(pod.status.pod_ip)]
         if await relay.follow(table(services.list(), ours, api)):
             asyncio.get_running_loop().call_later(LISTEN_AGAIN, changed.set)
-        if not told:
+        if not announced:
             print("ready", flush=True)
-        told = True
+        announced = True
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ class WatchLost(Exception):
     """Events may have been missed, so what was seen proves nothing any more."""
 
 
-Told = SimpleQueue[Observation | WatchLost]
+Observations = SimpleQueue[Observation | WatchLost]
 
 
 class _Event(msgspec.Struct):
@@ -37,8 +37,8 @@ class _Event(msgspec.Struct):
 class _Follower:
     """Tells what is there, and from then on every event, until it is stopped."""
 
-    def __init__(self, client: Client, resource: Resource, kind: Kind, told: Told) -> None:
-        self._client, self._resource, self._kind, self._told = client, resource, kind, told
+    def __init__(self, client: Client, resource: Resource, kind: Kind, observations: Observations) -> None:
+        self._client, self._resource, self._kind, self._observations = client, resource, kind, observations
         self._stopped = threading.Event()
         self._stream: LineStream | None = None
         self._thread = threading.Thread(target=self._follow, name=f"watch {resource.plural}", daemon=True)
@@ -62,7 +62,9 @@ class _Follower:
             try:
                 self._read()
             except (Expired, WatchLost) as error:
-                self._told.put(WatchLost(f"the watch of {self._resource.plural} lost its place: {error}"))
+                self._observations.put(
+                    WatchLost(f"the watch of {self._resource.plural} lost its place: {error}")
+                )
                 return
             except KubeError:
                 self._stopped.wait(PAUSE)  # goes on where it was: a revision is a place in the history
@@ -86,7 +88,7 @@ class _Follower:
             self._tell(changed, gone=event.type == "DELETED")
 
     def _tell(self, changed: Pod | IPReservation | Node | Deployment, *, gone: bool) -> None:
-        self._told.put(Observation(changed, gone, datetime.now(UTC)))
+        self._observations.put(Observation(changed, gone, datetime.now(UTC)))
 
 
 def _decoded(line: bytes) -> _Event:
@@ -97,11 +99,11 @@ def _decoded(line: bytes) -> _Event:
         raise Unreachable(f"an event cannot be read: {error}") from error
 
 
-def told_by_now(told: Told) -> Iterator[Observation]:
+def observed_by_now(observations: Observations) -> Iterator[Observation]:
     """What stands in the queue at this moment; WatchLost when something may be missing."""
     while True:
         try:
-            each = told.get_nowait()
+            each = observations.get_nowait()
         except Empty:
             return
         if isinstance(each, WatchLost):
@@ -110,12 +112,12 @@ def told_by_now(told: Told) -> Iterator[Observation]:
 
 
 @contextmanager
-def watching(client: Client, kinds: Mapping[Resource, Kind]) -> Iterator[Told]:
+def watching(client: Client, kinds: Mapping[Resource, Kind]) -> Iterator[Observations]:
     """A queue of all that happens to the objects of *kinds*, beginning with those that are there."""
-    told: Told = SimpleQueue()
+    observations: Observations = SimpleQueue()
     with ExitStack() as stack:
         for resource, kind in kinds.items():
-            follower = _Follower(client, resource, kind, told)
+            follower = _Follower(client, resource, kind, observations)
             follower.start()
             stack.callback(follower.stop)
-        yield told
+        yield observations

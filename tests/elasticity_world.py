@@ -22,7 +22,7 @@ from kube.errors import api_error
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.list_watch import Identity, identity_of
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal

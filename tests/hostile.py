@@ -14,8 +14,8 @@ from typing import Any
 
 from lab.waiting import until
 from tests import misbehaving_server
-from tests.api_server import Api
 from tests.factories import raw_pod
+from tests.fake_api import FakeAPI
 from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, write_pair
 from tests.test_health import free_ports
 
@@ -59,7 +59,7 @@ VALID = json.dumps(valid_review()).encode()
 @contextmanager
 def installed(directory: Path) -> Iterator[Server]:
     """gunicorn.conf.py and wsgi.py as in the image; its API server is a small one of ours."""
-    api = Api("projectcalico.org/v3")
+    api = FakeAPI()
     api.put("/api/v1/namespaces", {"metadata": {"name": "redis"}})
     with misbehaving_server.serving(api) as cluster:
         environ = _configure(directory, cluster.url)

@@ -12,29 +12,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kube.client import Client
 from kube.rest_config import Connection
 from lab.waiting import stretch
+from tests.fake_api.calls import Request
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(Request):
     """A request as it arrived; *at* is on time.monotonic()."""
 
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: Any
-    port: int
+    port: int = 0
     at: float = field(default_factory=time.monotonic)
-
-    @property
-    def watches(self) -> bool:
-        return self.query.get("watch") == "true"
 
 
 class Handler(BaseHTTPRequestHandler):

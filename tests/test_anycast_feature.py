@@ -20,7 +20,7 @@ from lab.waiting import until
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
-from tests.api_server import Api
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
@@ -41,7 +41,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 class Running:
     """The feature on a thread, as the leader runs it."""
 
-    def __init__(self, api: Api, client: Any, cloud: Cloud, region: str, credentials: str) -> None:
+    def __init__(self, api: FakeAPI, client: Any, cloud: Cloud, region: str, credentials: str) -> None:
         self.api, self.cloud, self.recorder = api, cloud, FakeRecorder()
         self.stop, self.may_lead = threading.Event(), True
         self.raised: BaseException | None = None
@@ -71,18 +71,20 @@ class Running:
         self.api.put(NODES, {"metadata": metadata, "spec": spec})
 
     def all_open(self) -> bool:
-        nodes = [msgspec.convert(each, Node) for each in self.api.in_collection(NODES)]
+        nodes = [msgspec.convert(each, Node) for each in self.api.list(NODES)]
         return all(is_proven_bound(each) and not is_tainted(each) for each in nodes)
 
     def claims(self) -> list[str]:
-        names = [each["metadata"]["name"] for each in self.api.in_collection(CONFIG_MAPS)]
+        names = [each["metadata"]["name"] for each in self.api.list(CONFIG_MAPS)]
         return sorted(name for name in names if name.startswith("anycast-ip-"))
 
 
 @contextmanager
 def running(region: str = "ap-singapore", credentials: str = "auto") -> Iterator[Running]:
     times = dict.fromkeys(("allocate_seconds", "bind_seconds", "unbind_seconds", "release_seconds"), 0.1)
-    api = Api()
+    api = FakeAPI()
+    for namespace in ("drawbridge", "kube-system"):
+        api.ensure_namespace(namespace)
     with serving(Knobs(**times, tag_lag_seconds=0)) as cloud, serving_api(api) as server:  # type: ignore[arg-type]
         world = Running(api, server.client(), cloud, region, credentials)
         try:

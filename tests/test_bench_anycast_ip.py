@@ -17,7 +17,7 @@ from kube.types import Node, NodeSpec, ObjectMeta
 from lab.cloud.config import Knobs
 from lab.cloud.values import Call
 from lab.history import Observation
-from lab.watching import Told, WatchLost
+from lab.watching import Observations, WatchLost
 from webhook.anycast_ip import BOUND, TAINT
 
 KNOBS = Knobs(allocate_seconds=1.0, bind_seconds=2.0, unbind_seconds=1.5, release_seconds=0.5)
@@ -104,15 +104,15 @@ def node(name: str = "n", *, tainted: bool = False, bound: bool = False) -> Node
     return Node(metadata, NodeSpec(taints=(TAINT,) if tainted else ()))
 
 
-def told(*seen: Node | WatchLost) -> Told:
-    queue: Told = SimpleQueue()
+def observed(*seen: Node | WatchLost) -> Observations:
+    queue: Observations = SimpleQueue()
     for each in seen:
         queue.put(each if isinstance(each, WatchLost) else Observation(each, False, datetime.now(UTC)))
     return queue
 
 
 def test_a_node_is_early_when_it_is_seen_without_its_taint_before_its_proof() -> None:
-    seen = told(
+    seen = observed(
         node("of others"),
         node("a", tainted=True),
         node("b"),

@@ -16,7 +16,7 @@ from bench.processes import MIB, Usage
 from bench.report import Figure
 from kube.types import ObjectMeta, Pod, PodSpec, PodStatus
 from lab.history import Observation
-from lab.watching import Told, WatchLost
+from lab.watching import Observations, WatchLost
 from tests.factories import NOW
 from webhook.elasticity import PLACEMENT
 
@@ -45,8 +45,8 @@ def seen(
     return Observation(pod, False, NOW + timedelta(seconds=after))
 
 
-def told(*what: Observation | WatchLost) -> Told:
-    queue: Told = SimpleQueue()
+def observed(*what: Observation | WatchLost) -> Observations:
+    queue: Observations = SimpleQueue()
     for each in what:
         queue.put(each)
     return queue
@@ -55,7 +55,7 @@ def told(*what: Observation | WatchLost) -> Told:
 def its_course(*after_birth: Observation) -> Course:
     """Of pod "a" among a crowd whose other pods run all at once."""
     others = [seen(0.0, name=str(number), node="n", phase="Running") for number in range(1, SIZE)]
-    courses = followed(told(*others, seen(1.0), *after_birth), PLACED, deadline=0.0)
+    courses = followed(observed(*others, seen(1.0), *after_birth), PLACED, deadline=0.0)
     return next(course for course in courses if course.pod.metadata.name == "a")
 
 
@@ -106,12 +106,6 @@ def _course(crowd: Crowd, number: int, node: str, after: float) -> Course:
     return Course(pod, NOW, placed=at if crowd.is_placed else None, bound=at)
 
 
-def slow_ones(many: int) -> list[Course]:
-    """So many of them have to wait three times as long as all the others."""
-    slow = courses(PLACED, home=LOCAL, last=3.0, others=3.0)[:many]
-    return [*slow, *courses(PLACED, home=LOCAL, last=1.0)[many:]]
-
-
 ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
 
 
@@ -132,11 +126,6 @@ ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
             id="too long a wait for most",
         ),
         pytest.param(
-            phase(PLACED, slow_ones(10)),
-            {"p99 wait for a place, against the scheduler alone"},
-            id="too long a wait for some",
-        ),
-        pytest.param(
             phase(PLACED, courses(PLACED, home=LOCAL, last=1.0), requests=111),
             {"requests of ours per pod, of any kind"},
             id="too many requests",
@@ -145,11 +134,6 @@ ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
             phase(PLACED, courses(PLACED, home=LOCAL + 1, last=1.0)),
             {"too many or too few local"},
             id="one too many at home",
-        ),
-        pytest.param(
-            phase(PLACED, courses(PLACED, home=0, last=1.0)),
-            {"too many or too few local"},
-            id="none at home",
         ),
     ],
 )

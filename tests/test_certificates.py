@@ -36,9 +36,10 @@ from tests.certificates import (
     leaf,
     reconciler,
 )
-from tests.fake_api import Request, over_http
+from tests.fake_api import Request
 from tests.fakes import FakeRecorder
 from tests.managed import lead
+from tests.misbehaving_server import serving
 
 
 class World:
@@ -330,7 +331,7 @@ def test_the_leader_works_until_it_is_stopped() -> None:
         trusted = Pair(b"".join(set(bundles)), b"")
         return check(held.leaf, trusted, NAME, datetime.now(UTC)) if all(bundles) else "not trusted"
 
-    with over_http(cluster.api) as server:
+    with serving(cluster.api) as server:
         settings = CertsSettings(mode="self-managed")
         sections = {"certs": settings}
         leader = threading.Thread(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.elasticity import open_gates
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.install import merged
 from settings.values import seconds
 from tests.charts import Objects, helm_needed, render, settings_in

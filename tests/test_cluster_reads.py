@@ -12,8 +12,8 @@ import pytest
 
 from kube.errors import NotFound, ServerError, Unreachable
 from lab.waiting import until
-from tests.api_server import Api
 from tests.factories import raw_pod
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 from webhook.ip_reservation import namespace_cache
@@ -25,7 +25,7 @@ NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 class World:
     """Namespaces redis and kafka, a pod redis-0, and a reader whose clock moves only when told."""
 
-    def __init__(self, api: Api, server: Server) -> None:
+    def __init__(self, api: FakeAPI, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()
         self.cluster = Cluster(server.client(), self.clock)
         self.annotate("redis", "first")
@@ -45,7 +45,7 @@ class World:
 
 @contextmanager
 def reading() -> Iterator[World]:
-    api = Api()
+    api = FakeAPI()
     with serving(api) as server:
         yield World(api, server)
 
@@ -158,7 +158,7 @@ def test_a_namespace_that_has_gone_is_not_taken_for_what_it_was() -> None:
     with reading() as world:
         world.word()
         world.clock.advance(NAMESPACE_SECONDS + 0.1)
-        world.api.objects.clear()
+        world.api.remove(NAMESPACES, "redis")
         for _ in range(2):
             with pytest.raises(NotFound):
                 world.word()

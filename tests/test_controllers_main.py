@@ -20,12 +20,12 @@ import pytest
 from controllers.__main__ import enabled, main
 from lab.waiting import stretch, until
 from settings import Settings
-from tests.api_server import Api
+from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Server, serving
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
-CALICO = "projectcalico.org/v3"
+"""Its collection, name and namespace."""
 HEADER = {"apiVersion": "drawbridge.io/v1", "kind": "DrawbridgeConfig"}
 ELECTION = {"leaseDuration": "1500ms", "renewDeadline": "1s", "retryPeriod": "100ms"}
 
@@ -97,8 +97,9 @@ def kubeconfig(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def cluster() -> Iterator[tuple[Api, Server]]:
-    api = Api(CALICO)
+def cluster() -> Iterator[tuple[FakeAPI, Server]]:
+    api = FakeAPI()
+    api.ensure_namespace("drawbridge")
     with serving(api) as server:
         yield api, server
 
@@ -114,15 +115,15 @@ def begun(directory: Path, server: Server, begin: Sequence[str] = ("-m", "contro
 
 
 @contextmanager
-def leading(directory: Path, api: Api, server: Server) -> Iterator[Program]:
+def leading(directory: Path, api: FakeAPI, server: Server) -> Iterator[Program]:
     """The program, from when it does the leader's work."""
     with begun(directory, server) as program:
         until(lambda: any(asked.watches and asked.path.endswith("/pods") for asked in server.asked), 15)
         yield program
 
 
-def spec_of(api: Api) -> dict[str, Any]:
-    spec: dict[str, Any] = api.objects[LEASE]["spec"]
+def spec_of(api: FakeAPI) -> dict[str, Any]:
+    spec: dict[str, Any] = api.get(*LEASE)["spec"]
     return spec
 
 
@@ -176,7 +177,7 @@ def test_sigterm_ends_it_with_0_and_its_lease_is_free_at_once(tmp_path: Path) ->
 
 def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path: Path) -> None:
     with cluster() as (api, server), leading(tmp_path, api, server) as program:
-        taken = api.objects[LEASE]
+        taken = api.get(*LEASE)
         api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
         code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
@@ -258,7 +259,7 @@ def test_a_follower_is_alive(tmp_path: Path) -> None:
             "leaseDurationSeconds": 600,
             "renewTime": "2026-01-01T00:00:00.000000Z",
         }
-        api.put(LEASE[0], {"metadata": {"name": LEASE[2], "namespace": LEASE[1]}, "spec": held})
+        api.put(LEASE[0], {"metadata": {"name": LEASE[1], "namespace": LEASE[2]}, "spec": held})
         with begun(tmp_path, server) as program:
             until(lambda: any(asked.path.endswith("/leases/drawbridge") for asked in server.asked), 30)
             assert program.get(program.health, "/healthz") == "ok\n"

@@ -16,8 +16,8 @@ from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.snapshot import Sources
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
-from tests.api_server import Api
 from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.misbehaving_server import refuses, serving
@@ -125,7 +125,7 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
 
 
 class World:
-    def __init__(self, server: Any, api: Api) -> None:
+    def __init__(self, server: Any, api: FakeAPI) -> None:
         self.asked = server.asked
         self.api, self.clock, self.recorder = api, FakeClock(0.0), FakeRecorder()
         self.pods: list[Pod] = []
@@ -159,7 +159,7 @@ class World:
         self.clock.advance(seconds)
 
     def sets(self) -> dict[str, dict[str, Any]]:
-        return {each["metadata"]["name"]: each for each in self.api.in_collection(DAEMON_SETS)}
+        return {each["metadata"]["name"]: each for each in self.api.list(DAEMON_SETS)}
 
     def corrected(self) -> set[str]:
         return {name for name, raw in self.sets().items() if affinity_of(raw) == OFF}
@@ -172,7 +172,7 @@ class World:
 
 @contextmanager
 def world() -> Iterator[World]:
-    api = Api()
+    api = FakeAPI()
     with serving(api) as server:
         yield World(server, api)
 

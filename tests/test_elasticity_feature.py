@@ -14,11 +14,11 @@ from controllers import informers
 from controllers.elasticity import controller
 from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.waiting import until
 from settings import ElasticitySettings
-from tests.api_server import Api
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
@@ -35,7 +35,7 @@ SUPER = {
 class Running:
     """The feature on a thread, as the leader runs it."""
 
-    def __init__(self, api: Api, server: Any, settings: ElasticitySettings) -> None:
+    def __init__(self, api: FakeAPI, server: Any, settings: ElasticitySettings) -> None:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
         self.stop, self.may_lead = threading.Event(), True
         self.raised: BaseException | None = None
@@ -62,7 +62,7 @@ class Running:
         self.api.put(PODS, held | parts)
 
     def pods(self) -> list[dict[str, Any]]:
-        return self.api.in_collection(PODS)
+        return self.api.list(PODS)
 
     def placements(self) -> list[str]:
         return sorted(each["metadata"]["annotations"].get(PLACEMENT, "") for each in self.pods())
@@ -78,7 +78,7 @@ class Running:
 @contextmanager
 def world(**fields: Any) -> Iterator[Running]:
     """With one super node; the leader has not begun."""
-    api = Api()
+    api = FakeAPI()
     api.put(NODES, SUPER)
     with serving(api) as server:
         running = Running(api, server, ElasticitySettings.model_validate({"enabled": True, **fields}))
@@ -153,7 +153,7 @@ def test_super_nodes_are_registered_beside() -> None:
     with running(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
         until(lambda: "SuperNodeRegistered" in lab.recorder.reasons, 60)
 
-        names = {each["metadata"]["name"] for each in lab.api.in_collection(NODES)}
+        names = {each["metadata"]["name"] for each in lab.api.list(NODES)}
         assert names == {AWAY, "eklet-subnet-ab12"}
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_written_once_the_leadership_is_lost() -> None:
         lab.thread.join(30)
 
         assert lab.writes() == 0
-        assert len(lab.api.in_collection(NODES)) == 1
+        assert len(lab.api.list(NODES)) == 1
 
 
 def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.patches import as_sent
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.scheduling import scheduling_of
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests import field_charts
 from tests.elasticity_world import World, fleet, is_gated

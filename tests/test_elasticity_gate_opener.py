@@ -21,14 +21,13 @@ from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all,
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from controllers.informers import StaleInformer
-from kube.backoff import Backoff
-from kube.errors import Invalid
+from kube.errors import Backoff, Invalid
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import ElasticitySettings
-from tests.api_server import Api
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
@@ -43,7 +42,7 @@ DEFAULTS = Patience()
 class Off:
     """The feature as the leader runs it while it is switched off, or on, as *settings* say."""
 
-    def __init__(self, api: Api, server: Any) -> None:
+    def __init__(self, api: FakeAPI, server: Any) -> None:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
         self.settings = ElasticitySettings(enabled=False, open_gates=True)
         self.stop, self.may_lead = threading.Event(), True
@@ -67,7 +66,7 @@ class Off:
             self.api.put(PODS, raw_pod(name, **parts))
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        return {each["metadata"]["name"]: each for each in self.api.in_collection(PODS)}
+        return {each["metadata"]["name"]: each for each in self.api.list(PODS)}
 
     def gated(self) -> set[str]:
         return {name for name, raw in self.pods().items() if is_gated(raw)}
@@ -75,7 +74,7 @@ class Off:
 
 @contextmanager
 def off() -> Iterator[Off]:
-    api = Api()
+    api = FakeAPI()
     with serving(api) as server:
         running = Off(api, server)
         try:
@@ -182,7 +181,7 @@ class Cluster:
 
     def __init__(self, *webhooks: str) -> None:
         self.clock = FakeClock(0.0)
-        self.api = Api()
+        self.api = FakeAPI()
         if webhooks:
             named = [{"name": each} for each in webhooks]
             self.api.put(CONFIGURATIONS, {"metadata": {"name": "drawbridge"}, "webhooks": named})
@@ -205,12 +204,10 @@ class Cluster:
             self.api.put(PODS, raw_pod(name))
 
     def webhooks(self) -> list[str]:
-        return [
-            w["name"] for each in self.api.in_collection(CONFIGURATIONS) for w in each.get("webhooks", ())
-        ]
+        return [w["name"] for each in self.api.list(CONFIGURATIONS) for w in each.get("webhooks", ())]
 
     def gated(self) -> set[str]:
-        return {each["metadata"]["name"] for each in self.api.in_collection(PODS) if is_gated(each)}
+        return {each["metadata"]["name"] for each in self.api.list(PODS) if is_gated(each)}
 
     def open_all(self, patience: Patience = DEFAULTS) -> str:
         with serving(self.api) as server:
@@ -232,16 +229,14 @@ def test_the_leader_has_time_to_place_what_is_gated() -> None:
 
     def place(now: float) -> None:
         if now == 3:
-            held = next(
-                each for each in cluster.api.in_collection(PODS) if each["metadata"]["name"] == "web-1"
-            )
+            held = next(each for each in cluster.api.list(PODS) if each["metadata"]["name"] == "web-1")
             cluster.api.put(PODS, held | {"spec": {"containers": []}})
 
     cluster.then = place
     assert cluster.open_all() == ""
     reasons = {
         each["metadata"]["name"]: each["metadata"]["annotations"].get(REASON)
-        for each in cluster.api.in_collection(PODS)
+        for each in cluster.api.list(PODS)
     }
     assert reasons == {"web-1": None, "web-2": WHY}
 

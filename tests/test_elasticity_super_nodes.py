@@ -33,11 +33,10 @@ from controllers.elasticity.super_nodes import (
 from kube.client import Listing, Resource
 from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
 from kube.leader_election import LeadershipLost
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
-from kube.types import Node, Pod
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod
 from settings import ElasticitySettings
-from tests.api_server import merged
 from tests.factories import NOW, raw_pod
+from tests.fake_api import merged
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
 from webhook.elasticity import TAINT

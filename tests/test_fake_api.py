@@ -13,8 +13,9 @@ from kube.client import Client
 from kube.errors import Expired, event_error
 from kube.resources import Selection
 from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, SCENARIOS, run, workload
-from tests.fake_api import FakeAPI, over_http
+from tests.fake_api import FakeAPI
 from tests.fake_api.server import NAMESPACES
+from tests.misbehaving_server import serving
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def client(request: pytest.FixtureRequest, api: FakeAPI) -> Iterator[Client]:
     if request.param == "in process":
         yield api.client()
     else:
-        with over_http(api) as server:
+        with serving(api) as server:
             yield server.client()
 
 

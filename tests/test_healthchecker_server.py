@@ -26,13 +26,12 @@ from healthchecker.server import serve
 from healthchecker.service_account import ServiceAccount
 from healthchecker.state import State
 from healthchecker.watcher import follow
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.errors import NotConfigured, Unreachable
+from kube.errors import Backoff, NotConfigured, Unreachable
 from lab.waiting import until
 from telemetry.http import CLIENT_TIMEOUT, MAX_CONNECTIONS, Handler
 from tests import misbehaving_server
-from tests.api_server import Api
+from tests.fake_api import FakeAPI
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -112,7 +111,7 @@ def asked(port: int, path: str = "/healthz") -> tuple[int, str]:
 
 
 def test_a_load_balancer_sees_each_change_of_the_deployment() -> None:
-    api = Api()
+    api = FakeAPI()
     with ExitStack() as stack:
         server = stack.enter_context(serving(api))
         checker, _ = stack.enter_context(watching(server.client()))
@@ -385,7 +384,7 @@ def environment_for(kubeconfig: Path, url: str, port: int) -> dict[str, str]:
 
 
 def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
-    api = Api()
+    api = FakeAPI()
     api.put(DEPLOYMENTS, deployment())
 
     def is_healthy(process: subprocess.Popen[str], port: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.informer import Informer, informer_of
 from kube.list_watch import Selection, Timing
 from kube.resources import PODS

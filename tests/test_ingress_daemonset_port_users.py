@@ -10,7 +10,7 @@ import pytest
 
 from kube.errors import Forbidden, Unreachable
 from lab.install import merged
-from tests.api_server import Api
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node
@@ -27,7 +27,7 @@ SECONDS = 30.0
 class World:
     """Nodes n1 and n2, and a reader whose clock moves only when advanced."""
 
-    def __init__(self, api: Api, server: Server) -> None:
+    def __init__(self, api: FakeAPI, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()
         self.cluster = ClusterLookup(server.client(timeout=10 * SECONDS), self.clock)
         for name in ("n1", "n2"):
@@ -46,7 +46,7 @@ class World:
 
 @contextmanager
 def reading() -> Iterator[World]:
-    api = Api()
+    api = FakeAPI()
     with serving(api) as server:
         yield World(api, server)
 

@@ -18,8 +18,8 @@ from controllers.ip_reservation import controller
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import IPReservationSettings
-from tests.api_server import Api
 from tests.factories import raw_pod, record
+from tests.fake_api import FakeAPI, calico_api
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, Handler, Server, refuses, serving
@@ -37,7 +37,7 @@ SEALED = "2026-01-01T00:00:00Z"
 class World:
     """A cluster with Calico and a selected namespace, and the feature as a leader's thread runs it."""
 
-    def __init__(self, api: Api, server: Server) -> None:
+    def __init__(self, api: FakeAPI, server: Server) -> None:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
         self.stop, self.checks = threading.Event(), 0
         self.check: Callable[[int], None] = lambda number: None
@@ -54,11 +54,11 @@ class World:
 
     @property
     def reservations(self) -> str:
-        return f"/apis/{(self.api.calico or (V3,))[0]}/ipreservations"
+        return f"/apis/{V1 if self.api.unserved == {V3} else V3}/ipreservations"
 
     @property
     def held(self) -> list[Record]:
-        segments = self.api.in_collection(self.reservations)
+        segments = self.api.list(self.reservations)
         return [each for raw in segments for each in msgspec.convert(raw, IPReservation).records]
 
     @property
@@ -88,7 +88,7 @@ class World:
 
 @contextmanager
 def world(*calico: str) -> Iterator[World]:
-    api = Api(*calico)
+    api = calico_api(*calico)
     with serving(api) as server:
         made = World(api, server)
         yield made
@@ -96,7 +96,7 @@ def world(*calico: str) -> Iterator[World]:
         assert made.raised is None
 
 
-def held_back(gate: threading.Event, path: str, api: Api) -> Callable[[Asked], Answer | None]:
+def held_back(gate: threading.Event, path: str, api: FakeAPI) -> Callable[[Asked], Answer | None]:
     """A fault: LISTs of *path* are answered, whole and well, once *gate* is set."""
 
     def waiting(asked: Asked) -> Answer:
@@ -171,7 +171,7 @@ def test_it_waits_until_calico_is_served() -> None:
         here.thread.start()
         until(lambda: len(here.asked_for(f"/apis/{V1}")) >= 2)
         assert here.asked_for(PODS) == []
-        here.api.calico = (V3,)
+        here.api.unserved = {V1}
         until(lambda: not here.held)
 
 
@@ -197,7 +197,7 @@ def test_nothing_is_done_before_the_copies_are_complete(path: str) -> None:
 
 
 def calico_is_absent(here: World) -> Callable[[], object]:
-    here.api.calico = ()
+    here.api.unserved = {V1, V3}
     return lambda: here.asked_for(f"/apis/{V1}")
 
 

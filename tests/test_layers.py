@@ -53,7 +53,6 @@ ADMISSION = [
 VALUES = {
     "kube.resources",
     "kube.selectors",
-    "kube.super_nodes",
     "kube.types",
     "kube.errors",
     "calico.segment",
@@ -80,7 +79,6 @@ PURE = [
     "healthchecker/config.py",
     "healthchecker/readiness.py",
     "kube/selectors.py",
-    "kube/super_nodes.py",
     "kube/types.py",
     "kube/resources.py",
     "kube/quantities.py",

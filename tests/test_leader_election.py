@@ -15,7 +15,9 @@ from prometheus_client import REGISTRY
 
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking, Times
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
+from kube.resources import LEASES
 from lab.waiting import until
+from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -43,7 +45,7 @@ def test_a_lease_may_be_taken_when_it_is_free_ours_or_run_out(
     assert may_take(Observed(spec, at=100.0), "me", now) is expected
 
 
-def test_another_s_time_counts_anew_from_each_change_that_we_see() -> None:
+def test_the_time_of_another_leader_counts_from_the_last_change_that_we_saw() -> None:
     first = observe(None, HELD, 100.0)
     again = observe(first, HELD, 110.0)
     changed = observe(again, LeaseSpec(holder_identity="other", renew_time="t2"), 112.0)
@@ -74,52 +76,21 @@ def test_a_released_lease_is_free_for_all() -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)
 
 
-class Leases:
-    """One Lease behind an API server; *fault* may answer instead."""
+LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "ns")
+"""Its collection, name and namespace."""
 
-    def __init__(self) -> None:
-        self.lease: dict[str, Any] | None = None
-        self.fault: Callable[[Asked], Answer | None] = lambda asked: None
-        self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Answer:
-        with self._lock:
-            return self.fault(asked) or self._answer(asked)
+def spec_of(api: FakeAPI) -> dict[str, Any]:
+    spec: dict[str, Any] = api.get(*LEASE)["spec"]
+    return spec
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        assert self.lease is not None
-        spec: dict[str, Any] = self.lease["spec"]
-        return spec
 
-    @property
-    def holder(self) -> str:
-        return str(self.spec["holderIdentity"]) if self.lease else ""
+def holder(api: FakeAPI) -> str:
+    return str(spec_of(api)["holderIdentity"]) if api.find(*LEASE) else ""
 
-    def take(self, identity: str) -> None:
-        with self._lock:
-            self._store(
-                {**(self.lease or {}), "spec": {"holderIdentity": identity, "leaseDurationSeconds": 1}}
-            )
 
-    def _answer(self, asked: Asked) -> Answer:
-        if asked.method == "POST":
-            if self.lease:
-                return refuses(409, "AlreadyExists")
-        elif self.lease is None:
-            return refuses(404, "NotFound")
-        elif asked.method == "PUT" and asked.body["metadata"]["resourceVersion"] != self._version:
-            return refuses(409, "Conflict")
-        return answers(self._store(asked.body) if asked.body else self.lease)
-
-    @property
-    def _version(self) -> str:
-        return str(self.lease["metadata"]["resourceVersion"]) if self.lease else "0"
-
-    def _store(self, body: dict[str, Any]) -> dict[str, Any]:
-        version = str(int(self._version) + 1)
-        self.lease = body | {"metadata": {**body.get("metadata", {}), "resourceVersion": version}}
-        return self.lease
+def take(api: FakeAPI) -> None:
+    api.edit(LEASES, "drawbridge", {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}}, "ns")
 
 
 class Candidate:
@@ -161,10 +132,11 @@ class Candidate:
 
 
 @contextmanager
-def cluster() -> Iterator[tuple[Leases, Server]]:
-    leases = Leases()
-    with serving(leases) as server:
-        yield leases, server
+def cluster() -> Iterator[tuple[FakeAPI, Server]]:
+    api = FakeAPI()
+    api.ensure_namespace("ns")
+    with serving(api) as server:
+        yield api, server
 
 
 def leads(candidate: Candidate) -> bool:
@@ -172,45 +144,45 @@ def leads(candidate: Candidate) -> bool:
 
 
 def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stopped() -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server)
         assert leads(me)
-        first = leases.spec["renewTime"]
-        until(lambda: leases.spec["renewTime"] > first)
-        assert (leases.holder, me.lease.is_leader) == ("me", True)
+        first = spec_of(api)["renewTime"]
+        until(lambda: spec_of(api)["renewTime"] > first)
+        assert (holder(api), me.lease.is_leader) == ("me", True)
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 1
         me.stop.set()
         assert me.ended() is None
-        assert (leases.holder, leases.spec["leaseDurationSeconds"], me.lease.is_leader) == ("", 1, False)
+        assert (holder(api), spec_of(api)["leaseDurationSeconds"], me.lease.is_leader) == ("", 1, False)
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
 
 
 def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released() -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server)
         me.finish.clear()
         assert leads(me)
         me.stop.set()
         time.sleep(1.2 * TIMES.lease_duration)
-        assert (leases.holder, me.lease.is_leader) == ("me", True)
+        assert (holder(api), me.lease.is_leader) == ("me", True)
         me.finish.set()
         assert me.ended() is None
-        assert leases.holder == ""
+        assert holder(api) == ""
 
 
 def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
     def lead(_: threading.Event) -> None:
         raise StillWorking("a feature hangs")
 
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         lease = LeaderElector(server.client(timeout=1), "drawbridge", "ns", "me", times=TIMES)
         with pytest.raises(StillWorking):
             lease.run(threading.Event(), lead)
-        assert leases.holder == "me"
+        assert holder(api) == "me"
 
 
 def test_the_next_leads_soon_after_a_release_and_not_before() -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         one = Candidate(server, "one")
         assert leads(one)
         two = Candidate(server, "two")
@@ -218,25 +190,21 @@ def test_the_next_leads_soon_after_a_release_and_not_before() -> None:
         one.stop.set()
         one.ended()
         assert two.working.wait(5 * TIMES.retry_period + 0.2)
-        assert leases.spec["leaseTransitions"] == 1
+        assert spec_of(api)["leaseTransitions"] == 1
         two.stop.set()
         two.ended()
 
 
 def test_what_else_the_lease_carries_survives() -> None:
-    with cluster() as (leases, server):
-        leases.lease = {
-            "metadata": {"resourceVersion": "1", "labels": {"a": "b"}},
-            "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"},
-        }
+    with cluster() as (api, server):
+        metadata = {"name": "drawbridge", "namespace": "ns", "labels": {"a": "b"}}
+        api.put(LEASES, {"metadata": metadata, "spec": {"strategy": "OldestEmulationVersion"}})
         me = Candidate(server)
         assert leads(me)
         me.stop.set()
         me.ended()
-    assert (leases.lease["metadata"]["labels"], leases.spec["strategy"]) == (
-        {"a": "b"},
-        "OldestEmulationVersion",
-    )
+    assert api.get(*LEASE)["metadata"]["labels"] == {"a": "b"}
+    assert spec_of(api)["strategy"] == "OldestEmulationVersion"
 
 
 FAULTS = [
@@ -252,10 +220,10 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault: Answer) -> None:
     failures = REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server)
         assert leads(me)
-        leases.fault = lambda asked: fault
+        api.fault = lambda asked: fault
         began = time.monotonic()
         assert isinstance(me.ended(), LeadershipLost)
         assert me.steps[-1] - began <= TIMES.renew_deadline + 0.05
@@ -267,31 +235,31 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server, times=Times(lease_duration=3.0, renew_deadline=2.0, retry_period=0.05))
         assert leads(me)
-        renewed = leases.spec["renewTime"]
+        renewed = spec_of(api)["renewTime"]
         asked = len(server.asked)
-        leases.fault = lambda _: fault if len(server.asked) < asked + 2 else None
-        until(lambda: leases.spec["renewTime"] > renewed)
+        api.fault = lambda _: fault if len(server.asked) < asked + 2 else None
+        until(lambda: spec_of(api)["renewTime"] > renewed)
         assert me.lease.is_leader
         me.stop.set()
         assert me.ended() is None
 
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server, times=replace(TIMES, retry_period=0.02))
         assert leads(me)
 
         def lose_one_answer(asked: Asked) -> Answer | None:
             if asked.method != "PUT":
                 return None
-            leases.fault = lambda asked: None
-            leases._store(asked.body)
+            api.fault = lambda asked: None
+            api.answer(asked)
             return resets
 
-        leases.fault = lose_one_answer
+        api.fault = lose_one_answer
         until(lambda: len(server.asked) > 20)
         assert me.lease.is_leader
         me.stop.set()
@@ -301,19 +269,19 @@ def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
 @pytest.mark.parametrize(
     "happens",
     [
-        pytest.param(lambda leases: leases.take("other"), id="taken"),
-        pytest.param(lambda leases: setattr(leases, "lease", None), id="deleted"),
+        pytest.param(take, id="taken"),
+        pytest.param(lambda api: api.remove(*LEASE), id="deleted"),
     ],
 )
 def test_a_leader_whose_lease_is_not_its_own_any_more_stops_at_once(
-    happens: Callable[[Leases], None],
+    happens: Callable[[FakeAPI], None],
 ) -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server)
         assert leads(me)
-        happens(leases)
+        happens(api)
         assert isinstance(me.ended(within=TIMES.renew_deadline), LeadershipLost)
-        assert leases.holder in ("other", "")
+        assert holder(api) in ("other", "")
 
 
 def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() -> None:
@@ -328,11 +296,11 @@ def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() 
 
 
 def test_work_that_does_not_stop_is_left_behind_when_the_lease_runs_out() -> None:
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         me = Candidate(server)
         me.finish.clear()
         assert leads(me)
-        leases.fault = lambda asked: refuses(500, "InternalError")
+        api.fault = lambda asked: refuses(500, "InternalError")
         assert isinstance(me.ended(within=1.5 * TIMES.lease_duration), LeadershipLost)
         me.finish.set()
 
@@ -342,14 +310,14 @@ def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseExcept
     def lead(ending: threading.Event) -> None:
         raise error
 
-    with cluster() as (leases, server):
+    with cluster() as (api, server):
         lease = LeaderElector(server.client(), "drawbridge", "ns", "me", times=TIMES)
         with pytest.raises(type(error)):
             lease.run(threading.Event(), lead)
-        assert leases.holder == ""
+        assert holder(api) == ""
 
 
-def test_two_who_come_at_once_do_not_both_lead() -> None:
+def test_of_several_candidates_one_leads() -> None:
     with cluster() as (_, server):
         candidates = [Candidate(server, f"candidate-{number}") for number in range(4)]
         until(lambda: any(each.working.is_set() for each in candidates))
@@ -360,9 +328,9 @@ def test_two_who_come_at_once_do_not_both_lead() -> None:
         assert [each.ended() for each in candidates] == [None] * 4
 
 
-def test_a_candidate_stops_when_it_is_told_though_it_never_led() -> None:
-    with cluster() as (leases, server):
-        leases.fault = lambda asked: refuses(403, "Forbidden")
+def test_a_candidate_that_never_led_can_be_stopped() -> None:
+    with cluster() as (api, server):
+        api.fault = lambda asked: refuses(403, "Forbidden")
         me = Candidate(server)
         until(lambda: server.asked)
         me.stop.set()

@@ -16,17 +16,17 @@ from calico.errors import NotReserved
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Limits, Record
-from tests.api_server import Api
 from tests.factories import record
+from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Handler, refuses, resets, serving
 
 V3 = "projectcalico.org/v3"
 CALLERS, ENTRIES = 64, 24
 
-Fault = Callable[[Api, Asked], Answer]
+Fault = Callable[[FakeAPI, Asked], Answer]
 
 
-def lost_after_commit(api: Api, asked: Asked) -> Answer:
+def lost_after_commit(api: FakeAPI, asked: Asked) -> Answer:
     def send(handler: Handler) -> None:
         api.answer(asked)
         resets(handler)
@@ -34,7 +34,7 @@ def lost_after_commit(api: Api, asked: Asked) -> Answer:
     return send
 
 
-def slow(api: Api, asked: Asked) -> Answer:
+def slow(api: FakeAPI, asked: Asked) -> Answer:
     def send(handler: Handler) -> None:
         handler.server.closing.wait(0.05)
         api.answer(asked)(handler)
@@ -58,7 +58,7 @@ class Storm:
     """64 callers at once, each for one pod of its own, at an API server that has *faults* in store for it."""
 
     def __init__(self, faults: Sequence[str], *, then: str = "none") -> None:
-        self.api = Api(V3)
+        self.api = FakeAPI()
         self._faults, self._then = deque(faults), then
         self._lock = threading.Lock()
         self.api.fault = self._fault
@@ -94,7 +94,7 @@ class Storm:
 
     @property
     def segments(self) -> list[list[str]]:
-        stored = self.api.in_collection(f"/apis/{V3}/ipreservations")
+        stored = self.api.list(f"/apis/{V3}/ipreservations")
         return [each["spec"]["reservedCIDRs"] for each in stored]
 
     @property

@@ -12,8 +12,7 @@ import pytest
 from controllers.informers import Informers
 from controllers.manager import Context, Controller, Manager, elector_of, run_all
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
-from kube.errors import Unreachable
+from kube.errors import Backoff, Unreachable
 from kube.leader_election import LeadershipLost, StillWorking
 from lab.waiting import until
 from settings import LeaderElection, Settings
@@ -125,7 +124,7 @@ def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
     def lose() -> None:
         assert feature.began.wait(5)
         feature.check()
-        taken = api.objects[LEASE]
+        taken = api.get(*LEASE)
         api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
 
     with cluster() as (api, server):
@@ -154,7 +153,7 @@ def test_a_leader_with_nothing_to_do_waits_for_its_end_and_reads_nothing(
         manager = Manager(server.client(), recorder, election)
         runner = threading.Thread(target=manager.run, args=({}, stop), daemon=True)
         runner.start()
-        until(lambda: LEASE in api.objects) if elects else runner.join(0.1)
+        until(lambda: api.find(*LEASE)) if elects else runner.join(0.1)
         assert runner.is_alive()
         stop.set()
         runner.join(3)

@@ -14,8 +14,8 @@ from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
-from tests.api_server import Api, merged
 from tests.factories import record
+from tests.fake_api import FakeAPI, calico_api, merged
 from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
@@ -23,8 +23,8 @@ IN_V3, IN_V1 = f"/apis/{V3}/ipreservations", f"/apis/{V1}/ipreservations"
 
 
 @contextmanager
-def cluster(*calico: str) -> Iterator[tuple[Api, Server]]:
-    api = Api(*calico)
+def cluster(*calico: str) -> Iterator[tuple[FakeAPI, Server]]:
+    api = calico_api(*calico)
     with serving(api) as server:
         yield api, server
 
@@ -100,11 +100,11 @@ def test_a_group_that_is_gone_is_looked_for_anew_at_the_next_creation() -> None:
     with cluster(V3) as (api, server):
         reservations = Reservations(server.client())
         reservations.create("a", [record()], timeout=1)
-        api.calico = (V1,)
+        api.unserved = {V3}
         with pytest.raises(NotFound):
             reservations.create("b", [record()], timeout=1)
         reservations.create("b", [record()], timeout=1)
-        assert [each["apiVersion"] for each in api.in_collection(IN_V1)] == [V1]
+        assert [each["apiVersion"] for each in api.list(IN_V1)] == [V1]
 
 
 def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
@@ -127,7 +127,7 @@ def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
     first, second = record("10.0.0.1/32"), record("fd00::1/128")
     with cluster(group) as (api, server):
         made = Reservations(server.client()).create("a", [first, second], timeout=1)
-        (stored,) = api.in_collection(f"/apis/{group}/ipreservations")
+        (stored,) = api.list(f"/apis/{group}/ipreservations")
     assert (stored["apiVersion"], stored["kind"]) == (group, "IPReservation")
     assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER}
     assert stored["spec"] == {"reservedCIDRs": ["10.0.0.1/32", "fd00::1/128"]}
@@ -138,7 +138,7 @@ def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> Non
     with cluster(V3) as (api, server):
         reservations = Reservations(server.client())
         reservations.create("a", [record("10.0.0.1/32")], timeout=1)
-        (stored,) = api.in_collection(IN_V3)
+        (stored,) = api.list(IN_V3)
         theirs = {"labels": {MANAGED_BY: MANAGER, "team": "b"}, "annotations": {"note": "c"}}
         api.put(IN_V3, stored | {"metadata": stored["metadata"] | theirs})
         seen = reservations.get("a", timeout=1)
@@ -164,7 +164,7 @@ def test_an_order_to_release_is_taken_away_when_it_is_carried_out(kept: list[str
     with cluster(V3) as (api, server):
         reservations = Reservations(server.client())
         reservations.create("a", [record("10.0.0.1/32"), record("10.0.0.2/32")], timeout=1)
-        (stored,) = api.in_collection(IN_V3)
+        (stored,) = api.list(IN_V3)
         api.put(IN_V3, merged(stored, {"metadata": {"annotations": {RELEASE: "10.0.0.1"}}}))
         seen = reservations.get("a", timeout=1)
         written = reservations.write(seen, [record(each) for each in kept], timeout=1)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers.workqueue import WorkQueue, run_workers
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from tests.fakes import FakeClock

@@ -21,7 +21,7 @@ from lab.errors import LabError
 from lab.install import NAMESPACE
 from lab.nodes import NODES
 from lab.session import Lab
-from lab.watching import Told, WatchLost, watching
+from lab.watching import Observations, WatchLost, watching
 from webhook.anycast_ip import is_proven_bound, is_tainted
 
 CONCURRENCY = 16
@@ -42,10 +42,10 @@ def join(lab: Lab, size: int) -> Joined:
     # Never a name twice: kwok might mistake a new node for the old one.
     prefix = secrets.token_hex(3)
     names = [f"anycast-{prefix}-{number}" for number in range(size)]
-    with watching(lab.client, {NODES: Node}) as told, ThreadPoolExecutor(CONCURRENCY) as pool:
+    with watching(lab.client, {NODES: Node}) as observations, ThreadPoolExecutor(CONCURRENCY) as pool:
         begin = time.monotonic()
         joining = pool.map(partial(nodes.join, lab.client), names)
-        end, early = opened(told, set(names), begin + PATIENCE)
+        end, early = opened(observations, set(names), begin + PATIENCE)
         list(joining)
     return Joined(names, end - begin, early)
 
@@ -69,12 +69,12 @@ def left_behind(lab: Lab) -> int:
     return len(state["addresses"]) + sum(tag["key"] in (NODE_NAME, NODE_INSTANCE) for tag in state["tags"])
 
 
-def opened(told: Told, names: Collection[str], deadline: float) -> tuple[float, int]:
+def opened(observations: Observations, names: Collection[str], deadline: float) -> tuple[float, int]:
     """When the last of *names* was open, and how many were seen without their taint before that."""
     waiting, early = set(names), set[str]()
     while waiting:
         try:
-            seen = told.get(timeout=max(0.0, deadline - time.monotonic()))
+            seen = observations.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             raise LabError(f"{len(waiting)} of {len(names)} nodes were not open in time") from None
         if isinstance(seen, WatchLost):

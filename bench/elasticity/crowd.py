@@ -14,7 +14,7 @@ from kube.client import Resource
 from kube.types import Pod
 from lab.errors import LabError
 from lab.session import Lab
-from lab.watching import Told, WatchLost, watching
+from lab.watching import Observations, WatchLost, watching
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
 PODS = Resource("", "v1", "pods")
@@ -68,11 +68,11 @@ class Arrival:
 
 def arrive(lab: Lab, crowd: Crowd) -> Arrival:
     """Back when all pods run."""
-    with watching(lab.client, {PODS: Pod}) as told:
+    with watching(lab.client, {PODS: Pod}) as observations:
         begin = datetime.now(UTC)
         for number in range(crowd.many):
             lab.client.create(DEPLOYMENTS, manifest(crowd, number), NAMESPACE)
-        return Arrival(begin, followed(told, crowd, time.monotonic() + PATIENCE))
+        return Arrival(begin, followed(observations, crowd, time.monotonic() + PATIENCE))
 
 
 def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
@@ -91,13 +91,13 @@ def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
     }
 
 
-def followed(told: Told, crowd: Crowd, deadline: float) -> list[Course]:
+def followed(observations: Observations, crowd: Crowd, deadline: float) -> list[Course]:
     """The courses of all its pods, when the last one runs; LabError when some do not by *deadline*."""
     courses: dict[str, Course] = {}
     running = 0
     while running < crowd.size:
         try:
-            seen = told.get(timeout=max(0.0, deadline - time.monotonic()))
+            seen = observations.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             raise LabError(f"{running} of {crowd.size} pods ran in time; {len(courses)} were seen") from None
         if isinstance(seen, WatchLost):

@@ -17,7 +17,7 @@ from controllers.ingress_daemonset.controller import WRITERS
 EXIST, AVAILABLE = 1.5, 1.3
 """Times what the plain client takes, at most."""
 PROMISED = 1000
-"""Of so many nodes, which others are too few to tell."""
+"""Of so many nodes, fewer show nothing."""
 PER_NODE = (("Deployment", "deployments", 3), ("Node", "nodes", 2))
 """What a rollout may change: the annotations and the template, and the annotations taken away again."""
 UNRECORDED = WRITERS

@@ -22,7 +22,7 @@ from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0
 BEATS = 5
-"""As many from each node, at least: in ten minutes a kubelet that has nothing to tell sends two or three."""
+"""As many from each node, at least: in ten minutes a kubelet without news sends two or three."""
 
 
 @dataclass(frozen=True)

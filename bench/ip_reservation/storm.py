@@ -19,7 +19,7 @@ from kube.errors import ApiError, NotFound
 from kube.types import Pod
 from lab.errors import LabError
 from lab.session import Lab
-from lab.watching import Told, WatchLost, watching
+from lab.watching import Observations, WatchLost, watching
 
 PODS = Resource("", "v1", "pods")
 CREATORS = 24
@@ -79,19 +79,19 @@ def delete(lab: Lab, namespace: str, names: Sequence[str], *, concurrency: int) 
     client = Client.from_kubeconfig(lab.kubeconfig, pool_size=concurrency)
     with (
         closing(client),
-        watching(lab.client, {PODS: Pod}) as told,
+        watching(lab.client, {PODS: Pod}) as observations,
         ThreadPoolExecutor(concurrency) as pool,
     ):
         begin = time.monotonic()
         deletions = pool.map(partial(_delete, client, namespace), names)
-        end = _end_of_last(told, len(names), begin + PATIENCE)
+        end = _end_of_last(observations, len(names), begin + PATIENCE)
         return Storm(end - begin, sum(deletions))
 
 
-def _end_of_last(told: Told, count: int, deadline: float) -> float:
+def _end_of_last(observations: Observations, count: int, deadline: float) -> float:
     while count:
         try:
-            seen = told.get(timeout=max(0.0, deadline - time.monotonic()))
+            seen = observations.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             raise LabError(f"{count} pods were not gone after {PATIENCE:g} s") from None
         if isinstance(seen, WatchLost):

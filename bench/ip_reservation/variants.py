@@ -48,7 +48,7 @@ class Variant:
 
 
 class Stage:
-    """Sets the variants up in turn; evictions of nobody in *namespace* tell who is called."""
+    """Sets the variants up in turn; evictions of absent pods in *namespace* show which webhook is called."""
 
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab, self._client, self._namespace = lab, lab.client, namespace

@@ -31,7 +31,7 @@ from controllers.anycast_ip.snapshot import Do
 from controllers.liveness import RUNNING, Heartbeat
 from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.types import Node

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.anycast_ip.snapshot import Do
-from kube.backoff import Backoff
+from kube.errors import Backoff
 
 POLLS = 5
 """So many in a row come at the same distance: a bind takes a few seconds."""

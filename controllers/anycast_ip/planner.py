@@ -6,8 +6,7 @@ from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
 from controllers.anycast_ip.release_plan import plan_order, plan_release
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Snapshot, Step
-from kube.super_nodes import is_super
-from kube.types import Node
+from kube.types import Node, is_super
 from settings import AnycastIPSettings
 from webhook.anycast_ip import (
     ADDRESS,

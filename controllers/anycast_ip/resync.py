@@ -13,7 +13,7 @@ from cloud.errors import CloudError
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from controllers.workqueue import Stopping
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 from settings import AnycastIPSettings
 

@@ -10,7 +10,7 @@ from controllers.certificates.reconciler import Reconciler
 from controllers.certificates.store import Store
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from settings import CertsSettings, Settings
 
 PAUSES = Backoff(base=0.1, cap=15.0)

@@ -28,8 +28,8 @@ from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
 from kube.client import Client
+from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from settings import ElasticitySettings
 from settings import Settings as AllSettings

@@ -17,9 +17,8 @@ import structlog
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.snapshot import Sources
 from controllers.manager import Context
-from kube.backoff import Backoff
 from kube.client import Resource
-from kube.errors import Conflict, KubeError, NotFound
+from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete

@@ -20,9 +20,8 @@ from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.errors import ApiError, Conflict, KubeError, NotFound
+from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.list_watch import Selection

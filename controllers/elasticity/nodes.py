@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kube.informer import Informer
-from kube.super_nodes import is_super
-from kube.types import Condition, Node, Value, complete
+from kube.types import Condition, Node, Value, complete, is_super
 
 CONDITIONS = tuple(
     f"node.kubernetes.io/{name}"

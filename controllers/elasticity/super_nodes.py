@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
-from kube.types import Node
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 from webhook.elasticity import TAINT

@@ -15,8 +15,7 @@ from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.quota import Quota
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
-from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
 
 
 class Kind(StrEnum):

@@ -17,8 +17,8 @@ from controllers.ingress_daemonset.types import Child
 from controllers.ingress_daemonset.writer import Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
 from kube.client import Client
+from kube.errors import Backoff
 from kube.types import key_of
 from settings import Settings
 from webhook.ingress_daemonset import KIND

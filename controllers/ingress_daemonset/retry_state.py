@@ -9,7 +9,7 @@ from datetime import datetime
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Action, Target, Writes
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.types import ObjectMeta, key_of
 
 PAUSES = Backoff(base=0.2, cap=30.0)

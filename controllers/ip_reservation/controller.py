@@ -21,7 +21,7 @@ from controllers.ip_reservation.restore_reconciler import RestoreReconciler
 from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.backoff import Backoff
+from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 from settings import IPReservationSettings
 from settings import Settings as AllSettings

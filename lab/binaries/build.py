@@ -62,7 +62,7 @@ def _file_name(package: str) -> str:
 
 
 def _compile(go: Path, module: Path, arguments: Sequence[str], count: int) -> None:
-    """`go build -v` names each package that it has compiled on stderr, and so tells how far it is."""
+    """`go build -v` names each package that it has compiled on stderr, which shows its progress."""
     tail: list[str] = []
     packages = progress.Countdown("packages", count)
     with subprocess.Popen(

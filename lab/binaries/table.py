@@ -156,7 +156,7 @@ def _prometheus(version: str) -> list[Program]:
 
 
 def _cert_manager(version: str) -> list[Program]:
-    """Released as images only, and its programs do not tell their version, so it is built."""
+    """Released as images only, and its programs do not print their version, so it is built."""
     module = "github.com/cert-manager/cert-manager"
     return [
         Program(

@@ -80,6 +80,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """``OK``, or the code of the error."""
     delivered: bool
-    """Whether the outcome was told to the caller."""
+    """Whether the caller received the outcome."""
     params: Any
     request_id: str

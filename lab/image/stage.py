@@ -12,7 +12,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Stage:
-    """*key* tells what the layers were made of; *arguments* are seen while it is made only."""
+    """*key* identifies what the layers were made of; *arguments* are seen while it is made only."""
 
     key: str
     layers: tuple[Path, ...] = ()

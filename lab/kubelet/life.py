@@ -53,8 +53,8 @@ class Life:
             self._thread(self._hook, hook, "PostStart", POST_START_LIMIT)
         if self.started:
             self._may_probe.set()
-        told = {"startupProbe": self._startup, "readinessProbe": self._ready, "livenessProbe": self._alive}
-        for kind, begin in told.items():
+        begins = {"startupProbe": self._startup, "readinessProbe": self._ready, "livenessProbe": self._alive}
+        for kind, begin in begins.items():
             if kind in self._spec:
                 self._thread(begin, self._spec[kind])
 
@@ -122,7 +122,7 @@ class Life:
     def _startup(self, spec: Mapping[str, Any]) -> None:
         probe, failures = probes.parse(spec), 0
 
-        def tell(succeeded: bool) -> None:
+        def report(succeeded: bool) -> None:
             nonlocal failures
             failures += not succeeded
             if succeeded:
@@ -132,30 +132,30 @@ class Life:
             elif failures >= probe.failure_threshold:
                 self._unhealthy("Startup", probe, spec)
 
-        probes.follow(probe, self._check(spec), self._no_more_probes, tell, until_success=True)
+        probes.follow(probe, self._check(spec), self._no_more_probes, report, until_success=True)
 
     def _ready(self, spec: Mapping[str, Any]) -> None:
         probe = probes.parse(spec)
 
-        def tell(succeeded: bool) -> None:
+        def report(succeeded: bool) -> None:
             before, self._readiness = self._readiness, probes.judge(self._readiness, succeeded, probe)
             if before.good != self._readiness.good:
                 self._poke()
 
         self._may_probe.wait()
-        probes.follow(probe, self._check(spec), self._no_more_probes, tell, eager=True)
+        probes.follow(probe, self._check(spec), self._no_more_probes, report, eager=True)
 
     def _alive(self, spec: Mapping[str, Any]) -> None:
         probe, verdict = probes.parse(spec), Verdict(good=True)
 
-        def tell(succeeded: bool) -> None:
+        def report(succeeded: bool) -> None:
             nonlocal verdict
             verdict = probes.judge(verdict, succeeded, probe)
             if not verdict.good:
                 self._unhealthy("Liveness", probe, spec)
 
         self._may_probe.wait()
-        probes.follow(probe, self._check(spec), self._no_more_probes, tell)
+        probes.follow(probe, self._check(spec), self._no_more_probes, report)
 
     def _unhealthy(self, name: str, probe: Probe, spec: Mapping[str, Any]) -> None:
         if self.stopping:

@@ -57,8 +57,8 @@ def _ready(now: float) -> dict[str, Any]:
 
 
 def _node_info(name: str) -> dict[str, str]:
-    told = {"kubeletVersion": VERSION, "operatingSystem": "linux", "containerRuntimeVersion": "lab://1"}
-    untold = (
+    known = {"kubeletVersion": VERSION, "operatingSystem": "linux", "containerRuntimeVersion": "lab://1"}
+    empty = (
         "machineID",
         "systemUUID",
         "bootID",
@@ -67,7 +67,7 @@ def _node_info(name: str) -> dict[str, str]:
         "kubeProxyVersion",
         "architecture",
     )
-    return {**dict.fromkeys(untold, ""), "machineID": name, **told}
+    return {**dict.fromkeys(empty, ""), "machineID": name, **known}
 
 
 def register(client: Client, name: str, address: str) -> None:

@@ -58,7 +58,7 @@ def follow(
     probe: Probe,
     check: Check,
     stop: threading.Event,
-    tell: Callable[[bool], None],
+    report: Callable[[bool], None],
     *,
     eager: bool = False,
     until_success: bool = False,
@@ -74,9 +74,9 @@ def follow(
         due = time.monotonic() + probe.period
         succeeded = check(probe.timeout)
         if not stop.is_set():
-            tell(succeeded)
+            report(succeeded)
         if waits and not succeeded and _succeeds_before(due, probe, check, stop):
-            tell(succeeded := True)
+            report(succeeded := True)
         waits = waits and not succeeded
         if until_success and succeeded:
             return

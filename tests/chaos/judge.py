@@ -10,14 +10,14 @@ from kube.client import Client, Resource
 from kube.types import Pod
 from lab.history import History, Hold, addresses
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 from tests.chaos.rules import HOLD, LIMITS
 
 
 class Judge:
     """Follows all pods and all IPReservations; each look takes in what has been told by then."""
 
-    def __init__(self, lab: Lab, told: Told) -> None:
+    def __init__(self, lab: Lab, told: Observations) -> None:
         self._lab, self._told, self._history = lab, told, History()
         self.misshapen: list[str] = []
         """What was wrong with any segment at any time."""
@@ -52,7 +52,7 @@ class Judge:
         return [*lost(history, pods), *late(history, pods), *early(history, pods), *self.misshapen]
 
     def _listen(self) -> None:
-        for told in told_by_now(self._told):
+        for told in observed_by_now(self._told):
             self._history.add(told)
             if isinstance(told.object, IPReservation) and told.object.ours:
                 self.misshapen += misshapen(told.object)

@@ -19,7 +19,7 @@ from lab.errors import LabError
 from lab.history import Observation
 from lab.nodes import NODES
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import ADDRESS_ID, TAINT
 
@@ -85,7 +85,7 @@ def instance_of(node: Node) -> str:
 class Judge:
     """Follows all nodes that need an address; each look takes in what has been told by then."""
 
-    def __init__(self, lab: Lab, client: Client, told: Told) -> None:
+    def __init__(self, lab: Lab, client: Client, told: Observations) -> None:
         self._lab, self._client, self._told = lab, client, told
         self._nodes: dict[str, Node] = {}
         self.too_early: list[str] = []
@@ -130,7 +130,7 @@ class Judge:
         )
 
     def _listen(self) -> None:
-        opened = [each for told in told_by_now(self._told) for each in self._heard(told)]
+        opened = [each for told in observed_by_now(self._told) for each in self._heard(told)]
         if opened:
             self._check(opened)
 

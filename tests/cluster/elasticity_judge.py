@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from kube.client import Client
 from kube.types import Pod
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.elasticity import is_away
 from tests.cluster.workloads import PODS
 from webhook.elasticity import LOCAL, LOCAL_REPLICAS, PLACEMENT, REASON
@@ -23,7 +23,7 @@ class Judge:
     where they are ready all the time. Each line ends with the reason on the pod, by which that is seen.
     """
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Observations) -> None:
         self._told = told
         self._groups: dict[tuple[str, ...], dict[str, Pod]] = {}
         self._seen: dict[str, Pod] = {}
@@ -44,7 +44,7 @@ class Judge:
         return sum(PLACEMENT in pod.metadata.annotations for pod in self.ever(namespace))
 
     def _listen(self) -> None:
-        for told in told_by_now(self._told):
+        for told in observed_by_now(self._told):
             if isinstance(told.object, Pod):
                 self._hear(told.object, gone=told.gone)
 

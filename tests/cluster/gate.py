@@ -10,7 +10,7 @@ from itertools import groupby
 from kube.types import Node, Pod
 from lab.nodes import NODES
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.anycast_judge import is_open
 from tests.cluster.workloads import PODS
 
@@ -18,7 +18,7 @@ from tests.cluster.workloads import PODS
 class Gate:
     """Follows all nodes and pods; each look takes in what has been told by then."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Observations) -> None:
         self._told = told
         self._states: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
         """By the name of the node: from which revision on it was open, or not."""
@@ -49,7 +49,7 @@ class Gate:
         return [was_open for since, was_open in self._states[node] if since < revision][-1:] == [True]
 
     def _listen(self) -> None:
-        for each in told_by_now(self._told):
+        for each in observed_by_now(self._told):
             if isinstance(each.object, Node):
                 self._states[each.object.metadata.name].append((each.revision, is_open(each.object)))
             elif isinstance(each.object, Pod) and each.object.spec.node_name:

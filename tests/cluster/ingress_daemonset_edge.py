@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
-from kube.super_nodes import INSTANCE_TYPE
+from kube.types import INSTANCE_TYPE
 from lab.errors import LabError
 from lab.history import Observation
 from lab.kwokctl import KWOK

@@ -13,7 +13,7 @@ from kube.types import ObjectMeta, Value, complete
 from lab.history import Observation
 from lab.policy.mutations import without_mirror
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 
 SECONDS = 60
 BUILT_IN = "node.kubernetes.io/"
@@ -131,7 +131,7 @@ complete(Managed, Meta, Thing, *KINDS.values())
 class Record:
     """Any thread may look into it."""
 
-    def __init__(self, client: Client, told: Told) -> None:
+    def __init__(self, client: Client, told: Observations) -> None:
         self._client, self._told = client, told
         self._lock = threading.Lock()
         self._heard: list[Observation] = []
@@ -160,7 +160,7 @@ class Record:
 
     def _listen(self) -> None:
         with self._lock:
-            for each in told_by_now(self._told):
+            for each in observed_by_now(self._told):
                 self._heard.append(each)
                 thing: Any = each.object
                 if each.gone:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL

@@ -15,8 +15,7 @@ import yaml
 from certs import issue
 from kube.client import Resource
 from kube.errors import ServerError
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
-from kube.types import Node
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings

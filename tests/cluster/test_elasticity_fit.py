@@ -20,8 +20,7 @@ from controllers.elasticity.scheduling import scheduling_of
 from controllers.elasticity.volumes import gather, needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
-from kube.types import Pod
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Pod
 from lab.session import Lab
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, keeping, template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DAEMONSETS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs

@@ -13,8 +13,7 @@ import pytest
 
 from kube.client import Resource
 from kube.errors import TooManyRequests
-from kube.super_nodes import INSTANCE_TYPE
-from kube.types import Pod
+from kube.types import INSTANCE_TYPE, Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
 from lab.session import Lab

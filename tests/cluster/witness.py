@@ -10,13 +10,13 @@ from kube.client import Resource
 from kube.types import Pod
 from lab.history import History, addresses
 from lab.session import Lab
-from lab.watching import Told, told_by_now, watching
+from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.workloads import PODS
 
 
 class Witness:
-    def __init__(self, told: Told) -> None:
-        self._told, self.history = told, History()
+    def __init__(self, observations: Observations) -> None:
+        self._observations, self.history = observations, History()
 
     def history_so_far(self) -> History:
         """All that has happened, so far."""
@@ -39,12 +39,12 @@ class Witness:
         return addresses(pod) <= held
 
     def _listen(self) -> None:
-        for observation in told_by_now(self._told):
+        for observation in observed_by_now(self._observations):
             self.history.add(observation)
 
 
 @contextmanager
 def witness(lab: Lab, reservations: Resource) -> Iterator[Witness]:
     """Watch all pods and all *reservations* from now until the end of the block."""
-    with watching(lab.client, {PODS: Pod, reservations: IPReservation}) as told:
-        yield Witness(told)
+    with watching(lab.client, {PODS: Pod, reservations: IPReservation}) as observations:
+        yield Witness(observations)

@@ -1,15 +1,23 @@
 """The one fake API server of all tests.
 
-``FakeAPI().client()`` is the product's own client on it, without a socket; ``over_http`` serves the same to other
-processes. ``put``, ``edit``, ``remove``, ``get`` and ``list`` are the test's own hands.
+``FakeAPI().client()`` is the product's own client on it, without a socket; ``misbehaving_server.serving(api)``
+serves it to other processes. ``put``, ``edit``, ``remove``, ``get`` and ``list`` are the test's own hands.
 """
 
 from tests.fake_api.calls import Reply, Request, refusal
-from tests.fake_api.front import connection_to, over_http
+from tests.fake_api.front import connection_to
 from tests.fake_api.kinds import BUILT_IN, CALICO_V1, CALICO_V3, INGRESS_DAEMONSETS, Kind
 from tests.fake_api.patches import merged
 from tests.fake_api.server import NAMESPACES, Denied, FakeAPI, Review, Unavailable
 from tests.fake_api.view import Objects
+
+
+def calico_api(*served: str) -> FakeAPI:
+    """One that answers for IPReservations in these API versions alone."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *CALICO_V1)
+    api.unserved = {kind.resource.api_version for kind in (*CALICO_V3, *CALICO_V1)} - {*served}
+    return api
+
 
 __all__ = [
     "BUILT_IN",
@@ -25,8 +33,8 @@ __all__ = [
     "Request",
     "Review",
     "Unavailable",
+    "calico_api",
     "connection_to",
     "merged",
-    "over_http",
     "refusal",
 ]

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 Raw = dict[str, Any]
 PATH = re.compile(
@@ -15,24 +15,9 @@ PATH = re.compile(
 )
 
 
-class Call(Protocol):
-    """A request; that of misbehaving_server is one."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def query(self) -> Mapping[str, str]: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Request:
-    """A request that came without a socket."""
+    """A request; that of misbehaving_server is one that came over a socket."""
 
     method: str
     path: str
@@ -74,6 +59,28 @@ class Reply:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+    def __call__(self, handler: Any) -> None:
+        """Send it, as an Answer of misbehaving_server."""
+        if self.lines is not None:
+            self._stream(handler, self.lines)
+            return
+        handler.send_response(self.status)
+        for name, value in {"Content-Type": "application/json", **self.headers}.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(self.body)))
+        handler.end_headers()
+        handler.wfile.write(self.body)
+
+    def _stream(self, handler: Any, lines: Iterator[bytes]) -> None:
+        handler.start_lines()
+        for line in lines:
+            if handler.server.closing.is_set():
+                handler.close_connection = True
+                return
+            if line:
+                handler.line(line)
+        handler.line(b"")
 
 
 class Refused(Exception):

@@ -1,12 +1,11 @@
-"""The ways to the fake API server: the real client without a socket, and HTTP for other processes."""
+"""The real client on the fake API server, without a socket."""
 
 from __future__ import annotations
 
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +13,6 @@ import urllib3
 
 from kube.client import Client
 from tests.fake_api.calls import Reply, Request
-from tests.misbehaving_server import Answer, Asked, Handler, Server, serving
 
 if TYPE_CHECKING:
     from tests.fake_api.server import FakeAPI
@@ -31,13 +29,6 @@ def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
 def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
     """For clients that are more than a Client."""
     return Connection(api.handle, manager)
-
-
-@contextmanager
-def over_http(api: FakeAPI) -> Iterator[Server]:
-    """A server on the loopback; a fault may answer with an Answer of misbehaving_server, too."""
-    with serving(lambda asked: _answer_to(api, asked)) as server:
-        yield server
 
 
 class Connection:
@@ -101,41 +92,3 @@ class Lines:
 
     def close(self) -> None:
         self._ended.set()
-
-
-def _answer_to(api: FakeAPI, asked: Asked) -> Answer:
-    try:
-        reply: Any = api.handle(asked)
-    except OSError:
-        return _hang_up
-    return sending(reply) if isinstance(reply, Reply) else reply
-
-
-def sending(reply: Reply) -> Answer:
-    def send(handler: Handler) -> None:
-        if reply.lines is not None:
-            _stream(handler, reply.lines)
-            return
-        handler.send_response(reply.status)
-        for name, value in {"Content-Type": "application/json", **reply.headers}.items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(reply.body)))
-        handler.end_headers()
-        handler.wfile.write(reply.body)
-
-    return send
-
-
-def _stream(handler: Handler, lines: Iterator[bytes]) -> None:
-    handler.start_lines()
-    for line in lines:
-        if handler.server.closing.is_set():
-            handler.close_connection = True
-            return
-        if line:
-            handler.line(line)
-    handler.line(b"")
-
-
-def _hang_up(handler: Handler) -> None:
-    handler.close_connection = True

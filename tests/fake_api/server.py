@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -18,7 +18,7 @@ from typing import Any, cast
 from kube.client import Client, Resource
 from kube.resources import NAMESPACES
 from tests.fake_api import managed_fields
-from tests.fake_api.calls import Call, Refused, Reply, Target, target_of
+from tests.fake_api.calls import Refused, Reply, Request, Target, target_of
 from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
 from tests.fake_api.patches import MERGE, Unpatchable, merged, patched
 from tests.fake_api.schema import Undecodable
@@ -26,6 +26,8 @@ from tests.fake_api.selectors import Unselectable, matches_fields, matches_label
 from tests.fake_api.storage import Change, Key, Storage, Stored
 
 Raw = dict[str, Any]
+Where = Resource | str
+"""A kind, or the path of its collection."""
 DEFAULT_KINDS = (*BUILT_IN, *INGRESS_DAEMONSETS, *CALICO_V3)
 DEFAULT_GRACE = 30
 WATCH_POLL = 0.05
@@ -97,7 +99,9 @@ class FakeAPI:
         self.now = now
         self.fault: Callable[[Any], Any] = lambda call: None
         self.after: Callable[[Any, Reply], Reply | None] = lambda call, reply: None
-        self.calls: list[Call] = []
+        self.calls: list[Request] = []
+        self.unserved: Collection[str] = ()
+        """API versions that clients are answered 404 for; the test's own hands reach them all the same."""
         self._kinds = {each.resource: each for each in kinds or DEFAULT_KINDS}
         self._hooks = _Hooks()
         self._storage = Storage()
@@ -123,11 +127,12 @@ class FakeAPI:
     def without_hooks(self) -> None:
         self._hooks = _Hooks()
 
-    def put(self, resource: Resource, raw: Mapping[str, Any], *, manager: str = "kubectl") -> Raw:
+    def put(self, where: Where, raw: Mapping[str, Any], *, manager: str = "kubectl") -> Raw:
         """Place *raw*, status and all, as another client would have; neither hooks nor rules apply.
 
         Its namespace is made when there is none.
         """
+        resource = self._resource(where)
         with self._storage.changed:
             kind = self._kinds[resource]
             new, _ = self._decoded(kind, copy.deepcopy(dict(raw)))
@@ -166,24 +171,30 @@ class FakeAPI:
                 new["metadata"]["generation"] = self._generation(kind, held.raw, new)
             return self._store(_Write(kind, (resource, namespace, name), manager), held, new)
 
-    def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
+    def remove(self, where: Where, name: str, namespace: str = "") -> None:
         """At once, finalizers or not."""
+        resource = self._resource(where)
         with self._storage.changed:
             self._existing((resource, namespace, name))
             self._storage.remove((resource, namespace, name))
 
-    def get(self, resource: Resource, name: str, namespace: str = "") -> Raw:
+    def get(self, where: Where, name: str, namespace: str = "") -> Raw:
         with self._storage.changed:
-            return copy.deepcopy(self._existing((resource, namespace, name)).raw)
+            return copy.deepcopy(self._existing((self._resource(where), namespace, name)).raw)
 
-    def find(self, resource: Resource, name: str, namespace: str = "") -> Raw | None:
+    def find(self, where: Where, name: str, namespace: str = "") -> Raw | None:
         with self._storage.changed:
-            held = self._storage.get((resource, namespace, name))
+            held = self._storage.get((self._resource(where), namespace, name))
             return copy.deepcopy(held.raw) if held else None
 
-    def list(self, resource: Resource, namespace: str = "") -> list[Raw]:
+    def list(self, where: Where, namespace: str = "") -> list[Raw]:
         with self._storage.changed:
-            return [copy.deepcopy(each.raw) for each in self._storage.all(resource, namespace)]
+            return [copy.deepcopy(each.raw) for each in self._storage.all(self._resource(where), namespace)]
+
+    def _resource(self, where: Where) -> Resource:
+        if isinstance(where, Resource):
+            return where
+        return next(each for each in self._kinds if each.path() == where)
 
     def encoded(self, resource: Resource) -> Sequence[bytes]:
         with self._storage.changed:
@@ -205,7 +216,7 @@ class FakeAPI:
             self._pages.clear()
 
     @property
-    def writes(self) -> Sequence[Call]:
+    def writes(self) -> Sequence[Request]:
         """The requests that would change something, dry runs too."""
         return [each for each in self.calls if each.method != "GET"]
 
@@ -215,7 +226,7 @@ class FakeAPI:
 
     # The clients' side.
 
-    def handle(self, call: Call) -> Reply:
+    def handle(self, call: Request) -> Reply:
         """The answer to *call*, faults included; whatever a fault raises comes through."""
         self.calls.append(call)
         answer = self.fault(call)
@@ -224,7 +235,14 @@ class FakeAPI:
         reply = self.answer(call)
         return self.after(call, reply) or reply
 
-    def answer(self, call: Call) -> Reply:
+    def __call__(self, call: Request) -> Any:
+        """As a server of misbehaving_server answers: a connection that breaks is closed without an answer."""
+        try:
+            return self.handle(call)
+        except OSError:
+            return hang_up
+
+    def answer(self, call: Request) -> Reply:
         """Without faults."""
         try:
             with self._storage.changed:
@@ -232,7 +250,7 @@ class FakeAPI:
         except Refused as refused:
             return refused.reply
 
-    def _answer(self, call: Call) -> Reply:
+    def _answer(self, call: Request) -> Reply:
         target = target_of(call.path)
         kind = target and self._kind_at(target)
         if target is None or kind is None:
@@ -250,11 +268,15 @@ class FakeAPI:
     def _kind_at(self, target: Target) -> Kind | None:
         for each in self._kinds.values():
             if (each.resource.root, each.resource.plural) == (target.root, target.plural):
-                return each
+                return None if each.resource.api_version in self.unserved else each
         return None
 
     def _discover(self, path: str) -> Reply:
-        served = [each for each in self._kinds.values() if each.resource.root == path]
+        served = [
+            each
+            for each in self._kinds.values()
+            if each.resource.root == path and each.resource.api_version not in self.unserved
+        ]
         if not served:
             raise Refused(404, "NotFound", "404 page not found")
         resources = [
@@ -263,7 +285,7 @@ class FakeAPI:
         ]
         return _ok({"kind": "APIResourceList", "resources": resources})
 
-    def _read(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _read(self, call: Request, kind: Kind, target: Target) -> Reply:
         if target.name:
             return Reply(200, self._existing(_key(kind, target)).encoded)
         selects = _selection(kind, call.query, target.namespace)
@@ -271,7 +293,7 @@ class FakeAPI:
             return self._watch(call, kind, selects)
         return self._list(call, kind, selects)
 
-    def _list(self, call: Call, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
+    def _list(self, call: Request, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
         token, limit = call.query.get("continue", ""), int(call.query.get("limit", 0))
         if token and token not in self._pages:
             raise Refused(410, "Expired", "The provided continue parameter is too old")
@@ -291,7 +313,7 @@ class FakeAPI:
         items = b",".join(each.encoded for each in found)
         return Reply(200, head[:-1].encode() + b', "items": [' + items + b"]}")
 
-    def _watch(self, call: Call, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
+    def _watch(self, call: Request, kind: Kind, selects: Callable[[Raw], bool]) -> Reply:
         version = int(call.query.get("resourceVersion") or 0)
         if version and version < self._storage.compacted:
             gone = Refused(410, "Expired", f"too old resource version: {version} ({self._storage.compacted})")
@@ -329,7 +351,7 @@ class FakeAPI:
         if bookmarks:
             yield _bookmark(kind, version)
 
-    def _post(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _post(self, call: Request, kind: Kind, target: Target) -> Reply:
         if target.subresource == "eviction":
             return self._evict(call, kind, target)
         if target.subresource == "binding":
@@ -368,7 +390,7 @@ class FakeAPI:
             raise Refused(409, "AlreadyExists", f'{kind.described} "{write.key[2]}" already exists')
         return self._stored(write, None, new)
 
-    def _replace(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _replace(self, call: Request, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
         new = self._decode(write, copy.deepcopy(call.body))
         if new["metadata"].get("name") != target.name:
@@ -381,7 +403,7 @@ class FakeAPI:
             )
         return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
 
-    def _patch(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _patch(self, call: Request, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
         held = self._existing(write.key)
         try:
@@ -442,7 +464,7 @@ class FakeAPI:
                 metadata[name] = before[name]
         return {**new, "metadata": metadata}
 
-    def _delete(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _delete(self, call: Request, kind: Kind, target: Target) -> Reply:
         key = _key(kind, target)
         held = self._existing(key)
         options = call.body or {}
@@ -502,7 +524,7 @@ class FakeAPI:
         new = {**held.raw, "metadata": metadata, "status": {"phase": "Terminating"}}
         return Reply(200, self._stored(write, held, new).encoded)
 
-    def _evict(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _evict(self, call: Request, kind: Kind, target: Target) -> Reply:
         held = self._existing(_key(kind, target))
         write = _write_of(call, kind, _key(kind, target), "eviction")
         options = (call.body or {}).get("deleteOptions") or {}
@@ -514,7 +536,7 @@ class FakeAPI:
         self._remove(write, held, options.get("gracePeriodSeconds"))
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 
-    def _bind(self, call: Call, kind: Kind, target: Target) -> Reply:
+    def _bind(self, call: Request, kind: Kind, target: Target) -> Reply:
         held = self._existing(_key(kind, target))
         spec = held.raw["spec"]
         if spec.get("nodeName") or spec.get("schedulingGates"):
@@ -641,13 +663,17 @@ class FakeAPI:
     def _conflict(self, key: Key, what: str) -> Refused:
         return _conflict(self._kinds[key[0]], key[2], what)
 
-    def _warnings(self, call: Call, kind: Kind, write: _Write) -> Mapping[str, str]:
+    def _warnings(self, call: Request, kind: Kind, write: _Write) -> Mapping[str, str]:
         """Unknown fields of the body, as the default field validation reports them."""
         if write.strict or call.query.get("fieldValidation") == "Ignore" or not isinstance(call.body, dict):
             return {}
         _, unknown = kind.schema.tidy(copy.deepcopy(call.body))
         found = ", ".join(f'299 - "unknown field \\"{each}\\""' for each in unknown)
         return {"Warning": found} if unknown else {}
+
+
+def hang_up(handler: Any) -> None:
+    handler.close_connection = True
 
 
 def _denied(denied: Denied) -> Refused:
@@ -683,7 +709,7 @@ def _key(kind: Kind, target: Target) -> Key:
     return kind.resource, target.namespace, target.name
 
 
-def _write_of(call: Call, kind: Kind, key: Key, subresource: str = "") -> _Write:
+def _write_of(call: Request, kind: Kind, key: Key, subresource: str = "") -> _Write:
     agent = call.headers.get("user-agent", "").partition("/")[0]
     return _Write(
         kind,

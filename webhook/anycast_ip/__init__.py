@@ -6,8 +6,7 @@ Invariant: no pod is scheduled on a selected node before its address is proven b
 
 from __future__ import annotations
 
-from kube.super_nodes import is_super
-from kube.types import Node, Taint
+from kube.types import Node, Taint, is_super
 from settings import AnycastIPSettings
 
 NAME = "anycast_ip"

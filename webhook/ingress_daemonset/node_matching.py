@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kube.selectors import NodeSelector, is_tolerated, selects
-from kube.super_nodes import is_super
-from kube.types import Condition, Node, Taint, Toleration, Value, complete
+from kube.types import Condition, Node, Taint, Toleration, Value, complete, is_super
 from webhook.ingress_daemonset.template import PodSpec, template_of
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
