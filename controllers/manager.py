@@ -6,8 +6,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import structlog
 
 from controllers.informers import Informers
-from controllers.workqueue import Reconcile, WorkQueue, run_workers
+from controllers.workqueue import Reconcile, WorkQueue, working
 from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
-from kube.leader_election import LeaderElector, StillWorking, Times
+from kube.leader_election import LeaderElector, StillWorking
 from settings import LeaderElection
 
 T = TypeVar("T")
@@ -68,16 +68,11 @@ class Context:
                 self.stop.wait(pauses.delay(failures))
         return None
 
-    @contextmanager
-    def working(self, queue: WorkQueue, reconcile: Reconcile, workers: int = 1) -> Iterator[None]:
+    def working(
+        self, queue: WorkQueue, reconcile: Reconcile, workers: int = 1
+    ) -> AbstractContextManager[object]:
         """Reconcile keys of *queue* within the block; on exit, finish those that run."""
-        threads = run_workers(queue, reconcile, workers=workers, name=queue.name, check=self.check)
-        try:
-            yield
-        finally:
-            queue.shut_down()
-            for thread in threads:
-                thread.join()
+        return working(queue, reconcile, workers, self.check)
 
 
 Controller = Callable[[Context], None]
@@ -95,7 +90,7 @@ class Manager:
         StillWorking when a controller did not end in time: nothing may follow but the end of the process.
         """
         if self._election.leader_elect:
-            elector = elector_of(self._client, self._election)
+            elector = LeaderElector(self._client, self._election, identity())
             elector.run(stop, partial(self._lead, controllers, elector.check))
         else:
             self._lead(controllers, lambda: None, stop)
@@ -135,11 +130,9 @@ def run_all(controllers: Mapping[str, Controller], context: Context, *, within: 
         raise error
 
 
-def elector_of(client: Client, election: LeaderElection) -> LeaderElector:
-    # A restarted container has the pod's name, too; it must not take itself for the process before it.
-    identity = f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
-    times = Times(election.lease_duration, election.renew_deadline, election.retry_period)
-    return LeaderElector(client, election.resource_name, election.resource_namespace, identity, times=times)
+def identity() -> str:
+    """Unique also when a restarted container has the name of the one before it: its pod's."""
+    return f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
 
 
 def _check_informers(context: Context) -> None:

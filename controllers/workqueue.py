@@ -22,7 +22,8 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -194,22 +195,28 @@ class WorkQueue:
             return self._clock() - min(self._running.values()) if self._running else 0.0
 
 
-def run_workers(
+@contextmanager
+def working(
     queue: WorkQueue,
     reconcile: Reconcile,
-    *,
     workers: int = 1,
-    name: str,
     check: Callable[[], None] = lambda: None,
-) -> Sequence[threading.Thread]:
-    """Start threads that reconcile keys until the queue is shut down or leadership is lost; join them."""
+) -> Iterator[Sequence[threading.Thread]]:
+    """Reconcile keys within the block, unless leadership is lost; on exit, finish those that run."""
     threads = [
-        threading.Thread(target=_work, args=(queue, reconcile, check), name=f"{name}-{number}", daemon=True)
+        threading.Thread(
+            target=_work, args=(queue, reconcile, check), name=f"{queue.name}-{number}", daemon=True
+        )
         for number in range(workers)
     ]
     for thread in threads:
         thread.start()
-    return threads
+    try:
+        yield threads
+    finally:
+        queue.shut_down()
+        for thread in threads:
+            thread.join()
 
 
 def _work(queue: WorkQueue, reconcile: Reconcile, check: Callable[[], None]) -> None:

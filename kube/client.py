@@ -216,18 +216,10 @@ class Client:
     def serves(self, resource: Resource, *, timeout: float | None = None) -> bool:
         """Whether discovery of its group and version lists it."""
         try:
-            found = self.request("GET", resource.root, type=_Discovery, timeout=timeout)
+            found = self.request("GET", resource.root, timeout=timeout)
         except NotFound:
             return False
-        return any(each.name == resource.plural for each in found.resources or ())
-
-
-class _ServedResource(msgspec.Struct):
-    name: str
-
-
-class _Discovery(msgspec.Struct):
-    resources: list[_ServedResource] | None = None
+        return any(each["name"] == resource.plural for each in found["resources"] or ())
 
 
 def _whole(pages: Iterable[Page[T]]) -> Listing[T]:

@@ -26,7 +26,7 @@ from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.indexer import Object
 from kube.resources import EVENTS, Resource
-from kube.types import ObjectMeta
+from kube.types import ObjectMeta, Value
 
 DROPPED = Counter(
     "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]
@@ -47,8 +47,7 @@ BURST = 25
 """Writes about one object within the window, in seconds; client-go's spam filter has the same burst."""
 
 
-@dataclass(frozen=True)
-class Regarding:
+class Regarding(Value, frozen=True):
     """The object that an Event is about."""
 
     api_version: str
@@ -208,19 +207,11 @@ class EventRecorder:
         self._client.create(EVENTS, body, _namespace(note.regarding), timeout=CALL_TIMEOUT)
 
     def _body(self, note: Note, series: Series, at: datetime) -> dict[str, Any]:
-        about = note.regarding
-        involved = {
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "name": about.name,
-            "namespace": about.namespace,
-            "uid": about.uid,
-        }
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": series.event_name, "namespace": _namespace(about)},
-            "involvedObject": {key: value for key, value in involved.items() if value},
+            "metadata": {"name": series.event_name, "namespace": _namespace(note.regarding)},
+            "involvedObject": note.regarding,
             "reason": note.reason,
             "message": note.message,
             "type": note.type,

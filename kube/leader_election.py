@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +25,7 @@ from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released, renewed, spec_of
 from kube.resources import LEASES
+from settings import LeaderElection
 
 LEADER = Gauge("drawbridge_leader", "1 while this process leads.", ["lease"])
 RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did not succeed.")
@@ -45,34 +45,22 @@ class StillWorking(Exception):
     """Raised by ``lead`` when some of its work goes on: the lease is not released then, but expires."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """In seconds; ``lease_duration > renew_deadline > retry_period``."""
-
-    lease_duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry_period: float = 2.0
-
-
 class LeaderElector:
     """*identity* is unique: ``<pod name>_<uuid>``."""
 
     def __init__(
         self,
         client: Client,
-        name: str,
-        namespace: str,
+        election: LeaderElection,
         identity: str,
-        *,
-        times: Times = Times(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._name, self._namespace, self._identity = client, name, namespace, identity
-        self._times, self._clock = times, clock
+        self._client, self._times, self._identity, self._clock = client, election, identity, clock
+        self._name, self._namespace = election.resource_name, election.resource_namespace
         self._observed: Observed | None = None
         self._held: dict[str, Any] | None = None
         self._renewed_at = -math.inf
-        self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
+        self._log = log.bind(lease=f"{self._namespace}/{self._name}", identity=identity)
         self._leads(False)
 
     @property

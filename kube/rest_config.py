@@ -19,12 +19,15 @@ class Connection:
     """An address, a pool of connections to it, and the Authorization header of the moment."""
 
     def __init__(self, configuration: Configuration, pool_size: int = POOL_SIZE) -> None:
+        # Imported here: it costs 0.2 s and 22 MiB that users of this package's values and errors need not pay.
+        from kubernetes.client.rest import RESTClientObject
+
         self._configuration = configuration
         configuration.connection_pool_maxsize = pool_size
         configuration.keep_alive = True
         configuration.retries = False  # callers have deadlines, and not every request may be sent twice
         self.host: str = configuration.host.rstrip("/")
-        self.pool = _pool(configuration)
+        self.pool: PoolManager = RESTClientObject(configuration).pool_manager
 
     def authorization(self) -> dict[str, str]:
         """The header, if any; token files are read again every minute, exec plugins run when expired."""
@@ -42,7 +45,6 @@ def in_cluster() -> bool:
 
 def connect(kubeconfig: str | None, pool_size: int = POOL_SIZE) -> Connection:
     """By *kubeconfig* (one path, or several as in KUBECONFIG), or by the pod's ServiceAccount when None."""
-    # Imported here: it costs 0.2 s and 22 MiB that users of this package's values and errors need not pay.
     from kubernetes import config
     from kubernetes.client import Configuration
 
@@ -56,10 +58,3 @@ def connect(kubeconfig: str | None, pool_size: int = POOL_SIZE) -> Connection:
     except Exception as error:
         means = kubeconfig or "the pod's ServiceAccount"
         raise NotConfigured(f"cannot connect to the API server by {means}: {error}") from error
-
-
-def _pool(configuration: Configuration) -> PoolManager:
-    from kubernetes.client.rest import RESTClientObject
-
-    pool: PoolManager = RESTClientObject(configuration).pool_manager
-    return pool

@@ -9,7 +9,6 @@ import http.client
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar, cast
 
 import msgspec
@@ -58,9 +57,7 @@ class LineStream:
     def __enter__(self) -> LineStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._answer.close()
 
 

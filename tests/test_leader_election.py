@@ -6,23 +6,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
-from kube.leader_election import LeaderElector, LeadershipLost, StillWorking, Times
+from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
 from kube.resources import LEASES
 from lab.waiting import until
+from settings import LeaderElection
 from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 HELD = LeaseSpec(holder_identity="other", lease_duration_seconds=15, renew_time="t1", lease_transitions=3)
-TIMES = Times(lease_duration=1.0, renew_deadline=0.5, retry_period=0.05)
+
+
+def times(lease_duration: float, renew_deadline: float, retry_period: float) -> LeaderElection:
+    return LeaderElection.model_construct(
+        resource_name="drawbridge",
+        resource_namespace="ns",
+        lease_duration=lease_duration,
+        renew_deadline=renew_deadline,
+        retry_period=retry_period,
+    )
+
+
+TIMES = times(1.0, 0.5, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +108,7 @@ def take(api: FakeAPI) -> None:
 class Candidate:
     """A process that campaigns and, while it leads, works in short steps that it checks."""
 
-    def __init__(self, server: Server, identity: str = "me", times: Times = TIMES) -> None:
+    def __init__(self, server: Server, identity: str = "me", election: LeaderElection = TIMES) -> None:
         self.jump = 0.0
         self.stop = threading.Event()
         self.working = threading.Event()
@@ -105,7 +117,7 @@ class Candidate:
         self.steps: list[float] = []
         self.raised: BaseException | None = None
         client = server.client(timeout=1)
-        self.lease = LeaderElector(client, "drawbridge", "ns", identity, times=times, clock=self.clock)
+        self.lease = LeaderElector(client, election, identity, self.clock)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -175,7 +187,7 @@ def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
         raise StillWorking("a feature hangs")
 
     with cluster() as (api, server):
-        lease = LeaderElector(server.client(timeout=1), "drawbridge", "ns", "me", times=TIMES)
+        lease = LeaderElector(server.client(timeout=1), TIMES, "me")
         with pytest.raises(StillWorking):
             lease.run(threading.Event(), lead)
         assert holder(api) == "me"
@@ -236,7 +248,7 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
     with cluster() as (api, server):
-        me = Candidate(server, times=Times(lease_duration=3.0, renew_deadline=2.0, retry_period=0.05))
+        me = Candidate(server, "me", times(3.0, 2.0, 0.05))
         assert leads(me)
         renewed = spec_of(api)["renewTime"]
         asked = len(server.asked)
@@ -249,7 +261,7 @@ def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
     with cluster() as (api, server):
-        me = Candidate(server, times=replace(TIMES, retry_period=0.02))
+        me = Candidate(server, "me", times(1.0, 0.5, 0.02))
         assert leads(me)
 
         def lose_one_answer(asked: Asked) -> Answer | None:
@@ -286,7 +298,7 @@ def test_a_leader_whose_lease_is_not_its_own_any_more_stops_at_once(
 
 def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() -> None:
     with cluster() as (_, server):
-        me = Candidate(server, times=Times(lease_duration=6.0, renew_deadline=5.0, retry_period=3.0))
+        me = Candidate(server, "me", times(6.0, 5.0, 3.0))
         assert leads(me)
         me.jump = 60.0
         with pytest.raises(LeadershipLost):
@@ -311,7 +323,7 @@ def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseExcept
         raise error
 
     with cluster() as (api, server):
-        lease = LeaderElector(server.client(), "drawbridge", "ns", "me", times=TIMES)
+        lease = LeaderElector(server.client(), TIMES, "me")
         with pytest.raises(type(error)):
             lease.run(threading.Event(), lead)
         assert holder(api) == ""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.workqueue import WorkQueue, run_workers
+from controllers.workqueue import WorkQueue, working
 from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
@@ -133,7 +131,7 @@ def test_a_delayed_key_does_not_wait_for_the_worker_that_waited_for_it() -> None
         if key == "slow":
             release.wait(5)
 
-    with running(queue, reconcile, workers=2):
+    with working(queue, reconcile, workers=2):
         queue.add_after("delayed", 0.2)
         queue.add("slow")
         until(lambda: seen == ["slow", "delayed"], 2)
@@ -219,28 +217,10 @@ def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
 def test_a_reconcile_that_never_rests_runs_seldom() -> None:
     queue = WorkQueue("test")
     work = Work(*[0.0] * 1000)
-    with running(queue, work):
+    with working(queue, work):
         queue.add("a")
         until(lambda: len(work.keys) > 12, 5)
     assert work.at[11] - work.at[0] >= 10 * 0.02
-
-
-@contextmanager
-def running(
-    queue: WorkQueue,
-    reconcile: Callable[[str], float | None],
-    *,
-    workers: int = 1,
-    check: Callable[[], None] = lambda: None,
-) -> Iterator[Sequence[threading.Thread]]:
-    threads = run_workers(queue, reconcile, workers=workers, name="test", check=check)
-    try:
-        yield threads
-    finally:
-        queue.shut_down()
-        for thread in threads:
-            thread.join(2)
-            assert not thread.is_alive()
 
 
 class Work:
@@ -263,7 +243,7 @@ class Work:
 def test_a_failure_is_tried_again_after_growing_pauses_and_success_starts_them_anew() -> None:
     queue = WorkQueue("test", pauses=Backoff(base=0.05, cap=1.0))
     work = Work(ValueError("one"), ValueError("two"))
-    with running(queue, work):
+    with working(queue, work):
         queue.add("a")
         until(lambda: len(work.keys) == 3)
         assert work.at[1] - work.at[0] >= 0.05
@@ -286,7 +266,7 @@ def test_no_key_is_with_two_workers_at_once() -> None:
         count[key] += 1
         busy.discard(key)
 
-    with running(queue, reconcile, workers=8):
+    with working(queue, reconcile, workers=8):
         for _ in range(100):
             queue.add("a")
             queue.add("b")
@@ -303,7 +283,7 @@ def test_different_keys_are_worked_on_at_once() -> None:
     def reconcile(key: str) -> None:
         together.wait()
 
-    with running(queue, reconcile, workers=3) as threads:
+    with working(queue, reconcile, workers=3) as threads:
         for key in ("a", "b", "c"):
             queue.add(key)
         until(lambda: sample("depth") == 0)
@@ -313,7 +293,7 @@ def test_different_keys_are_worked_on_at_once() -> None:
 
 def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
     queue, work = WorkQueue("test"), Work(LeadershipLost("in the middle"))
-    with running(queue, work) as threads:
+    with working(queue, work) as threads:
         queue.add("a")
         until(lambda: not threads[0].is_alive())
     assert work.keys == ["a"]
