@@ -20,7 +20,7 @@ AT_LEISURE = 60.0
 
 
 class FakeClock:
-    """Monotonic seconds that move only when told."""
+    """Monotonic seconds that move only by advance()."""
 
     def __init__(self, at: float = 1000.0) -> None:
         self.at = at

@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback that answers as it is told: late, in part, wrongly or not at all."""
+"""A real HTTP server on the loopback that answers as a test says: late, in part, wrongly or not at all."""
 
 from __future__ import annotations
 

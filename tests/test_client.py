@@ -116,7 +116,7 @@ def test_a_connection_that_was_used_up_to_its_deadline_gives_the_next_call_its_f
         (418, "Teapot", ApiError),
     ],
 )
-def test_a_refusal_is_told_by_its_class(status: int, reason: str, kind: type[ApiError]) -> None:
+def test_a_refusal_has_a_class_for_its_status(status: int, reason: str, kind: type[ApiError]) -> None:
     with (
         serving(lambda asked: refuses(status, reason, "because")) as server,
         pytest.raises(ApiError) as caught,
@@ -140,9 +140,7 @@ def test_a_refusal_is_told_by_its_class(status: int, reason: str, kind: type[Api
         pytest.param(refuses(503, "ServiceUnavailable"), None, id="unsaid"),
     ],
 )
-def test_overload_is_told_at_once_with_the_delay_that_the_server_asks_for(
-    answer: Answer, expected: float | None
-) -> None:
+def test_overload_is_raised_at_once_with_the_requested_delay(answer: Answer, expected: float | None) -> None:
     with serving(lambda asked: answer) as server, pytest.raises(ApiError) as caught:
         server.client().get(PODS, "a", "shop")
     assert caught.value.retry_after == expected
@@ -220,7 +218,7 @@ def test_a_list_is_read_in_pages() -> None:
     }
 
 
-def test_the_timeout_of_each_page_may_be_asked_for_anew() -> None:
+def test_each_page_may_have_another_timeout() -> None:
     timeouts = iter([30.0, 30.0, 0.1])
     of_pages = pages(1, 1, 1)
     with serving(lambda asked: hangs if asked.query.get("continue") == "2" else of_pages(asked)) as server:
@@ -241,7 +239,7 @@ def test_a_list_whose_pages_expire_is_asked_for_once_as_a_whole() -> None:
         assert len(server.client().list(PODS).items) == 5
 
 
-def test_a_list_that_is_expired_as_a_whole_is_told() -> None:
+def test_a_list_that_expires_as_a_whole_is_an_error() -> None:
     with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
         server.client().list(PODS)
 
@@ -300,7 +298,7 @@ def test_a_watch_that_breaks_is_unreachable_after_its_lines(answer: Answer) -> N
     assert len(seen) <= 1
 
 
-def test_a_refused_watch_is_told_by_its_class() -> None:
+def test_a_refused_watch_has_the_class_of_its_status() -> None:
     with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
         watch(server)
 
@@ -343,7 +341,7 @@ def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytes
     assert server.asked[0].headers["authorization"] == "Bearer t"
 
 
-def test_a_missing_kubeconfig_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotConfigured, match="nowhere"):
         Client.from_kubeconfig(tmp_path / "nowhere")
 

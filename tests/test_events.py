@@ -1,4 +1,4 @@
-"""Events are told once, counted afterwards, and never get in anybody's way."""
+"""Events are created once, counted afterwards, and block no caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_series_lasts_as_long_as_it_is_repeated_within_the_window() -> None:
     assert [each.count for each in counts if each] == [3, 3, 3, 1]
 
 
-def test_after_a_burst_about_one_object_the_rest_is_left_unsaid_but_counted() -> None:
+def test_after_a_burst_about_one_object_the_rest_is_dropped_but_counted() -> None:
     correlator = EventCorrelator()
     entered = [correlator.enter(note(), AT, float(at)) for at in range(BURST + 3)]
     assert entered.count(None) == 3
@@ -104,7 +104,7 @@ def test_repeats_are_counted_in_the_same_event() -> None:
     assert [asked.body["count"] for asked in patched] == [2, 3]
 
 
-def test_a_repeat_of_an_event_that_is_gone_is_written_anew() -> None:
+def test_a_repeat_of_an_event_that_is_gone_is_created() -> None:
     with recording(answers({}), refuses(404, "NotFound")) as (server, recorder, _):
         recorder.event(POD, "Held", "why")
         recorder.event(POD, "Held", "why")
@@ -124,7 +124,7 @@ def test_what_cannot_be_written_is_dropped_and_the_next_is_written(fault: Answer
     assert REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) == before + 1
 
 
-def test_an_event_that_a_namespace_on_its_way_out_takes_not_is_about_another_object() -> None:
+def test_an_event_refused_by_a_terminating_namespace_is_about_another_object() -> None:
     dropped = REGISTRY.get_sample_value("drawbridge_events_dropped_total", {"reason": "refused"}) or 0.0
     segment = Regarding("projectcalico.org/v3", "IPReservation", "a-1", uid="uid-1")
     with recording(refuses(403, "Forbidden"), answers({})) as (server, recorder, _):
@@ -151,7 +151,7 @@ def test_an_event_that_a_namespace_on_its_way_out_takes_not_is_about_another_obj
     ) == dropped
 
 
-def test_a_hanging_server_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_server_blocks_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_recorder, "QUEUE_SIZE", 10)
     with recording(*[hangs] * 5) as (server, recorder, _):
         began = time.monotonic()

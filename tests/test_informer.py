@@ -65,24 +65,24 @@ def error(code: int, reason: str) -> dict[str, Any]:
     return {"type": "ERROR", "object": {"kind": "Status", "code": code, "reason": reason, "message": reason}}
 
 
-class Story:
-    """What a handler was told, as (verb, name, resourceVersion)."""
+class Changes:
+    """The changes that a handler received, as (verb, name, resourceVersion)."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.changes: list[tuple[str, str, str]] = []
 
     def __call__(self, old: Pod | None, new: Pod | None) -> None:
         verb = "came" if old is None else "gone" if new is None else "changed"
         seen = new or old
         assert seen is not None
-        self.told.append((verb, seen.metadata.name, seen.metadata.resource_version))
+        self.changes.append((verb, seen.metadata.name, seen.metadata.resource_version))
 
 
 @contextmanager
-def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], Story]]:
+def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], Changes]]:
     timing = Timing(**{"pauses": SOON, "read_timeout": 5.0} | options)
     informer = informer_of(server.client(), PODS, Pod, timing=timing)
-    story = Story()
+    story = Changes()
     informer.on_change(story)
     informer.start()
     try:
@@ -92,9 +92,9 @@ def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], S
 
 
 @contextmanager
-def scene(
+def informing(
     lists: Answer | list[Answer], *watches: Answer, **options: Any
-) -> Iterator[tuple[Server, Informer[Pod], Story]]:
+) -> Iterator[tuple[Server, Informer[Pod], Changes]]:
     listing = in_turn(*lists) if isinstance(lists, list) else in_turn(lists)
     with (
         serving(lists_and_watches(listing, in_turn(*watches))) as server,
@@ -111,9 +111,9 @@ def test_the_copy_is_the_list_and_then_follows_the_watch() -> None:
     watch = streams(
         [event("ADDED", raw("b", 11)), event("MODIFIED", raw("a", 12)), event("DELETED", raw("b", 13))]
     )
-    with scene(listed(raw("a")), watch) as (server, informer, story):
-        until(lambda: len(story.told) == 4)
-        assert story.told == [
+    with informing(listed(raw("a")), watch) as (server, informer, story):
+        until(lambda: len(story.changes) == 4)
+        assert story.changes == [
             ("came", "a", "1"),
             ("came", "b", "11"),
             ("changed", "a", "12"),
@@ -139,12 +139,12 @@ def test_only_what_is_selected_is_asked_for() -> None:
 
 
 def test_it_is_synced_once_the_list_is_in_the_copy_and_not_before() -> None:
-    with scene([refuses(500, "InternalError"), listed(raw("a"))], SILENT) as (_, informer, story):
+    with informing([refuses(500, "InternalError"), listed(raw("a"))], SILENT) as (_, informer, story):
         assert informer.wait_synced(60)
         assert sample("drawbridge_informer_synced") == 1.0
-        assert story.told == [("came", "a", "1")]
+        assert story.changes == [("came", "a", "1")]
         assert time.time() - sample("drawbridge_informer_last_event_timestamp_seconds") < 5
-    with scene(hangs, SILENT) as (server, informer, _):
+    with informing(hangs, SILENT) as (server, informer, _):
         until(lambda: server.asked)
         assert not informer.wait_synced(0)
         assert sample("drawbridge_informer_synced") == 0.0
@@ -164,21 +164,21 @@ def test_a_handler_sees_the_copy_as_it_is_after_the_change() -> None:
 
 def test_a_failing_handler_stops_nothing() -> None:
     watch = streams([event("ADDED", raw("b", 11))])
-    with scene(listed(raw("a")), watch) as (_, informer, story):
+    with informing(listed(raw("a")), watch) as (_, informer, story):
 
         def fail(old: Pod | None, new: Pod | None) -> None:
             raise ValueError("a bug")
 
         informer.on_change(fail)
-        until(lambda: len(story.told) == 2)
+        until(lambda: len(story.changes) == 2)
 
 
-def test_repeated_events_are_told_once() -> None:
+def test_repeated_events_reach_handlers_once() -> None:
     once = [event("ADDED", raw("b", 11)), event("DELETED", raw("a", 12))]
     watch = streams([*once, *once, event("ADDED", raw("c", 13))])
-    with scene(listed(raw("a")), watch) as (_, _, story):
-        until(lambda: ("came", "c", "13") in story.told)
-        assert story.told == [
+    with informing(listed(raw("a")), watch) as (_, _, story):
+        until(lambda: ("came", "c", "13") in story.changes)
+        assert story.changes == [
             ("came", "a", "1"),
             ("came", "b", "11"),
             ("gone", "a", "12"),
@@ -196,20 +196,20 @@ def test_repeated_events_are_told_once() -> None:
 )
 def test_an_interrupted_watch_goes_on_where_it_was(interruption: Answer) -> None:
     first = streams([event("ADDED", raw("b", 11)), bookmark(20)], interruption)
-    with scene(listed(), first, streams([event("ADDED", raw("c", 21))])) as (server, _, story):
-        until(lambda: len(story.told) == 2)
+    with informing(listed(), first, streams([event("ADDED", raw("c", 21))])) as (server, _, story):
+        until(lambda: len(story.changes) == 2)
         assert [asked.query["resourceVersion"] for asked in server.watches] == ["10", "20"]
         assert len(server.lists) == 1
 
 
 def test_a_hung_server_ends_the_watch_within_its_read_timeout() -> None:
     first = streams([bookmark(11)], hangs)
-    with scene(listed(), first, streams([event("ADDED", raw("a", 12))]), read_timeout=0.3) as (
+    with informing(listed(), first, streams([event("ADDED", raw("a", 12))]), read_timeout=0.3) as (
         server,
         _,
         story,
     ):
-        until(lambda: story.told)
+        until(lambda: story.changes)
         first_asked, second_asked = server.watches[:2]
         assert 0.3 <= second_asked.at - first_asked.at < 1.0
         assert second_asked.query["resourceVersion"] == "11"
@@ -237,9 +237,9 @@ def test_a_forgotten_version_leads_to_a_new_list(expired: Answer) -> None:
         listed(raw("same"), raw("changes"), raw("goes"), raw("swapped", uid="old")),
         listed(raw("same"), raw("changes", 2), raw("comes"), raw("swapped", 7, uid="new"), version=30),
     ]
-    with scene(lists, expired, SILENT) as (server, informer, story):
+    with informing(lists, expired, SILENT) as (server, informer, story):
         until(lambda: len(server.watches) == 2)
-        assert sorted(story.told[4:]) == [
+        assert sorted(story.changes[4:]) == [
             ("came", "comes", "1"),
             ("came", "swapped", "7"),
             ("changed", "changes", "2"),
@@ -265,7 +265,7 @@ def test_a_failing_watch_is_paused_longer_each_time_and_its_version_given_up_in_
     failure: Answer,
 ) -> None:
     pauses = Backoff(base=0.02, cap=0.08)
-    with scene(listed(), *[failure] * 5, SILENT, pauses=pauses) as (server, _, _):
+    with informing(listed(), *[failure] * 5, SILENT, pauses=pauses) as (server, _, _):
         until(lambda: len(server.watches) == 6)
         times = [asked.at for asked in server.watches]
     gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
@@ -273,16 +273,16 @@ def test_a_failing_watch_is_paused_longer_each_time_and_its_version_given_up_in_
     assert len(server.lists) == 2
 
 
-def test_pauses_start_anew_after_an_event() -> None:
+def test_an_event_resets_the_pauses() -> None:
     pauses = Backoff(base=0.01, cap=60)
     broken = streams([bookmark(11)], resets)
-    with scene(listed(), *[broken] * 12, SILENT, pauses=pauses) as (server, _, _):
+    with informing(listed(), *[broken] * 12, SILENT, pauses=pauses) as (server, _, _):
         until(lambda: len(server.watches) == 13)
 
 
 def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_pause_list_or_warning() -> None:
     options = {"pauses": Backoff(base=10, cap=10), "read_timeout": 0.1}
-    with capture_logs() as logs, scene(listed(), SILENT, **options) as (server, informer, _):
+    with capture_logs() as logs, informing(listed(), SILENT, **options) as (server, informer, _):
         until(lambda: len(server.watches) == 8)
         assert informer.silence < 0.5
         assert len(server.lists) == 1
@@ -292,14 +292,14 @@ def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_paus
 def test_where_bookmarks_are_due_silent_watches_cast_doubt_on_their_version() -> None:
     pauses = Backoff(base=0.05, cap=0.2)
     first = streams([bookmark(11)], resets)
-    with scene(listed(), first, SILENT, pauses=pauses, read_timeout=0.1) as (server, _, _):
+    with informing(listed(), first, SILENT, pauses=pauses, read_timeout=0.1) as (server, _, _):
         until(lambda: len(server.lists) == 2)
         assert [asked.watches for asked in server.asked[:5]] == [False, True, True, True, False]
 
 
-def test_a_server_that_never_answers_a_watch_is_not_hammered_and_counts_as_silent() -> None:
+def test_a_server_that_never_answers_a_watch_is_retried_with_pauses_and_counts_as_silent() -> None:
     pauses = Backoff(base=0.2, cap=0.2)
-    with scene(listed(), hangs, pauses=pauses, read_timeout=0.1) as (server, informer, _):
+    with informing(listed(), hangs, pauses=pauses, read_timeout=0.1) as (server, informer, _):
         until(lambda: len(server.watches) == 3)
         assert informer.silence >= 0.5
     gaps = [later.at - sooner.at for sooner, later in itertools.pairwise(server.watches)]
@@ -309,7 +309,7 @@ def test_a_server_that_never_answers_a_watch_is_not_hammered_and_counts_as_silen
 @pytest.mark.parametrize("end", [pytest.param(ends, id="end"), pytest.param(resets, id="reset")])
 def test_a_watch_that_lasted_is_no_failure_however_it_ends(end: Answer) -> None:
     lasting = trickles(b"\n" * 6, pause=0.05, then=end)
-    with scene(listed(), lasting, SILENT, pauses=Backoff(base=30, cap=30), read_timeout=0.2) as (
+    with informing(listed(), lasting, SILENT, pauses=Backoff(base=30, cap=30), read_timeout=0.2) as (
         server,
         _,
         _,
@@ -317,11 +317,11 @@ def test_a_watch_that_lasted_is_no_failure_however_it_ends(end: Answer) -> None:
         until(lambda: len(server.watches) == 2)
 
 
-def test_pauses_start_anew_after_a_list_that_worked() -> None:
+def test_a_list_that_worked_resets_the_pauses() -> None:
     failing = refuses(500, "InternalError")
     lists = [*[failing] * 4, listed(), failing, listed()]
     watches = [failing, refuses(410, "Expired"), SILENT]
-    with scene(lists, *watches, pauses=Backoff(base=0.05, cap=60)) as (server, _, _):
+    with informing(lists, *watches, pauses=Backoff(base=0.05, cap=60)) as (server, _, _):
         until(lambda: len(server.watches) == 3)
         assert server.watches[1].at - server.watches[0].at < 0.4
         assert server.lists[6].at - server.lists[5].at < 0.4
@@ -367,7 +367,7 @@ def test_a_list_whose_pages_expire_is_read_at_once_and_holds_nothing_of_the_page
         assert server.watches[0].query["resourceVersion"] == "12"
 
 
-def test_an_absent_server_is_not_hammered() -> None:
+def test_an_absent_server_is_retried_with_pauses() -> None:
     with serving(in_turn(hangs)) as server:
         client = server.client()
     before = sample("drawbridge_informer_relists_total", reason="start")
@@ -381,20 +381,20 @@ def test_an_absent_server_is_not_hammered() -> None:
 
 def test_an_overloaded_server_is_left_alone_as_long_as_it_asks() -> None:
     lists = [refuses(429, "TooManyRequests", Retry_After="1"), listed()]
-    with scene(lists, SILENT) as (server, informer, _):
+    with informing(lists, SILENT) as (server, informer, _):
         assert informer.wait_synced(60)
     assert server.lists[1].at - server.lists[0].at >= 1.0
 
 
 def test_a_list_without_a_version_is_never_watched_from() -> None:
-    with scene([listed(version=""), listed()], SILENT) as (server, _, _):
+    with informing([listed(version=""), listed()], SILENT) as (server, _, _):
         until(lambda: server.watches)
         assert server.watches[0].query["resourceVersion"] == "10"
 
 
 def test_an_object_that_cannot_be_decoded_is_left_out_of_the_list_and_counted() -> None:
     before = sample("drawbridge_informer_undecodable_objects_total")
-    with scene(listed(raw("a"), raw("bad", node=7), raw("c")), SILENT) as (_, informer, _):
+    with informing(listed(raw("a"), raw("bad", node=7), raw("c")), SILENT) as (_, informer, _):
         assert informer.wait_synced(60)
         assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "c"]
     assert sample("drawbridge_informer_undecodable_objects_total") == before + 1
@@ -402,21 +402,21 @@ def test_an_object_that_cannot_be_decoded_is_left_out_of_the_list_and_counted() 
 
 def test_an_event_that_cannot_be_decoded_is_passed_over_and_the_version_moves_on() -> None:
     events = [event("ADDED", raw("bad", 11, node=7)), event("ADDED", {"metadata": 7}), event("ADDED", None)]  # type: ignore[arg-type]
-    with scene(listed(), streams(events, resets), streams([event("ADDED", raw("b", 12))])) as (
+    with informing(listed(), streams(events, resets), streams([event("ADDED", raw("b", 12))])) as (
         server,
         _,
         story,
     ):
-        until(lambda: story.told == [("came", "b", "12")])
+        until(lambda: story.changes == [("came", "b", "12")])
         assert [asked.query["resourceVersion"] for asked in server.watches] == ["10", "11"]
 
 
 def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_deleted() -> None:
     lists = [listed(raw("a")), listed(raw("a", 20, node=7), version=30)]
     deleted = streams([event("ADDED", raw("b", 31)), event("DELETED", raw("a", 32, node=7))])
-    with scene(lists, refuses(410, "Expired"), deleted) as (_, informer, story):
-        until(lambda: len(story.told) == 3)
-        assert story.told == [("came", "a", "1"), ("came", "b", "31"), ("gone", "a", "1")]
+    with informing(lists, refuses(410, "Expired"), deleted) as (_, informer, story):
+        until(lambda: len(story.changes) == 3)
+        assert story.changes == [("came", "a", "1"), ("came", "b", "31"), ("gone", "a", "1")]
         assert informer.get("shop/a") is None
 
 
@@ -451,9 +451,9 @@ def test_indexes_follow_the_objects() -> None:
             event("ADDED", raw("c", 13)),
         ]
     )
-    with scene(listed(raw("a"), raw("b")), watch) as (_, informer, story):
+    with informing(listed(raw("a"), raw("b")), watch) as (_, informer, story):
         informer.add_index("node", lambda pod: [pod.spec.node_name])
-        until(lambda: ("came", "c", "13") in story.told)
+        until(lambda: ("came", "c", "13") in story.changes)
         assert [pod.metadata.name for pod in informer.by_index("node", "m")] == ["a"]
         assert [pod.metadata.name for pod in informer.by_index("node", "n")] == ["c"]
         assert informer.by_index("node", "nowhere") == []

@@ -240,7 +240,7 @@ class Work:
         return answer
 
 
-def test_a_failure_is_tried_again_after_growing_pauses_and_success_starts_them_anew() -> None:
+def test_a_failure_is_retried_after_growing_pauses_and_success_resets_them() -> None:
     queue = WorkQueue("test", pauses=Backoff(base=0.05, cap=1.0))
     work = Work(ValueError("one"), ValueError("two"))
     with working(queue, work):
