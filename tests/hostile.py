@@ -17,7 +17,7 @@ from tests import misbehaving_server
 from tests.factories import raw_pod
 from tests.fake_api import FakeAPI
 from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, write_pair
-from tests.test_health import free_ports
+from tests.sockets import free_ports
 
 PATH = "/validate/pods/ip-reservation"
 JSON = {"Content-Type": "application/json"}

@@ -52,13 +52,3 @@ def test_both_are_run_in_turns_and_the_ratio_of_their_medians_is_shown(
     assert (root.parent / "log").read_text() == "abba"
     assert capfd.readouterr().out.split()[-5:] == ["placed", "s", "2", "3", "1.5"]
     assert len(list((root / ".git").glob("worktrees/*"))) == 0
-
-
-@pytest.mark.parametrize("base", ["HEAD", "no-such-commit"])
-def test_a_suite_that_fails_and_a_commit_that_is_not_there_end_it_with_the_reason(
-    root: Path, base: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    write(root, "b", [-1.0])
-
-    assert compare.main([base, "elasticity"], root) == 1
-    assert ("elasticity failed in" if base == "HEAD" else base) in capfd.readouterr().err

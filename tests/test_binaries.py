@@ -170,14 +170,6 @@ def test_a_download_with_a_wrong_checksum_is_reported_and_never_used(
     )
 
 
-def test_a_refused_connection_ends_all_downloads_of_the_run(site: Site, tmp_path: Path) -> None:
-    downloads = Downloads()
-    for wanted in (out_of_reach(), release(site)):
-        with pytest.raises(Unavailable, match="out of reach"):
-            downloads.fetch(program(release=wanted), tmp_path)
-    assert site.asked == []
-
-
 def test_when_all_sources_fail_the_error_lists_them_in_order_with_the_ways_out(
     obtain: Callable[..., Path], tmp_path: Path
 ) -> None:

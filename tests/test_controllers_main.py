@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -22,20 +21,13 @@ from lab.waiting import stretch, until
 from settings import Settings
 from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Server, serving
+from tests.sockets import free_ports
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
 """Its collection, name and namespace."""
 HEADER = {"apiVersion": "drawbridge.io/v1", "kind": "DrawbridgeConfig"}
 ELECTION = {"leaseDuration": "1500ms", "renewDeadline": "1s", "retryPeriod": "100ms"}
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def configure(directory: Path, server: Server | None, **config: Any) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """The server as gunicorn.conf.py starts it: its health, metrics and logs, and how its pool is watched."""
 
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from lab.waiting import stretch, until
 from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, write_pair
+from tests.sockets import free_ports
 from webhook.health import Pulse
 
 WSGI = """
@@ -22,14 +22,6 @@ from webhook.worker import stopping
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
 app = create_app([Naps()], draining=stopping)
 """
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from lab import (
-    cluster,
-    diagnostics,
     install,
     owner,
     processes,
@@ -144,54 +142,8 @@ def test_a_name_in_use_is_refused_with_the_way_out() -> None:
     os.close(lock)
 
 
-def test_a_controller_manager_that_gave_up_is_started_again_once(tmp_path: Path) -> None:
-    kwokctl_, pids = tmp_path / "kwokctl", tmp_path / "kwok" / "clusters" / "lab" / "pids"
-    kwokctl_.write_text('#!/bin/sh\necho "$KWOK_WORKDIR $*"\n')
-    kwokctl_.chmod(0o755)
-    for directory in (pids, tmp_path / "logs"):
-        directory.mkdir(parents=True)
-    manager = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (pids / "kube-controller-manager.pid").write_text(str(manager.pid))
-    checks: list[bool] = []
-    check = cluster.reviving(tmp_path, {"kwokctl": kwokctl_}, lambda: checks.append(True))
-    log = tmp_path / "logs" / "kwokctl.log"
-
-    check()
-    assert not log.exists()
-    manager.kill()
-    until(lambda: check() or log.exists(), 10, "it to be started again")
-    check()
-
-    assert log.read_text() == f"{tmp_path}/kwok --name lab start cluster\n"
-    assert len(checks) >= 3
-    assert manager.stdin
-    manager.stdin.close()
-    manager.wait()
-
-
 def test_values_merge_as_helm_merges_them() -> None:
     base = {"a": {"b": 1, "c": [1, 2]}, "d": 3}
 
     assert install.merged(base, {"a": {"c": [3]}, "d": None}) == {"a": {"b": 1, "c": [3]}, "d": None}
     assert base == {"a": {"b": 1, "c": [1, 2]}, "d": 3}
-
-
-def test_a_container_that_is_not_ready_is_shown_with_its_reason_and_the_end_of_its_log(
-    tmp_path: Path,
-) -> None:
-    logs = tmp_path / "pods" / "ns_a_u1" / "main"
-    logs.mkdir(parents=True)
-    for number, text in ((0, "old"), (9, "bad luck\nImportError: x"), (10, "")):
-        (logs / f"{number}.log").write_text(text)
-    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 4s"}}
-    statuses = [
-        {"name": "main", "ready": False, "restartCount": 10, "state": waiting},
-        {"name": "side", "ready": True, "restartCount": 0, "state": {"running": {}}},
-    ]
-    pod = {
-        "metadata": {"namespace": "ns", "name": "a", "uid": "u1"},
-        "status": {"containerStatuses": statuses},
-    }
-    assert diagnostics.describe([pod], tmp_path) == (
-        "a/main is not ready: waiting: CrashLoopBackOff: back-off 4s, 10 restarts\n    bad luck\n    ImportError: x"
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.ip_reservation.load import deletion
 from settings import Settings
 from tests.server import ROOT, gunicorn, leaf, trusting, write_pair
-from tests.test_health import free_ports
+from tests.sockets import free_ports
 
 CALLERS = 256
 NAP = 0.3
