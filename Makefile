@@ -59,7 +59,7 @@ cluster: $(STAMP) programs ## Run the tests on the real control plane
 chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
 	@ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
 
-e2e: $(STAMP) ## Run one scene for each feature with kind and cert-manager; needs Docker and kind
+e2e: $(STAMP) ## Run one test for each feature with kind and cert-manager; needs Docker and kind
 	@$(RUN) -m lab.binaries kubectl helm >/dev/null
 	@$(RUN) -m pytest -q -m e2e
 

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         nargs="+",
         metavar="N",
-        help="of ip_reservation: one round with so many deletions at once each, in place of its own rounds",
+        help="of ip_reservation: one round with so many deletions at once each, in place of its rounds",
     )
     return parser
 

@@ -14,7 +14,7 @@ from bench.ip_reservation.deployments import BENCH, PATIENCE, SERVERS, await_sca
 from bench.ip_reservation.server import BARE, Question, asked, compared
 from bench.ip_reservation.variants import noop_registration
 from bench.report import Figure, figure
-from lab.admission import REGISTRATION, REGISTRATIONS
+from lab.admission import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATIONS
 from lab.install import NAMESPACE
 from lab.session import Lab
 
@@ -65,7 +65,7 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
         *of_creations(gate, ours, noop, wanted, others),
         *compared(asked(lab, _questions(gate), rounds=rounds, requests=requests)),
     ]
-    lab.client.delete(REGISTRATIONS, "bench-noop")
+    lab.client.delete(WEBHOOK_CONFIGURATIONS, "bench-noop")
     scale(lab.client, NOOP, 0)
     await_scaled(lab, NOOP, 0)
     return found
@@ -73,9 +73,9 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
 
 def _registered(lab: Lab, gate: Gate, authority: bytes) -> tuple[str, str]:
     """The names of our webhook and of the no-op's, which is called beside it from now on."""
-    ours = lab.client.get(REGISTRATIONS, REGISTRATION)
+    ours = lab.client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)
     noop = noop_registration(ours, authority, conditions=False)
-    lab.client.create(REGISTRATIONS, noop)
+    lab.client.create(WEBHOOK_CONFIGURATIONS, noop)
     names: tuple[str, str] = (ours["webhooks"][0]["name"], noop["webhooks"][0]["name"])
     lab.wait(lambda: _are_called(create(lab, gate, 1, gate.marks), names), PATIENCE, "both to be called")
     return names

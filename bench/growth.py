@@ -97,7 +97,7 @@ def _grow(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Iterator
 def unscheduled(number: int) -> dict[str, Any]:
     """A pod that the leader follows and that never runs."""
     wanted = storm.pod(f"redis-{number}", "")
-    return wanted | {"spec": wanted["spec"] | {"nodeName": None, "schedulerName": "nobody"}}
+    return wanted | {"spec": wanted["spec"] | {"nodeName": None, "schedulerName": "none"}}
 
 
 def _filling(lab: Lab, held: int, size: int) -> Iterator[Figure]:

@@ -1,4 +1,4 @@
-"""`python -m demo`: a lab comes up, every scene is played and judged, and the exit code is the outcome."""
+"""`python -m demo`: a lab comes up, every step is played and judged, and the exit code is the outcome."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.console import Console
 from calico.segment import IPReservation
 from demo import burst_table, fleet_table, rollout_table, stage, table
 from demo.promises import Judge, Promise
-from demo.scene import Scene
-from demo.scenes import SCENES, burst, join, rollout
 from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs, rollout_proofs
+from demo.step import Step
+from demo.steps import STEPS, burst, join, rollout
 from demo.world import World
 from healthchecker.readiness import Deployment
 from kube.client import Resource
@@ -28,7 +28,7 @@ from lab.watching import Kind, WatchLost, watching
 INTRODUCTION = """\
 Drawbridge holds the IP of a pod in Calico before the pod may go, so that no other pod gets it too soon.
 And it lets a node take no pods before the node has its anycast IP.
-And of a workload's replicas it keeps the first ones at home, and sends the others to the cloud.
+And of a workload's replicas it keeps the first ones local, and sends the others to the cloud.
 And it takes an edge node off its load balancer before it updates the pods there.
 A real control plane comes up on this machine, with the chart installed on it, and an emulated Tencent Cloud;
 all is gone at the end.
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Promise]]:
-    """Play all scenes in a lab of their own and judge them, at the end, by all that was seen."""
+    """Play all steps in a separate lab and judge them, at the end, by all that was seen."""
     calico = stage.RESERVATIONS.api_version
     with running(values=stage.VALUES, calico=calico, cloud=stage.CLOUD, progress=progress) as lab:
         kinds: dict[Resource, Kind] = {
@@ -69,7 +69,7 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
             with world.screen:
                 judges = play(world)
         verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
-        seen = table.proofs(world.history, besides=(join.NAMESPACE, burst.NAMESPACE, rollout.NAMESPACE))
+        seen = table.proofs(world.history, without=(join.NAMESPACE, burst.NAMESPACE, rollout.NAMESPACE))
         out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)))
         out.print(replica_proofs(burst_table.proofs(world.replicas)))
         out.print(rollout_proofs(rollout_table.proofs(world.rollout)), promises(verdicts))
@@ -77,9 +77,9 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
 
 
 def play(world: World) -> list[tuple[str, Judge]]:
-    """All scenes, each with its judge."""
+    """All steps, each with its judge."""
     _set_the_stage(world)
-    return [(scene.title, _play(scene, number, world)) for number, scene in enumerate(SCENES, 1)]
+    return [(step.title, _play(step, number, world)) for number, step in enumerate(STEPS, 1)]
 
 
 def _set_the_stage(world: World) -> None:
@@ -88,10 +88,10 @@ def _set_the_stage(world: World) -> None:
     world.await_running(stage.NAMESPACE, stage.REPLICAS)
 
 
-def _play(scene: Scene, number: int, world: World) -> Judge:
-    world.screen.title(f"{number}/{len(SCENES)} {scene.title}")
-    world.screen.story(scene.story)
-    judge = scene.play(world)
+def _play(step: Step, number: int, world: World) -> Judge:
+    world.screen.title(f"{number}/{len(STEPS)} {step.title}")
+    world.screen.story(step.story)
+    judge = step.play(world)
     for promise in judge(world.history):
         world.screen.verdict(promise)
     return judge

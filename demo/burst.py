@@ -1,4 +1,4 @@
-"""What was seen of pods that say how many of their like stay at home: when each was placed, and where it came to be."""
+"""What was seen of pods that say how many of their like stay local: when each was placed, and where it came to be."""
 
 from __future__ import annotations
 

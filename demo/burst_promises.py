@@ -23,26 +23,26 @@ def split(replicas: Replicas, revision: int, *, home: int, away: int) -> Promise
     """So many were at *home*, and so many on super nodes, when it came to *revision*."""
     standing = replicas.standing(revision)
     there = sum(course.is_away for course in standing)
-    seen = f"{len(standing) - there} at home, {there} on the super node"
+    seen = f"{len(standing) - there} local, {there} on the super node"
     faults = [] if (len(standing) - there, there) == (home, away) else [seen]
     nodes = sorted({course.node for course in standing})
-    text = f"of {home + away} replicas {home} stays at home, {away} are on the super node"
+    text = f"of {home + away} replicas {home} stays local, {away} are on the super node"
     return judged(text, faults, ", ".join(nodes))
 
 
-def never_more_at_home(replicas: Replicas, number: int) -> Promise:
+def never_more_local(replicas: Replicas, number: int) -> Promise:
     most = replicas.most(lambda course: not course.is_away)
-    faults = [f"{most} were at home at one time"] if most > number else none_of(replicas.standing())
-    return judged(f"at no time more than {number} is at home", faults, f"at most {most}, by every revision")
+    faults = [f"{most} were local at one time"] if most > number else none_of(replicas.standing())
+    return judged(f"at no time more than {number} is local", faults, f"at most {most}, by every revision")
 
 
 def super_node_first(replicas: Replicas, before: int, after: int) -> Promise:
-    """Of the replicas at *before*, those that are gone at *after* were on super nodes; who is at home has stayed."""
+    """Of the replicas at *before*, those that are gone at *after* were on super nodes; local ones have stayed."""
     old, new = replicas.standing(before), replicas.standing(after)
     went = [course for course in old if course not in new]
     faults = [f"{course.name} left {course.node}" for course in went if not course.is_away]
     kept = _names([course for course in new if not course.is_away])
-    proof = f"{_names(went)} left; {kept or 'nobody'} stays at home"
+    proof = f"{_names(went)} left; {kept or 'none'} stays local"
     return judged(f"scaled to {len(new)}, the super node is left first", faults or none_of(went), proof)
 
 

@@ -53,7 +53,7 @@ def rows(replicas: Replicas) -> list[Row]:
 def summary(replicas: Replicas) -> str:
     standing = replicas.standing()
     away = sum(course.is_away for course in standing)
-    return f"{len(standing) - away} at home, {away} on the super node"
+    return f"{len(standing) - away} local, {away} on the super node"
 
 
 def proofs(replicas: Replicas) -> list[Proof]:

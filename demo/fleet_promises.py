@@ -40,7 +40,7 @@ def one_address_each(fleet: Fleet) -> Promise:
     if ordered != many:
         faults.append(f"{ordered} addresses were ordered for {many} nodes")
     return judged(
-        "each node has exactly one address of its own",
+        "each node has exactly one address, which no other has",
         faults or none_of(living),
         f"{ordered} ordered for {many} nodes",
     )
@@ -52,7 +52,7 @@ def nothing_left(fleet: Fleet, name: str) -> Promise:
     course = fleet.course(name)
     if course is None or course.gone is None:
         return judged(text, [f"{name} is still there"], "")
-    faults = list(remains(course, fleet.last)) if fleet.last else ["nobody asked the cloud"]
+    faults = list(remains(course, fleet.last)) if fleet.last else ["the cloud was not asked"]
     if course.address is None:
         faults.append(f"{name} had no address")
     return judged(text, faults, f"no address, tag or claim {_after(course)} its end")

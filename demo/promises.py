@@ -29,7 +29,7 @@ class Death:
 
 
 Judge = Callable[[History], Sequence[Promise]]
-"""Judges a scene by all that was seen so far: right after the scene, and again at the end of the demo."""
+"""Judges a step by all that was seen so far: right after the step, and again at the end of the demo."""
 
 
 def reserved_before_gone(history: History, pods: Sequence[Pod]) -> Promise:

@@ -113,7 +113,7 @@ class Screen:
         self._print(Text.assemble(_mark(promise), f" {promise.text}", (f"  ({promise.evidence})", "dim")))
 
     def show(self, board: Board[R], rows: Sequence[R], summary: str) -> None:
-        """Draw the table anew, in place of any other, when it differs from the last one of this board."""
+        """Draw the table again, in place of any other, when it differs from the last one of this board."""
         before = self._rows.get(board.title)
         if rows == before:
             return
@@ -159,7 +159,7 @@ def fleet_proofs(seen: Sequence[fleet_table.Proof]) -> Table:
 
 
 def replica_proofs(seen: Sequence[burst_table.Proof]) -> Table:
-    """What the watch saw of every replica of which some are to stay at home."""
+    """What the watch saw of every replica of which some are to stay local."""
     shown = _evidence(
         "What they saw of the replicas", ["pod", "node"], ["born", "placed", "scheduled", "left"]
     )
@@ -182,14 +182,14 @@ def rollout_proofs(seen: Sequence[rollout_table.Proof]) -> Table:
 
 
 def promises(kept: Sequence[tuple[str, Promise]]) -> Table:
-    """The last word: every promise of every scene."""
+    """The last word: every promise of every step."""
     shown = Table(
-        "", "scene", "promise", "evidence", title="What was promised", box=box.ROUNDED, title_justify="left"
+        "", "step", "promise", "evidence", title="What was promised", box=box.ROUNDED, title_justify="left"
     )
-    scenes: set[str] = set()
-    for scene, promise in kept:
-        shown.add_row(_mark(promise), "" if scene in scenes else scene, promise.text, promise.evidence)
-        scenes.add(scene)
+    steps: set[str] = set()
+    for step, promise in kept:
+        shown.add_row(_mark(promise), "" if step in steps else step, promise.text, promise.evidence)
+        steps.add(step)
     return shown
 
 

@@ -1,4 +1,4 @@
-"""Where the scenes play: the nodes, the Redis-like cluster, and Drawbridge and a cloud with times to watch."""
+"""Where the steps play: the nodes, the Redis-like cluster, and Drawbridge and a cloud with times to watch."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ class Proof:
     held: str
 
 
-def proofs(history: History, besides: Collection[str] = ()) -> list[Proof]:
-    """Of every pod that is gone, in the order of their ends, *besides* those of namespaces of no concern."""
+def proofs(history: History, without: Collection[str] = ()) -> list[Proof]:
+    """Of every pod that is gone, in the order of their ends, *without* those of namespaces of no concern."""
     ordered = sorted(history.departures.values(), key=lambda departure: departure.revision)
     return [
         _proof(history, departure, cidr)
         for departure in ordered
-        if departure.pod.metadata.namespace not in besides
+        if departure.pod.metadata.namespace not in without
         for cidr in sorted(addresses(departure.pod))
     ]
 

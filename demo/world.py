@@ -1,4 +1,4 @@
-"""What a scene plays with: kubectl and helm as an operator has them, and what is seen meanwhile."""
+"""What a step plays with: kubectl and helm as an operator has them, and what is seen meanwhile."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class World:
         return self.history.running(namespace)
 
     def await_departure(self, pods: Sequence[Pod]) -> None:
-        """Until *pods* are gone and their addresses are held, but not for ever: judging is for later."""
+        """Until *pods* are gone and their addresses are held, but not forever: judging is for later."""
         self.until(lambda history: all(_left_its_address(history, pod) for pod in pods), 20)
 
     def await_configuration(self, rules: Rules) -> None:

@@ -18,10 +18,10 @@ from webhook.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")
-REGISTRATIONS = Resource(
+WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
-REGISTRATION = "drawbridge"
+WEBHOOK_CONFIGURATION = "drawbridge"
 SECONDS = 90
 
 
@@ -30,13 +30,13 @@ def await_evictions(client: Client) -> None:
 
     The question is an eviction of a pod that does not exist: admission comes before the look-up of the pod.
     """
-    # A name of its own each time: the last one's namespace may still be terminating.
+    # Another name each time: the last namespace may still be terminating.
     name = f"drawbridge-lab-probe-{secrets.token_hex(4)}"
     metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     def called() -> bool:
-        _evict_nobody(client, name)
+        _evict_absent_pod(client, name)
         return webhook_was_answered(_api_server_metrics(client))
 
     try:
@@ -89,7 +89,7 @@ def webhook_was_answered(metrics: str) -> bool:
 
 
 def _labels_of_nodes(client: Client) -> Mapping[str, str]:
-    registered = client.get(REGISTRATIONS, REGISTRATION)["webhooks"]
+    registered = client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)["webhooks"]
     (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
     labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
     return labels
@@ -112,9 +112,9 @@ def _dry_run(client: Client, spec: Mapping[str, Any]) -> dict[str, Any] | ApiErr
         return error  # what is not served yet is not found
 
 
-def _evict_nobody(client: Client, namespace: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
-    path = PODS.path(namespace, "nobody", "eviction")
+def _evict_absent_pod(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
+    path = PODS.path(namespace, "absent", "eviction")
     try:
         client.request("POST", path, body=eviction)
     except ApiError:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts" / "drawbridge"
 NAME = NAMESPACE = "drawbridge"
 OF_HELM = ("app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ")
-"""Labels that say who looks after an object: here, nobody does."""
+"""Labels that name the manager of an object, which has none here."""
 
 
 def manifests(values: str, *options: str) -> str:

@@ -1,4 +1,4 @@
-"""A control plane of its own for each lab, started by kwokctl and listening on loopback only."""
+"""A separate control plane for each lab, started by kwokctl and listening on loopback only."""
 
 from __future__ import annotations
 

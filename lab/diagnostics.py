@@ -1,4 +1,4 @@
-"""What does not get ready is shown with the reason that Kubernetes gives and the end of its own log."""
+"""What does not get ready is shown with the reason that Kubernetes gives and the end of its log."""
 
 from __future__ import annotations
 

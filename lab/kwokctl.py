@@ -13,12 +13,12 @@ from lab.slots import Slot
 KWOK = "kwok"
 """The instance type of nodes that only kwok has."""
 NOWHERE = "nowhere-1"
-"""A zone whose super nodes nobody plays: they are as if their virtual kubelet was down."""
+"""A zone whose super nodes kwok does not play: they are as if their virtual kubelet was down."""
 PLAYED = f"{INSTANCE_TYPE} in ({KWOK}, {SUPER_NODE}),topology.kubernetes.io/zone!={NOWHERE}"
 STAGES = Path(__file__).parent / "stages.yaml"
 LOOPBACK = "127.0.0.1"
 # Published as the address of the Service default/kubernetes, which must not be a loopback address, and where
-# the API server would otherwise want a default route. Nobody calls it (RFC 5737: for documentation).
+# the API server would otherwise want a default route. It is never called (RFC 5737: for documentation).
 ADVERTISED = "198.51.100.1"
 
 

@@ -1,4 +1,4 @@
-"""A lab's processes carry its mark in their environment, so that none can be lost, whoever started it."""
+"""A lab's processes carry its mark in their environment, so that none can be lost, by any starter."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _change(name: str, before: str | None, after: str) -> str:
 
 
 def _described(line: str, before: list[str]) -> str:
-    """A line of the difference; where it begins anew, what that is a part of, because numbers say nothing."""
+    """A line of the difference; where it begins again, what that is a part of, because numbers say nothing."""
     begin = re.match(r"@@ -(\d+)", line)
     return f"@@ {' / '.join(_parents(before[: int(begin[1])]))}".rstrip() if begin else line.rstrip()
 

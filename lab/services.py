@@ -1,4 +1,4 @@
-"""Each TCP port of a Service leads to one of the Service's ready pods, chosen anew for each connection.
+"""Each TCP port of a Service leads to one of the Service's ready pods, chosen for each connection.
 
 It stands in for kube-proxy where Services and pods are addresses of the loopback. A connection stays with
 its pod even when the pod is no longer ready; where no pod is, nothing listens, so that a caller is refused at

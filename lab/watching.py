@@ -35,7 +35,7 @@ class _Event(msgspec.Struct):
 
 
 class _Follower:
-    """Tells what is there, and from then on every event, until it is stopped."""
+    """Deliver what is there, and from then on every event, until it is stopped."""
 
     def __init__(self, client: Client, resource: Resource, kind: Kind, observations: Observations) -> None:
         self._client, self._resource, self._kind, self._observations = client, resource, kind, observations
@@ -47,7 +47,7 @@ class _Follower:
         """Returns after the initial list: later changes are not missed."""
         listing = self._client.list(self._resource, type=self._kind)
         for each in listing.items:
-            self._tell(each, gone=False)
+            self._deliver(each, gone=False)
         self._revision = listing.resource_version
         self._thread.start()
 
@@ -85,9 +85,9 @@ class _Follower:
         changed = msgspec.json.decode(event.object, type=self._kind)
         self._revision = changed.metadata.resource_version
         if event.type != "BOOKMARK":
-            self._tell(changed, gone=event.type == "DELETED")
+            self._deliver(changed, gone=event.type == "DELETED")
 
-    def _tell(self, changed: Pod | IPReservation | Node | Deployment, *, gone: bool) -> None:
+    def _deliver(self, changed: Pod | IPReservation | Node | Deployment, *, gone: bool) -> None:
         self._observations.put(Observation(changed, gone, datetime.now(UTC)))
 
 

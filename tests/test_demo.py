@@ -13,7 +13,7 @@ from rich.console import Console
 
 from calico.segment import IPReservation, Record
 from demo.burst import Replicas
-from demo.burst_promises import never_more_at_home, placed_first, split, super_node_first
+from demo.burst_promises import never_more_local, placed_first, split, super_node_first
 from demo.fleet import Fleet
 from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
 from demo.promises import (
@@ -225,7 +225,7 @@ def test_programs_that_were_restarted_are_named() -> None:
         not_restarted([], []),
         placed_first(Replicas(), 1),
         split(Replicas(), 1, home=1, away=1),
-        never_more_at_home(Replicas(), 1),
+        never_more_local(Replicas(), 1),
         super_node_first(Replicas(), 1, 2),
         off_before_replaced(Rollout(), 1, 1.0),
         never_more_off(Rollout(), 1),

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from demo.burst import Replicas
-from demo.burst_promises import never_more_at_home, placed_first, split, super_node_first
+from demo.burst_promises import never_more_local, placed_first, split, super_node_first
 from kube.types import ObjectMeta, Pod, PodSpec
 from lab.history import Observation
 from tests.factories import NOW
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
-HOME, AWAY = "kwok-1", "eklet-subnet-1"
+LOCAL, AWAY = "kwok-1", "eklet-subnet-1"
 WHY = "global=false local=true LOCAL_REPLICAS=1, 0 local: stays local"
 
 
@@ -56,7 +56,7 @@ def replicas(*events: Observation) -> Replicas:
     return seen
 
 
-TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
+TWO = (*course(1, "a", LOCAL), *course(11, "b", AWAY))
 
 
 # The promises
@@ -68,7 +68,7 @@ TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
         pytest.param(TWO, "2 of 2, 1 revisions ahead", id="kept"),
         pytest.param(
             [
-                *course(1, "a", HOME),
+                *course(1, "a", LOCAL),
                 pod(11, "b"),
                 pod(12, "b", node=AWAY),
                 pod(13, "b", node=AWAY, placed="super"),
@@ -76,7 +76,7 @@ TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
             "b was scheduled before it was placed",
             id="placed too late",
         ),
-        pytest.param(course(1, "a", HOME), "1 of 2 pods were seen", id="one is missing"),
+        pytest.param(course(1, "a", LOCAL), "1 of 2 pods were seen", id="one is missing"),
     ],
 )
 def test_each_replica_is_placed_before_it_is_scheduled(events: Sequence[Observation], evidence: str) -> None:
@@ -88,7 +88,7 @@ def test_each_replica_is_placed_before_it_is_scheduled(events: Sequence[Observat
     ("revision", "kept", "evidence"),
     [
         pytest.param(13, True, "eklet-subnet-1, kwok-1", id="both are there"),
-        pytest.param(20, False, "1 at home, 0 on the super node", id="one leaves"),
+        pytest.param(20, False, "1 local, 0 on the super node", id="one leaves"),
     ],
 )
 def test_how_replicas_are_split_is_judged_as_of_its_revision(
@@ -105,33 +105,33 @@ def test_how_replicas_are_split_is_judged_as_of_its_revision(
         pytest.param(TWO, True, id="one"),
         pytest.param(
             [
-                *course(1, "a", HOME),
-                *course(11, "b", HOME),
-                pod(20, "a", placed="local", node=HOME, leaving=True),
+                *course(1, "a", LOCAL),
+                *course(11, "b", LOCAL),
+                pod(20, "a", placed="local", node=LOCAL, leaving=True),
             ],
             False,
             id="two for a while",
         ),
         pytest.param(
             [
-                *course(1, "a", HOME),
-                pod(5, "a", placed="local", node=HOME, gone=True),
-                *course(11, "b", HOME),
+                *course(1, "a", LOCAL),
+                pod(5, "a", placed="local", node=LOCAL, gone=True),
+                *course(11, "b", LOCAL),
             ],
             True,
             id="one after the other",
         ),
     ],
 )
-def test_at_no_time_are_there_too_many_at_home(events: Sequence[Observation], kept: bool) -> None:
-    assert never_more_at_home(replicas(*events), 1).kept is kept
+def test_at_no_time_are_too_many_local(events: Sequence[Observation], kept: bool) -> None:
+    assert never_more_local(replicas(*events), 1).kept is kept
 
 
 @pytest.mark.parametrize(
     ("leaver", "node", "kept", "evidence"),
     [
-        pytest.param("b", AWAY, True, "b left; a stays at home", id="from the super node"),
-        pytest.param("a", HOME, False, "a left kwok-1", id="from home"),
+        pytest.param("b", AWAY, True, "b left; a stays local", id="from the super node"),
+        pytest.param("a", LOCAL, False, "a left kwok-1", id="a local one"),
     ],
 )
 def test_those_on_the_super_node_leave_first(leaver: str, node: str, kept: bool, evidence: str) -> None:

@@ -17,7 +17,7 @@ from lab.session import Lab
 
 REQUESTS = "apiserver_request_total"
 DISPATCHED = "apiserver_flowcontrol_dispatched_requests_total"
-"""By flow schema: our own has our service accounts, all their requests and no others."""
+"""By flow schema: our own has our ServiceAccounts, all their requests and no others."""
 COMPONENTS = ("kube-apiserver", "etcd", "kube-scheduler")
 PATIENCE = 60.0
 

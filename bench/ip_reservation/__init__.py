@@ -51,7 +51,7 @@ def _storms(lab: Lab, rounds: dict[Load, int], progress: Callable[[str], None]) 
         for variant in stage.variants:
             progress(f"round {number + 1}: {variant.name}")
             stage.enter(variant)
-            if variant.name != OURS:  # there, the leader would reserve again what another hand deletes
+            if variant.name != OURS:  # there, the leader would reserve again what another client deletes
                 _forget(lab)
             storm.delete(lab, NAMESPACE, storm.create(lab, NAMESPACE, WARM_UP, NODES), concurrency=WARM_UP)
             for load in (load for load, times in rounds.items() if number < times):

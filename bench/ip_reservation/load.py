@@ -1,4 +1,4 @@
-"""One server under a steady load: every connection asks anew as soon as it is answered."""
+"""One server under a steady load: every connection asks again as soon as it is answered."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Stage:
 
     def _is_called(self, webhook: str) -> bool:
         before = _calls(self._client)
-        _evict_nobody(self._client, self._namespace)
+        _evict_absent_pod(self._client, self._namespace)
         more = growth(before, _calls(self._client))
         called = {each.webhook for each in self.variants if total(more, CALLS, name=each.webhook, code="200")}
         return called == ({webhook} if webhook else set())
@@ -109,16 +109,16 @@ def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: 
     [webhook] = ours["webhooks"]
     service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
     called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
-    # Names of their own, so that the API server's metrics say which of them is in force.
+    # Separate names, so that the API server's metrics say which of them is in force.
     name, kept = ("noop-conditions", webhook["matchConditions"]) if conditions else ("noop", [])
     noop = webhook | {"name": f"{name}.bench.drawbridge.io", "clientConfig": called, "matchConditions": kept}
     return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": [noop]}
 
 
-def _evict_nobody(client: Client, namespace: str) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "nobody"}}
+def _evict_absent_pod(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
     try:
-        client.request("POST", PODS.path(namespace, "nobody", "eviction"), body=eviction)
+        client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
     except ApiError:
         return  # there is no such pod: what counts is who was asked about it
 

@@ -23,7 +23,7 @@ def place(name: str, version: str) -> Path:
 
 
 def ensure(directory: Path, proof: str, fill: Callable[[Path], None]) -> Path:
-    """The file *proof* in *directory*, which *fill* makes in a directory of its own when it is not there."""
+    """The file *proof* in *directory*, which *fill* makes in a new directory when it is not there."""
     wanted = directory / proof
     if wanted.is_file():
         return wanted

@@ -103,7 +103,7 @@ def _content(file: Path, release: Release) -> bytes:
 
 
 def _within(seconds: float, ask: Callable[[], str]) -> str:
-    """What *ask* returns, or TimeoutError: the look-up of a host's name has no time limit of its own."""
+    """What *ask* returns, or TimeoutError: the look-up of a host's name has no time limit."""
     answers: SimpleQueue[str | Exception] = SimpleQueue()
     threading.Thread(target=_answer, args=(ask, answers), daemon=True).start()
     try:

@@ -26,17 +26,17 @@ def step(doing: str) -> Iterator[None]:
 
 
 class Countdown:
-    """Tells now and then how many of *count* things are done, and how long the others may take."""
+    """Print now and then how many of *count* things are done, and how long the others may take."""
 
     def __init__(self, things: str, count: int) -> None:
         self._things, self._count, self._done = things, count, 0
-        self._began = self._told = time.monotonic()
+        self._began = self._printed = time.monotonic()
 
     def one_more(self) -> None:
         self._done += 1
         now = time.monotonic()
-        if now - self._told >= EVERY:
-            self._told = now
+        if now - self._printed >= EVERY:
+            self._printed = now
             say(self.line(now - self._began))
 
     def line(self, seconds: float) -> str:

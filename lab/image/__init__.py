@@ -1,1 +1,1 @@
-"""Our image, made and run without a container engine: the Dockerfile's own instructions, layer upon layer."""
+"""Our image, made and run without a container engine: the Dockerfile's own instructions, layer on layer."""

@@ -1,4 +1,4 @@
-"""Carry out a Dockerfile as an engine does, each instruction upon the layers before it; what did not change is kept."""
+"""Carry out a Dockerfile as an engine does, each instruction on the layers before it; what did not change is kept."""
 
 from __future__ import annotations
 

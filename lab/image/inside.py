@@ -1,6 +1,6 @@
-"""Become one process of an image: its layers, one upon the other, are the root, and nothing else of this machine.
+"""Become one process of an image: its layers, one on the other, are the root, and nothing else of this machine.
 
-Run as a program with the process as JSON in its only argument, in namespaces of its own that die with it. What
+Run as a program with the process as JSON in its only argument, in new namespaces that die with it. What
 it writes goes into the given layer, or, where there is none, is forgotten. The kernel and the network are
 the machine's own.
 """

@@ -1,4 +1,4 @@
-"""A process in an image: which one, as whom, and what of this machine it sees."""
+"""A process in an image: which one, as which user, and what of this machine it sees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Process:
-    """*layers* lie one upon the other, the last one on top; what it writes goes *over* them, or is forgotten."""
+    """*layers* lie one on the other, the last one on top; what it writes goes *over* them, or is forgotten."""
 
     argv: Sequence[str]
     layers: Sequence[Path]

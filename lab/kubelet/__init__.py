@@ -8,5 +8,5 @@ kinds) it refuses with an Event.
 
 Like a container's, a program's pid is 1 in its own namespace: SIGTERM goes to it alone, and does nothing
 unless it handles it. Containers that end are started again after 1 s, doubling to 60 s, and from 1 s again
-after ten minutes of running. A kubelet that starts anew starts its pods anew.
+after ten minutes of running. A kubelet that is restarted starts its pods again.
 """

@@ -1,4 +1,4 @@
-"""Give each pod a loopback address of its own, and none again soon after its pod has gone."""
+"""Give each pod another loopback address, and none again soon after its pod has gone."""
 
 from __future__ import annotations
 

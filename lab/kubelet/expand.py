@@ -25,7 +25,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def command(container: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
-    """What is run; an image of ours has no entry point of its own."""
+    """What is run; an image of ours has no entry point."""
     words = [*container.get("command", ()), *container.get("args", ())]
     if not words:
         raise CannotRun(

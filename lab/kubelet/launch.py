@@ -53,7 +53,7 @@ def die_with_parent() -> None:
 
 
 def unshare() -> None:
-    """Enter new namespaces: as root as it is, otherwise as the root of a user namespace of our own."""
+    """Enter new namespaces: as root as it is, otherwise as the root of a new user namespace."""
     spaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -122,7 +122,7 @@ def enter_root(container: dict[str, Any]) -> None:
 
 
 def layers(base: str, root: str, mounted: list[str]) -> None:
-    """Show this machine's directories below ``root``, each with a layer of memory upon it."""
+    """Show this machine's directories below ``root``, each with a layer of memory on it."""
     numbers = itertools.count()
 
     def show(path: str) -> None:
@@ -161,7 +161,7 @@ def best_effort(show: Callable[[str], None], path: str) -> None:
 
 
 def layer_or_bind(layer: str, path: str, target: str) -> None:
-    """A layer upon a directory; files, and directories that can bear no layer, for reading only."""
+    """A layer on a directory; files, and directories that can bear no layer, for reading only."""
     if os.path.isdir(path):
         os.mkdir(target)
         with contextlib.suppress(OSError):

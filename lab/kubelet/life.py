@@ -19,7 +19,7 @@ Warn = Callable[[str, str], None]  # takes reason and message
 
 
 class Life:
-    """``poke`` is called from threads of its own whenever something that can be read here has changed."""
+    """``poke`` is called from other threads whenever something that can be read here has changed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One container's process, from its start in a world of its own to its exit code."""
+"""One container's process, from its start in separate namespaces to its exit code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Process:
         return int(lines["pid"])
 
     def follow(self, ended: Callable[[], None]) -> None:
-        """Wait for the end in a thread of its own, then call ``ended``."""
+        """Wait for the end in a separate thread, then call ``ended``."""
 
         def wait() -> None:
             self.exit_code = self._shim.wait()

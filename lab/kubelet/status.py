@@ -131,7 +131,7 @@ def _unready(reached: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def shut_gates(pod: Pod) -> list[str]:
-    """The pod's readiness gates that nobody has opened yet."""
+    """The pod's readiness gates that are not open yet."""
     conditions = pod.status.get("conditions", ())
     true = {each["type"] for each in conditions if each["status"] == "True"}
     wanted = [gate["conditionType"] for gate in pod.spec.get("readinessGates", ())]

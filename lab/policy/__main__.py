@@ -17,7 +17,7 @@ from lab.policy.server import HOST, serving
 from lab.waiting import until
 
 NAME = "lab-policy"
-REGISTRATIONS = Resource(
+WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
 PODS = Resource("", "v1", "pods")
@@ -44,9 +44,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def register(client: Client, port: int, authority: bytes) -> None:
     """Back when the API server asks for every node that is written."""
     try:
-        client.create(REGISTRATIONS, configuration(port, authority))
+        client.create(WEBHOOK_CONFIGURATIONS, configuration(port, authority))
     except ApiError:  # from an earlier life, with another authority
-        client.patch(REGISTRATIONS, NAME, {"webhooks": configuration(port, authority)["webhooks"]})
+        client.patch(WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": configuration(port, authority)["webhooks"]})
     until(lambda: _is_at_work(client), SECONDS, "the API server to call the policy")
 
 
@@ -66,7 +66,7 @@ def configuration(port: int, authority: bytes) -> dict[str, Any]:
         "rules": [{**each, "operations": ["CREATE", "UPDATE"]} for each in RULES],
     }
     return {
-        "apiVersion": REGISTRATIONS.api_version,
+        "apiVersion": WEBHOOK_CONFIGURATIONS.api_version,
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": NAME},
         "webhooks": [webhook],

@@ -67,7 +67,7 @@ def pod_without_policy(spec: Raw) -> Raw:
 def _mutate_pod(spec: Raw, *, is_new: bool) -> None:
     _append(spec, "tolerations", TOLERATION)
     if is_new:
-        # A sidecar beside containers that are to end would keep their pod for ever.
+        # A sidecar beside containers that are to end would keep their pod forever.
         if spec.get("restartPolicy", "Always") == "Always" and not _has_sidecar(spec):
             spec["containers"].append(copy.deepcopy(SIDECAR))
         for each in _containers(spec):

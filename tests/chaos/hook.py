@@ -21,7 +21,7 @@ from kube.client import Resource
 from lab.session import Lab
 from tests.cluster.workloads import GROUPS
 
-REGISTRATIONS = Resource(
+WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
 NAME = "chaos.drawbridge.test"
@@ -111,12 +111,12 @@ def hooked(lab: Lab, answers: Answering) -> Iterator[Hook]:
     """While the block runs, each write of an IPReservation by Drawbridge meets one of *answers*."""
     hook = Hook(answers)
     with serving(hook) as (port, ca):
-        lab.client.create(REGISTRATIONS, registration(NAME, port, ca, WRITES))
+        lab.client.create(WEBHOOK_CONFIGURATIONS, registration(NAME, port, ca, WRITES))
         try:
             lab.wait(lambda: _is_asked(lab, hook), 30, "the API server to ask the test's webhook")
             yield hook
         finally:
-            lab.client.delete(REGISTRATIONS, NAME)
+            lab.client.delete(WEBHOOK_CONFIGURATIONS, NAME)
 
 
 def _is_asked(lab: Lab, hook: Hook) -> bool:
@@ -173,7 +173,7 @@ def registration(name: str, port: int, ca: bytes, *rules: Mapping[str, list[str]
     """Of a webhook of the test's own; of a rule, only what it is narrower than everything in has to be given."""
     everything = {"apiGroups": ["*"], "apiVersions": ["*"]}
     return {
-        "apiVersion": REGISTRATIONS.api_version,
+        "apiVersion": WEBHOOK_CONFIGURATIONS.api_version,
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": name},
         "webhooks": [

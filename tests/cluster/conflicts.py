@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kube.client import Resource
 from lab.session import Lab
-from tests.chaos.hook import PASS, REGISTRATIONS, Answer, Hook, Review, registration, serving
+from tests.chaos.hook import PASS, WEBHOOK_CONFIGURATIONS, Answer, Hook, Review, registration, serving
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 NAME = "conflicts.drawbridge.test"
@@ -53,13 +53,13 @@ def conflicting(lab: Lab, by: str = "", **writes: str) -> Iterator[None]:
     rules = [{"resources": [kind], "operations": [operation]} for kind, operation in writes.items()]
     hook = Hook(once)
     with serving(hook) as (port, ca):
-        lab.client.create(REGISTRATIONS, registration(NAME, port, ca, *rules, PROBED))
+        lab.client.create(WEBHOOK_CONFIGURATIONS, registration(NAME, port, ca, *rules, PROBED))
         try:
             lab.wait(lambda: _is_asked(lab, hook), SECONDS, "the API server to ask the test's webhook")
             yield
             assert once.to_come == {}
         finally:
-            lab.client.delete(REGISTRATIONS, NAME)
+            lab.client.delete(WEBHOOK_CONFIGURATIONS, NAME)
 
 
 def _is_asked(lab: Lab, hook: Hook) -> bool:

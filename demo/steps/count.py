@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from demo.promises import Judge, not_restarted, oldest_released_first
-from demo.scene import Scene
 from demo.stage import CHART, NAMESPACE, REPLICAS, programs
+from demo.step import Step
 from demo.table import Rules
 from demo.world import World
 
@@ -29,7 +29,7 @@ def play(world: World) -> Judge:
     ]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Release by count",
     story="The configuration is changed while all runs: hold for 40 minutes, but no more than 3 IPs. Then 6 pods go.",
     play=play,

@@ -8,15 +8,15 @@ from demo.load_balancer import asking
 from demo.promises import Judge, Promise
 from demo.rollout import OK, Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from demo.scene import Scene
 from demo.stage import ROOT
+from demo.step import Step
 from demo.world import World
 
 NAMESPACE, NAME, PORT = "edge", "proxy", 10080
 NODES = ("edge-0", "edge-1", "edge-2", "edge-3")
 PODS_PER_NODE, AT_A_TIME = 2, 2
 AT_LEAST = 1.0
-"""Seconds for which health checks fail first: the grace, but for how late the load balancer hears of it, and we do."""
+"""Seconds for which health checks fail first: the grace, but for the delay until the load balancer, and we, see it."""
 CHANGE = '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "proxy:2"}]'
 
 
@@ -43,7 +43,7 @@ def _judged(rollout: Rollout) -> Sequence[Promise]:
     ]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Edge nodes are updated, off the load balancer",
     story="Each node has two pods of a proxy, and a health checker that a load balancer asks. For a new template, two"
     " nodes at a time fail their health checks first, while all pods serve; then the pods are replaced; then the"

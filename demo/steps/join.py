@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from demo.fleet import Fleet
 from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
 from demo.promises import Judge, Promise
-from demo.scene import Scene
 from demo.stage import ROOT
+from demo.step import Step
 from demo.world import World
 
 NAMESPACE, SERVERS = "web", 8
@@ -29,7 +29,7 @@ def _of_joining(fleet: Fleet) -> Sequence[Promise]:
     return [opened_when_bound(fleet, NODES), no_pod_too_early(fleet, SERVERS), one_address_each(fleet)]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Nodes join, and one leaves",
     story="Each node is tainted in its very creation; the leader orders an address, binds it, and opens the node."
     " Servers that wait for such nodes come only then. When a node has left, its address is given back.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from demo.promises import Judge, reserved_before_gone
-from demo.scene import Scene
 from demo.stage import NAMESPACE, REPLICAS
+from demo.step import Step
 from demo.world import World
 from kube.client import Resource
 
@@ -20,7 +20,7 @@ def play(world: World) -> Judge:
     return lambda history: [reserved_before_gone(history, [pod])]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Evict a pod",
     story="An eviction, as drains, deschedulers and autoscalers ask for it, is held at the same gate.",
     play=play,

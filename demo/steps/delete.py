@@ -1,10 +1,10 @@
-"""Pods that somebody deletes."""
+"""Pods that a user deletes."""
 
 from __future__ import annotations
 
 from demo.promises import Judge, reserved_before_gone
-from demo.scene import Scene
 from demo.stage import NAMESPACE, REPLICAS
+from demo.step import Step
 from demo.world import World
 
 
@@ -14,7 +14,7 @@ def play(world: World) -> Judge:
     return lambda history: [reserved_before_gone(history, pods)]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Delete pods",
     story="The API server asks the webhook before it deletes; the webhook answers when the IPs are durably reserved.",
     play=play,

@@ -1,27 +1,27 @@
-"""Replicas of which the first stays at home and the others go to the super node; and the super node is left first."""
+"""Replicas of which the first stays local and the others go to the super node; and the super node is left first."""
 
 from __future__ import annotations
 
-from demo.burst_promises import never_more_at_home, placed_first, split, super_node_first
+from demo.burst_promises import never_more_local, placed_first, split, super_node_first
 from demo.promises import Judge
-from demo.scene import Scene
 from demo.stage import ROOT
+from demo.step import Step
 from demo.world import World
 
 NAMESPACE, WORKLOAD = "shop", "deployment/nginx-deployment"
-REPLICAS, AT_HOME = 4, 1
+REPLICAS, LOCAL = 4, 1
 
 
 def play(world: World) -> Judge:
     world.kubectl("apply", "-f", str(ROOT / "demo" / "burst.yaml"))
     four = _await(world, REPLICAS)
     three = _scaled(world, REPLICAS - 1)
-    one = _scaled(world, AT_HOME)
+    one = _scaled(world, LOCAL)
     replicas = world.replicas
     return lambda _: [
         placed_first(replicas, REPLICAS),
-        split(replicas, four, home=AT_HOME, away=REPLICAS - AT_HOME),
-        never_more_at_home(replicas, AT_HOME),
+        split(replicas, four, home=LOCAL, away=REPLICAS - LOCAL),
+        never_more_local(replicas, LOCAL),
         super_node_first(replicas, four, three),
         super_node_first(replicas, three, one),
     ]
@@ -38,9 +38,9 @@ def _await(world: World, count: int) -> int:
     return world.replicas.revision
 
 
-SCENE = Scene(
+STEP = Step(
     title="Replicas go to the cloud, and leave it first",
-    story="Of four replicas one is to stay at home. Each is held by a gate until the leader has counted, and goes where"
+    story="Of four replicas one is to stay local. Each is held by a gate until the leader has counted, and goes where"
     " it belongs in the same write. The deletion costs see to it that those on the super node are given up first.",
     play=play,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from demo.promises import Judge, held_for_their_time
-from demo.scene import Scene
+from demo.step import Step
 from demo.world import World
 
 
@@ -14,8 +14,8 @@ def play(world: World) -> Judge:
     return lambda history: [held_for_their_time(history, history.holds[:many], seconds)]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Release by age",
-    story="Nobody does anything now: the leader of the controllers releases each IP ipReserveTime after its pod's end.",
+    story="No one does anything now: the leader of the controllers releases each IP ipReserveTime after its pod's end.",
     play=play,
 )

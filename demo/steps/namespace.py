@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from demo.promises import Judge, never_reserved, reserved_before_gone
-from demo.scene import Scene
 from demo.stage import ROOT
+from demo.step import Step
 from demo.world import World
 
 NAMESPACE, BROKERS = "kafka", 3
@@ -19,7 +19,7 @@ def play(world: World) -> Judge:
     return lambda history: [reserved_before_gone(history, brokers), never_reserved(history, opted_out)]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Delete a namespace",
     story="Brokers go with their namespace, selected by their label brokerId; one of them has opted out by annotation.",
     play=play,

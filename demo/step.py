@@ -1,4 +1,4 @@
-"""A scene: something that an operator does, and what was promised about it."""
+"""A step: something that an operator does, and what was promised about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from demo.world import World
 
 
 @dataclass(frozen=True)
-class Scene:
+class Step:
     """*play* does it, waits until it has had its effect, and returns the judge of the promises."""
 
     title: str

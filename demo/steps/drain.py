@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from demo.promises import Judge, reserved_before_gone
-from demo.scene import Scene
 from demo.stage import NAMESPACE, REPLICAS
+from demo.step import Step
 from demo.world import World
 
 
@@ -20,7 +20,7 @@ def play(world: World) -> Judge:
     return lambda history: [reserved_before_gone(history, pods)]
 
 
-SCENE = Scene(
+STEP = Step(
     title="Drain a node",
     story="All pods of a node are evicted at once, each as soon as its IP is reserved.",
     play=play,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from demo import stage
 from demo.promises import Death, Judge, died_in_between, reserved_before_gone
-from demo.scene import Scene
 from demo.stage import NAMESPACE, REPLICAS
+from demo.step import Step
 from demo.world import World
 from kube.types import Pod
 from lab.errors import LabError
@@ -60,7 +60,7 @@ def _kill(world: World, name: str) -> int:
     return int(lab.client.list(stage.PODS, NAMESPACE).resource_version)
 
 
-SCENE = Scene(
+STEP = Step(
     title="Lose a webhook server in the middle of a drain",
     story="One of the two is killed as soon as an IP is reserved. A request that it had in work fails, and a drain that"
     " ends for it is repeated; but no pod goes before its IP is reserved.",
