@@ -95,25 +95,6 @@ def test_a_rollout_is_over_when_nothing_is_left_to_be_done(unfinished: Deploymen
     assert course.ended_at == 3.0
 
 
-def test_a_rollout_is_over_when_each_node_was_off_and_is_back() -> None:
-    course = Rollout(NEW, ["a"], ["a", "b", "c"])
-
-    seen = observed(
-        node("a"),
-        node("a", off=True),
-        node("b", off=True),
-        node("a"),
-        node("c", off=True),
-        node("b"),
-        deployment("a", image=NEW),
-        node("c"),
-        node("a"),
-    )
-    follow(seen, course, "", deadline=0.0)
-
-    assert (course.most_off, course.ended_at) == (2, 8.0)
-
-
 # The figures
 
 

@@ -120,11 +120,6 @@ def test_at_no_time_are_too_many_off(events: Sequence[Event], kept: bool, eviden
             "n was on again before all its pods were available",
             id="too early",
         ),
-        pytest.param(
-            [*BEGUN, pod(6, "b"), deployment(7), check(7.5, 200), pod(8, leaving=True)],
-            "n was on again with a of the old template",
-            id="an old pod was there",
-        ),
         pytest.param([*REPLACED, deployment(12)], "n answered 200, 503", id="it does not say so"),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 from lab.errors import LabError
 from tests.charts import helm_needed, manifests
 from tests.e2e import kind
-from tests.pages import ROOT
 
 INSPECTED = {
     "NetworkSettings": {
@@ -36,23 +35,6 @@ class Machine:
 
     def commands(self) -> list[str]:
         return [" ".join(each) for each in self.ran]
-
-
-def test_the_image_is_built_and_loaded_into_a_cluster_as_the_environment_names_them(tmp_path: Path) -> None:
-    machine = Machine()
-
-    kind.create(
-        machine.run, tmp_path / "kubeconfig", {"KIND_NODE_IMAGE": "node:v1", "BASE": "mirror/debian:12"}
-    )
-
-    build, create, load = machine.commands()
-    assert (
-        build
-        == f"docker build --build-arg BASE=mirror/debian:12 --tag {kind.FIRST} --tag {kind.SECOND} {ROOT}"
-    )
-    assert create.startswith(f"kind create cluster --name {kind.NAME} --kubeconfig {tmp_path}/kubeconfig")
-    assert create.endswith("--image node:v1")
-    assert load == f"kind load docker-image {kind.FIRST} {kind.SECOND} --name {kind.NAME}"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -28,8 +27,6 @@ PODS = Resource("", "v1", "pods")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 SERVICES = Resource("", "v1", "services")
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
-JOBS = Resource("batch", "v1", "jobs")
-EVENTS = Resource("", "v1", "events")
 
 SECONDS = 60
 """For what is awaited: most of it takes one."""
@@ -87,9 +84,6 @@ class Space:
 
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
         return self.lab.wait(condition, SECONDS, what)
-
-    def phase(self, name: str) -> str:
-        return str(self.pod(name)["status"].get("phase"))
 
     def container(self, name: str) -> dict[str, Any]:
         statuses = self.pod(name)["status"].get("containerStatuses") or [{}]
@@ -248,53 +242,6 @@ def test_a_container_that_crashes_or_is_not_alive_is_restarted(space: Space) -> 
     assert space.container("crash")["lastState"]["terminated"]["exitCode"] == 3
     space.wait(lambda: "up" in space.log("crash", 1), "the output of the second run")
     assert not Path("/var/sick").exists()
-
-
-def test_a_job_succeeds_after_its_init_container(space: Space) -> None:
-    mounts = [{"name": "v", "mountPath": "/v"}]
-    init = {
-        "name": "first",
-        "image": "drawbridge:test",
-        "command": ["sh", "-c", "echo $(WHO) > /v/who"],
-        "env": [{"name": "WHO", "value": "first"}],
-        "volumeMounts": mounts,
-    }
-    main = {"name": "main", "image": "drawbridge:test", "command": ["cat", "/v/who"], "volumeMounts": mounts}
-    pod = {
-        **ON_THE_LAB,
-        "restartPolicy": "Never",
-        "initContainers": [init],
-        "containers": [main],
-        "volumes": [{"name": "v", "emptyDir": {}}],
-    }
-    space.create(JOBS, "once", spec={"template": {"spec": pod}})
-
-    def succeeded() -> int:
-        job: dict[str, Any] = space.client.get(JOBS, "once", space.name)
-        return int(job["status"].get("succeeded", 0))
-
-    space.wait(succeeded, "the Job to succeed")
-    pod = space.client.list(PODS, space.name).items[0]
-    assert (pod["status"]["phase"], space.log(pod["metadata"]["name"])) == ("Succeeded", "first\n")
-
-
-def test_a_missing_config_map_is_an_event_and_the_pod_starts_when_it_exists(space: Space) -> None:
-    mounts = [{"name": "c", "mountPath": "/etc/c"}]
-    spec = {"volumes": [{"name": "c", "configMap": {"name": "late"}}]}
-    space.run(
-        "early",
-        "import time\nprint(open('/etc/c/k').read())\ntime.sleep(600)",
-        spec=spec,
-        volumeMounts=mounts,
-    )
-
-    def events() -> str:
-        return json.dumps(space.client.list(EVENTS, space.name).items)
-
-    space.wait(lambda: "configmap 'late' not found" in events(), "an Event that names the ConfigMap")
-    assert space.container("early")["state"]["waiting"]["reason"] == "ContainerCreating"
-    space.create(CONFIG_MAPS, "late", data={"k": "here"})
-    space.wait(lambda: "here" in space.log("early"), "the pod to start")
 
 
 def test_a_killed_kubelet_leaves_no_process(bare_lab: Lab, tmp_path: Path) -> None:
