@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from kube.client import Client
 from tests.fake_api.calls import Reply, Request
 
 if TYPE_CHECKING:
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
 HOST = "fake://api"
 Handle = Callable[[Request], Reply]
-
-
-def in_process(api: FakeAPI, manager: str, *, timeout: float) -> Client:
-    """The product's client and transport; what a fault raises reaches its caller as from a real connection."""
-    return Client(connection_to(api, manager), timeout=timeout)
 
 
 def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:

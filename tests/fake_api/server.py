@@ -19,6 +19,7 @@ from kube.client import Client, Resource
 from kube.resources import NAMESPACES
 from tests.fake_api import managed_fields
 from tests.fake_api.calls import Refused, Reply, Request, Target, target_of
+from tests.fake_api.front import connection_to
 from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
 from tests.fake_api.patches import MERGE, Unpatchable, merged, patched
 from tests.fake_api.schema import Undecodable
@@ -112,9 +113,7 @@ class FakeAPI:
 
     def client(self, manager: str = "drawbridge", *, timeout: float = 120.0) -> Client:
         """A real client whose requests come without a socket."""
-        from tests.fake_api.front import in_process
-
-        return in_process(self, manager, timeout=timeout)
+        return Client(connection_to(self, manager), timeout=timeout)
 
     def mutate(self, resource: Resource, hook: Mutating) -> None:
         """From now on, *hook* changes (a copy of) each object of *resource* before it is stored."""
