@@ -10,7 +10,7 @@ from lab.cloud.config import Knobs
 
 @dataclass(frozen=True)
 class Strike:
-    """*kind* is what the caller receives instead of the answer: an error code, ``HTTP 502``, ``HTML`` or nothing."""
+    """*kind* is what the caller hears instead of the answer: an error code, ``HTTP 502``, ``HTML`` or nothing."""
 
     kind: str = ""
     lost: bool = False

@@ -9,7 +9,7 @@ from random import Random
 
 LETTERS = string.ascii_lowercase + string.digits
 PUBLIC = ipaddress.IPv4Address("198.18.0.0")
-"""With /15 it is for benchmarks of networks, and is not assigned."""
+"""With /15 it is for benchmarks of networks, and belongs to nobody."""
 
 
 class Names:

@@ -21,7 +21,7 @@ AUTHORIZATION = re.compile(
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 Secrets = Callable[[str, str], str]
-"""From secret id and session token to the secret key; raises Fault for unknown ones."""
+"""From secret id and session token to the secret key; raises Fault for those that nobody has."""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """``OK``, or the code of the error."""
     delivered: bool
-    """Whether the caller received the outcome."""
+    """Whether the outcome was told to the caller."""
     params: Any
     request_id: str
