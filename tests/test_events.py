@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import REGISTRY
 
 from kube import event_recorder
+from kube.client import Resource
 from kube.event_recorder import BURST, WINDOW, EventCorrelator, EventRecorder, Note, Regarding
+from kube.types import ObjectMeta, Pod
 from lab.waiting import until
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
@@ -55,6 +57,12 @@ def test_a_long_name_still_makes_a_valid_one() -> None:
     assert ".." not in series.event_name
 
 
+def test_an_event_is_about_an_object_of_a_resource() -> None:
+    reservation = Pod(metadata=ObjectMeta(name="r", uid="u"))
+    about = Regarding.of(reservation, Resource("projectcalico.org", "v3", "ipreservations"), "IPReservation")
+    assert about == Regarding("projectcalico.org/v3", "IPReservation", "r", "", "u")
+
+
 @contextmanager
 def recording(*answer: Answer) -> Iterator[tuple[Server, EventRecorder, FakeClock]]:
     clock, left = FakeClock(), list(answer)
@@ -84,6 +92,8 @@ def test_an_event_is_written_on_the_object() -> None:
     assert (asked.body["reason"], asked.body["type"], asked.body["count"]) == ("Held", "Warning", 1)
     assert len(asked.body["message"]) == 1024
     assert asked.body["source"] == {"component": "drawbridge-test"}
+    times = [datetime.fromisoformat(asked.body[name]) for name in ("firstTimestamp", "lastTimestamp")]
+    assert all(abs(datetime.now(UTC) - each) < timedelta(minutes=5) for each in times)
 
 
 def test_an_event_about_what_stands_in_no_namespace_goes_to_default() -> None:
