@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
-from calico.errors import NotServed
-from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
-from calico.v3_metadata import laid_open
+from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
 from kube.client import Client, Resource
 from kube.errors import NotFound
 
@@ -18,14 +15,8 @@ GROUPS = ("projectcalico.org/v3", "crd.projectcalico.org/v1")
 DISCOVERY_TIMEOUT, LEAST = 10.0, 0.05
 
 
-class Store(Protocol):
-    """What the ledger needs of :class:`Reservations`."""
-
-    def get(self, name: str, *, timeout: float) -> IPReservation: ...
-    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation: ...
-    def write(
-        self, segment: IPReservation, records: Iterable[Record], *, timeout: float
-    ) -> IPReservation: ...
+class NotServed(Exception):
+    """The cluster serves IPReservation in none of the groups that may be used."""
 
 
 class Reservations:
@@ -43,7 +34,7 @@ class Reservations:
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
         """The first group that is served, remembered until a write finds it gone; NotServed."""
-        found = self._found
+        found = self._found  # another thread may forget it
         if found is None:
             found = self._found = self._search(time.monotonic() + timeout)
         return found

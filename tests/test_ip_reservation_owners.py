@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
-from controllers.ip_reservation.owners import Owners
+from calico.reservations import Reservations
+from controllers.clock import CLOCK
+from controllers.ip_reservation.snapshot import LiveReader
+from kube.client import Client
 from kube.errors import ApiError, NotFound, Unreachable
 from kube.types import OwnerReference
 from tests.misbehaving_server import Answer, answers, in_turn, refuses, resets, serving
 
 STATEFUL_SET = OwnerReference("apps/v1", "StatefulSet", "redis", "uid-1", controller=True)
 GONE = refuses(404, "NotFound")
+
+
+def reader(client: Client) -> LiveReader:
+    return LiveReader(client, Reservations(client), CLOCK)
 
 
 def owner(uid: str = "uid-1", **metadata: str) -> Answer:
@@ -31,7 +38,7 @@ def owner(uid: str = "uid-1", **metadata: str) -> Answer:
 )
 def test_an_owner_is_deleted_when_it_is_gone_or_going(answer: Answer, expected: bool) -> None:
     with serving(lambda asked: answer) as server:
-        assert Owners(server.client()).is_deleted("shop", STATEFUL_SET) is expected
+        assert reader(server.client()).is_owner_deleted("shop", STATEFUL_SET) is expected
         assert [asked.path for asked in server.asked] == ["/apis/apps/v1/namespaces/shop/statefulsets/redis"]
 
 
@@ -45,7 +52,9 @@ def test_an_owner_is_deleted_when_it_is_gone_or_going(answer: Answer, expected: 
 )
 def test_each_kind_of_workload_is_looked_up_where_it_is(api_version: str, kind: str, path: str) -> None:
     with serving(lambda asked: GONE) as server:
-        assert Owners(server.client()).is_deleted("shop", OwnerReference(api_version, kind, "redis", "uid-1"))
+        assert reader(server.client()).is_owner_deleted(
+            "shop", OwnerReference(api_version, kind, "redis", "uid-1")
+        )
         assert [asked.path for asked in server.asked] == [path]
 
 
@@ -54,15 +63,21 @@ def test_each_kind_of_workload_is_looked_up_where_it_is(api_version: str, kind: 
 )
 def test_a_kind_that_we_do_not_know_is_not_asked_for(api_version: str, kind: str) -> None:
     with serving(lambda asked: GONE) as server:
-        owners = Owners(server.client())
-        assert not owners.is_deleted("shop", OwnerReference(api_version, kind, "redis", "uid-1"))
+        owners = reader(server.client())
+        assert not owners.is_owner_deleted("shop", OwnerReference(api_version, kind, "redis", "uid-1"))
         assert server.asked == []
 
 
 def test_what_is_deleted_is_asked_for_once_and_what_is_there_each_time() -> None:
     with serving(in_turn(owner(), owner(), GONE, owner())) as server:
-        owners = Owners(server.client())
-        assert [owners.is_deleted("shop", STATEFUL_SET) for _ in range(5)] == [False, False, True, True, True]
+        owners = reader(server.client())
+        assert [owners.is_owner_deleted("shop", STATEFUL_SET) for _ in range(5)] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
         assert len(server.asked) == 3
 
 
@@ -73,10 +88,10 @@ def test_what_is_deleted_is_asked_for_once_and_what_is_there_each_time() -> None
 )
 def test_a_server_that_cannot_tell_decides_nothing(fault: Answer, error: type[Exception]) -> None:
     with serving(in_turn(fault, owner())) as server:
-        owners = Owners(server.client())
+        owners = reader(server.client())
         with pytest.raises(error):
-            owners.is_deleted("shop", STATEFUL_SET)
-        assert not owners.is_deleted("shop", STATEFUL_SET)
+            owners.is_owner_deleted("shop", STATEFUL_SET)
+        assert not owners.is_owner_deleted("shop", STATEFUL_SET)
 
 
 class Nothing:
@@ -91,10 +106,10 @@ class Nothing:
 
 def test_not_more_than_the_last_ten_thousand_are_remembered() -> None:
     client: Any = Nothing()
-    owners = Owners(client)
+    owners = reader(client)
     for number in range(10_001):
-        assert owners.is_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", f"uid-{number}"))
-    assert owners.is_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", "uid-1"))
+        assert owners.is_owner_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", f"uid-{number}"))
+    assert owners.is_owner_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", "uid-1"))
     assert client.asked == 10_001
-    assert owners.is_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", "uid-0"))
+    assert owners.is_owner_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", "uid-0"))
     assert client.asked == 10_002

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import RELEASE, IPReservation, Record
-from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
 from kube.errors import Forbidden
 from kube.types import Pod

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.errors import NotReserved
-from calico.segment import RECORDS, IPReservation, Record
+from calico.segment import RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.observers import REMEMBERED, taken_out
-from controllers.ip_reservation.restore_reconciler import RestoreReconciler
+from controllers.ip_reservation.reconcilers import RestoreReconciler
 from tests import ip_reservation_world
 from tests.factories import ago, record, segment
 

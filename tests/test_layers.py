@@ -57,7 +57,6 @@ VALUES = {
     "kube.types",
     "kube.errors",
     "calico.segment",
-    "calico.errors",
     "healthchecker.naming",
     "settings",
     "webhook.admission",

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.errors import NotReserved, NotServed
 from calico.ledger import GATHER, LOOK, MANY, Ledger, _Ticket
-from calico.segment import Limits, Record
+from calico.reservations import NotServed
+from calico.segment import NotReserved, Record
 from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
+from settings import IPReservationSettings
 from tests.factories import record
 from tests.fakes import FakeClock, FakeReservations
 
 
 def ledger(store: FakeReservations, **options: object) -> Ledger:
     return Ledger(store, "pod-a", **({"pause": lambda seconds: None} | options))  # type: ignore[arg-type]
+
+
+def entries(limit: int) -> Callable[[], IPReservationSettings]:
+    return lambda: IPReservationSettings(segment_max_entries=limit)
 
 
 def soon() -> float:
@@ -260,7 +266,7 @@ def test_an_overloaded_server_is_left_alone(
 
 def test_a_full_segment_is_followed_by_a_new_one() -> None:
     store = FakeReservations()
-    subject = ledger(store, limits=lambda: Limits(entries=10))
+    subject = ledger(store, settings=entries(10))
     for start in range(0, 35, 7):
         subject.reserve([numbered(n) for n in range(start, start + 7)], soon())
 
@@ -271,7 +277,7 @@ def test_a_full_segment_is_followed_by_a_new_one() -> None:
 
 def test_an_aged_segment_is_followed_by_a_new_one() -> None:
     store, clock = FakeReservations(), FakeClock()
-    subject = ledger(store, clock=clock, max_age=lambda: 600.0)
+    subject = ledger(store, clock=clock)
     for n in range(3):
         subject.reserve([numbered(n)], clock() + 10)
         clock.advance(400)
@@ -335,7 +341,7 @@ def answered() -> float:
 
 def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are_not_yet() -> None:
     store, counted = Held(), answered()
-    subject = ledger(store, limits=lambda: Limits(entries=2))
+    subject = ledger(store, settings=entries(2))
     with ThreadPoolExecutor(8) as pool:
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 4)
         store.permit()
@@ -354,7 +360,7 @@ def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are
 
 def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:
     store = Held()
-    subject = ledger(store, limits=lambda: Limits(entries=3))
+    subject = ledger(store, settings=entries(3))
     with ThreadPoolExecutor(8) as pool:
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3)
         callers.append(pool.submit(subject.reserve, [numbered(9)], time.monotonic() + 60))
@@ -369,7 +375,7 @@ def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> N
 
 def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
     store = Held()
-    subject = ledger(store, limits=lambda: Limits(entries=2))
+    subject = ledger(store, settings=entries(2))
     with ThreadPoolExecutor(8) as pool:
         late = time.monotonic() + 1.0
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3, late)
@@ -407,7 +413,7 @@ def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -
 
 def test_both_addresses_of_a_pod_are_written_once_when_a_segment_ends_between_them() -> None:
     store = FakeReservations()
-    subject = ledger(store, limits=lambda: Limits(entries=3))
+    subject = ledger(store, settings=entries(3))
     for number in range(4):
         both = [numbered(number), replace(numbered(number), cidr=f"fd00::{number}/128")]
         subject.reserve(both, soon())

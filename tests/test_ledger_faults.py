@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calico.errors import NotReserved
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import Limits, Record
+from calico.segment import NotReserved, Record
+from settings import IPReservationSettings
 from tests.api_server import Api
 from tests.factories import record
 from tests.misbehaving_server import Answer, Asked, Handler, refuses, resets, serving
@@ -69,7 +69,8 @@ class Storm:
     def blow(self, *, seconds: float) -> None:
         with serving(self.api) as server, ThreadPoolExecutor(CALLERS) as pool:
             store = Reservations(server.client(timeout=10))
-            ledger = Ledger(store, "me", limits=lambda: Limits(ENTRIES), pause=lambda seconds: None)
+            limits = IPReservationSettings(segment_max_entries=ENTRIES)
+            ledger = Ledger(store, "me", lambda: limits, pause=lambda seconds: None)
             list(pool.map(lambda number: self._reserve(ledger, number, seconds), range(CALLERS)))
             self._then = "none"
             for number in self.refused:  # as their clients do

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from calico.errors import NotServed
-from calico.reservations import AUTO, Reservations
+from calico.reservations import AUTO, NotServed, Reservations
 from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calico.segment import RECORDS, IPReservation, Limits, append, body, canonical, host_cidr
+from calico.segment import RECORDS, IPReservation, append, body, canonical, host_cidr
 from kube.types import ObjectMeta
 from tests.factories import NOW, ago, record, segment
 
@@ -53,7 +53,7 @@ def test_canonical(entry: str, expected: str | None) -> None:
 def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request() -> None:
     first, second = record(at=ago(minutes=5)), record(at=NOW)
 
-    held, left = append([first], [second], Limits())
+    held, left = append([first], [second], 64)
 
     assert not left
     assert held == (replace(first, asked=NOW),)
@@ -62,13 +62,13 @@ def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request()
 def test_another_pod_with_the_same_address_takes_the_place_of_the_first() -> None:
     later = record(uid="another", at=NOW)
 
-    held, _ = append([record()], [later], Limits())
+    held, _ = append([record()], [later], 64)
 
     assert held == (later,)
 
 
 def test_an_address_asked_for_again_has_not_ended() -> None:
-    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], Limits())
+    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], 64)
 
     assert held[0].ended is None
 
@@ -77,7 +77,7 @@ def test_an_address_asked_for_again_has_not_ended() -> None:
 def test_nothing_is_lost_and_no_segment_grows_over_its_entries(many: list[str], entries: int) -> None:
     left, segments = [record(host_cidr(address), uid=address) for address in many], []
     while left:
-        held, left = append((), left, Limits(entries=entries))
+        held, left = append((), left, entries)
         assert len(held) <= entries
         segments.append(held)
 
@@ -87,7 +87,7 @@ def test_nothing_is_lost_and_no_segment_grows_over_its_entries(many: list[str], 
 def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> None:
     many = [record(f"10.0.0.{n}/32", pod="p" * 250) for n in range(100)]
 
-    held, left = append((), many, Limits(size=10_000))
+    held, left = append((), many, 200, 10_000)
 
     assert held
     assert len(held) + len(left) == 100
@@ -95,7 +95,7 @@ def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> No
 
 
 def test_a_full_segment_still_takes_a_pod_that_it_holds() -> None:
-    held, left = append([record()], [record(at=NOW)], Limits(entries=1))
+    held, left = append([record()], [record(at=NOW)], 1)
 
     assert (len(held), len(left)) == (1, 0)
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from calico.reservations import Reservations
-from calico.segment import MANAGED_BY, MANAGER, RECORDS, body
-from calico.v3_metadata import METADATA, laid_open, revealed
+from calico.segment import MANAGED_BY, MANAGER, METADATA, RECORDS, body, laid_open, revealed
 from kube.types import ObjectMeta
 from tests.api_server import Api
 from tests.factories import record

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from calico.segment import RECORDS, IPReservation, canonical
+from calico.segment import RECORDS, SIZE, IPReservation, canonical
 from kube.client import Client, Resource
 from kube.types import Pod
 from lab.history import History, Hold, addresses
 from lab.session import Lab
 from lab.watching import Told, told_by_now, watching
-from tests.chaos.rules import HOLD, LIMITS
+from tests.chaos.rules import ENTRIES, HOLD
 
 
 class Judge:
@@ -89,8 +89,8 @@ def misshapen(segment: IPReservation) -> list[str]:
     held = [each for each in entries if canonical(each) == each]
     found = {
         f"segment {name} has an entry twice": len(set(entries)) < len(entries),
-        f"segment {name} has {len(held)} addresses": len(held) > LIMITS.entries,
-        f"segment {name} is too large": len(segment.metadata.annotations.get(RECORDS, "")) > LIMITS.size,
+        f"segment {name} has {len(held)} addresses": len(held) > ENTRIES,
+        f"segment {name} is too large": len(segment.metadata.annotations.get(RECORDS, "")) > SIZE,
         f"segment {name} has a malformed entry": held != entries,
     }
     return [what for what, is_so in found.items() if is_so]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from calico.errors import NotReserved
-from calico.segment import Record, canonical
+from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod, Value, complete
 from settings import IPReservationSettings
