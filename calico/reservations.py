@@ -63,7 +63,10 @@ class Reservations:
         self._before_write()
         kept, name = tuple(records), segment.metadata.name
         change = body(kept)
-        annotations = change["metadata"]["annotations"] | _spent(segment, kept)
+        annotations = change["metadata"]["annotations"]
+        named = segment.to_be_released.values()
+        if named and not any(each.cidr in named for each in kept):
+            annotations |= {RELEASE: None}  # all that it names is released
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
@@ -85,12 +88,6 @@ class Reservations:
                 return each
         tried = " and ".join(each.api_version for each in self._candidates)
         raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
-
-
-def _spent(segment: IPReservation, records: Iterable[Record]) -> dict[str, None]:
-    """Removes the annotation when it names none of *records*."""
-    named = segment.to_be_released.values()
-    return {RELEASE: None} if named and not any(each.cidr in named for each in records) else {}
 
 
 def _left(end: float) -> float:

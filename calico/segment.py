@@ -116,13 +116,6 @@ class IPReservation(Value, frozen=True):
 complete(IPReservation)
 
 
-def host_cidr(address: str) -> str:
-    """The canonical CIDR of one address; ValueError."""
-    if cidr := canonical(address):
-        return cidr
-    raise ValueError(f"{address!r} is not an IP address")
-
-
 # Each write reads a whole segment, and each resync of the leader all of them.
 @lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:

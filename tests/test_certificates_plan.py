@@ -9,11 +9,21 @@ import pytest
 
 from certs.ca_bundle import bundles_in, certificates_in, is_authority, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.rotation import Inject, NewAuthority, NewLeaf, has_new_authority, has_new_leaf, plan
-from certs.secret import NOTHING, Held, data_with, held_in
+from certs.rotation import (
+    NOTHING,
+    Held,
+    Inject,
+    NewAuthority,
+    NewLeaf,
+    data_with,
+    has_new_authority,
+    has_new_leaf,
+    held_in,
+    plan,
+)
 from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf
 
-A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="somebody CA")
+A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="another CA")
 ENDED = authority(-RULES.overlap)
 JUST_ENDED = authority(-RULES.overlap + SECOND)
 LEAF_A, LEAF_B = leaf(A[1]), leaf(B[1])
@@ -45,7 +55,7 @@ RENEWAL = int((RULES.leaf_validity - RULES.renew_before).total_seconds())
     ("expected", "state", "bundles", "more"),
     [
         pytest.param("new authority beside", Held(), [b""], {}, id="an empty Secret"),
-        pytest.param("new leaf of A", held(A, leaf=NOTHING), [b""], {}, id="nobody trusts anything yet"),
+        pytest.param("new leaf of A", held(A, leaf=NOTHING), [b""], {}, id="no webhook trusts anything yet"),
         pytest.param("inject A", GOOD, [b"", bundle(A)], {}, id="a webhook without a bundle"),
         pytest.param("inject A", GOOD, [bundle(FOREIGN)], {}, id="a foreign authority"),
         pytest.param("inject A", GOOD, [bundle(A)[:-40]], {}, id="a damaged bundle"),

@@ -112,11 +112,3 @@ def test_a_difference_names_objects_and_the_keys_of_lines(
     before: str, after: str, difference: list[str]
 ) -> None:
     assert renders.changes(before, after).splitlines() == difference
-
-
-def test_a_file_of_the_chart_is_shown_by_its_name() -> None:
-    file = renders.FILES / "dashboards" / "platform.json"
-    lines = [f"    {line}".rstrip() for line in file.read_text().strip().splitlines()]
-
-    text = renders.shortened("\n".join(["data:", "  x: |-", *lines, ""]))
-    assert text == "data:\n  x: |-\n    <files/dashboards/platform.json>\n"

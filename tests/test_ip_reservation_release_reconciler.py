@@ -242,7 +242,7 @@ class Killed(BaseException):
 
 
 class Mortal(FakeReservations):
-    """Kills whoever makes the write number *last*, before or after it is done, and notes what it released."""
+    """Ends the process that makes the write number *last*, before or after it is done, and notes what it released."""
 
     def __init__(self, last: int, *, after: bool) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class Mortal(FakeReservations):
 
 
 def address(number: int, minutes: float | None) -> Record:
-    """Of a pod of its own that ended so many minutes ago, or was not yet seen gone."""
+    """Of a separate pod that ended so many minutes ago, or was not yet seen gone."""
     ended = None if minutes is None else ago(minutes=minutes)
     return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)
 

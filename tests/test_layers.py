@@ -72,7 +72,6 @@ PURE = [
     "certs/ca_bundle.py",
     "certs/issue.py",
     "certs/rotation.py",
-    "certs/secret.py",
     "cloud/types.py",
     "healthchecker/naming.py",
     "healthchecker/state.py",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.ledger import GATHER, LOOK, MANY, Ledger, _Ticket
+from calico.ledger import GATHER, LOOK, MANY, PAUSE, Ledger, _Ticket
 from calico.reservations import NotServed
-from calico.segment import NotReserved, Record
+from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
 from settings import IPReservationSettings
 from tests.factories import record
@@ -26,6 +26,17 @@ def ledger(store: FakeReservations, **options: object) -> Ledger:
 
 def entries(limit: int) -> Callable[[], IPReservationSettings]:
     return lambda: IPReservationSettings(segment_max_entries=limit)
+
+
+def failing(*errors: Exception) -> FakeReservations:
+    """One whose first calls raise *errors*."""
+    faults = [*errors]
+
+    def fail(verb: str, name: str) -> None:
+        if faults:
+            raise faults.pop(0)
+
+    return FakeReservations(fail)
 
 
 def soon() -> float:
@@ -43,29 +54,6 @@ def test_a_reservation_stands_when_reserve_returns() -> None:
 
     assert store.held == ["10.0.0.1/32", "fd00::1/128"]
     assert all(name.startswith("pod-a-") for name in store.objects)
-
-
-def test_callers_that_come_during_a_write_share_the_next_one() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def hold_the_first(verb: str, name: str) -> None:
-        entered.set()
-        assert go_on.wait(10)
-
-    store = FakeReservations(hold_the_first)
-    subject = ledger(store)
-    with ThreadPoolExecutor(64) as pool:
-        first = pool.submit(subject.reserve, [numbered(0)], soon())
-        assert entered.wait(10)
-        others = [pool.submit(subject.reserve, [numbered(n)], soon()) for n in range(1, 64)]
-        while subject._tickets.qsize() < 63:
-            threading.Event().wait(0.001)
-        go_on.set()
-        for each in (first, *others):
-            each.result(timeout=10)
-
-    assert len(store.held) == 64
-    assert store.writes == 2
 
 
 def test_after_a_shared_write_the_next_one_waits_for_company_and_a_lone_caller_never_does() -> None:
@@ -128,7 +116,7 @@ def test_enough_company_is_not_waited_for_any_longer() -> None:
     assert store.writes == 1
 
 
-def test_what_somebody_else_changed_meanwhile_is_read_again_and_kept() -> None:
+def test_what_another_client_changed_meanwhile_is_read_again_and_kept() -> None:
     store = FakeReservations()
     subject = ledger(store)
     subject.reserve([numbered(1), numbered(2)], soon())
@@ -151,51 +139,13 @@ def test_a_deleted_segment_is_followed_by_a_new_one() -> None:
     assert store.held == [numbered(2).cidr]
 
 
-def test_an_answer_lost_after_the_segment_was_created_creates_no_second_one() -> None:
-    store = FakeReservations()
-    create = store.create
-
-    def create_and_lose_the_answer(*args: object, **kwargs: object) -> object:
-        store.create = create  # type: ignore[method-assign]
-        create(*args, **kwargs)  # type: ignore[arg-type]
-        raise Unreachable("reset")
-
-    store.create = create_and_lose_the_answer  # type: ignore[method-assign,assignment]
-    ledger(store).reserve([numbered(1)], soon())
-
-    assert len(store.objects) == 1
-    assert store.held == [numbered(1).cidr]
-
-
-@pytest.mark.parametrize(
-    "error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")], ids=lambda e: type(e).__name__
-)
-def test_a_passing_fault_is_tried_again(error: Exception) -> None:
-    faults = [error] * 3
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    store = FakeReservations(fail)
-    ledger(store).reserve([numbered(1)], soon())
-
-    assert store.held == [numbered(1).cidr]
-
-
 @pytest.mark.parametrize(
     "error",
-    [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico")],
+    [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico"), ValueError("no rights for a bug")],
     ids=lambda e: type(e).__name__,
 )
-def test_a_lasting_fault_is_told_at_once_and_the_next_call_tries_anew(error: Exception) -> None:
-    faults = [error]
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    store = FakeReservations(fail)
+def test_a_lasting_fault_is_reported_at_once_and_the_next_call_tries_again(error: Exception) -> None:
+    store = failing(error)
     subject = ledger(store)
     with pytest.raises(NotReserved, match=r"could not be written: .*(no rights|no Calico)"):
         subject.reserve([numbered(1)], soon())
@@ -204,28 +154,7 @@ def test_a_lasting_fault_is_told_at_once_and_the_next_call_tries_anew(error: Exc
     assert store.held == [numbered(2).cidr]
 
 
-def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def hang(verb: str, name: str) -> None:
-        entered.set()
-        assert go_on.wait(10)
-
-    store = FakeReservations(hang)
-    subject = ledger(store)
-    with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
-        assert entered.wait(10)
-        with pytest.raises(NotReserved, match="within the deadline"):
-            subject.reserve([numbered(2)], time.monotonic() + 0.05)
-        go_on.set()
-        hanging.result(timeout=10)
-    subject.reserve([numbered(3)], soon())
-
-    assert store.held == [numbered(1).cidr, numbered(3).cidr]
-
-
-def test_a_fault_that_lasts_until_the_deadline_is_told() -> None:
+def test_a_fault_that_lasts_until_the_deadline_is_reported() -> None:
     clock = FakeClock()
 
     def always_down(verb: str, name: str) -> None:
@@ -251,28 +180,10 @@ def test_an_overloaded_server_is_left_alone(
     status: int, asks_for: float | None, deadline: float, waits: float
 ) -> None:
     clock, overload, pauses = FakeClock(), ServerError if status == 503 else TooManyRequests, []
-    faults = [overload(status, "overload", "too many requests", asks_for)]
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    ledger(FakeReservations(fail), clock=clock, pause=pauses.append).reserve(
-        [numbered(1)], clock() + deadline
-    )
+    store = failing(overload(status, "overload", "too many requests", asks_for))
+    ledger(store, clock=clock, pause=pauses.append).reserve([numbered(1)], clock() + deadline)
 
     assert pauses == [waits]
-
-
-def test_a_full_segment_is_followed_by_a_new_one() -> None:
-    store = FakeReservations()
-    subject = ledger(store, settings=entries(10))
-    for start in range(0, 35, 7):
-        subject.reserve([numbered(n) for n in range(start, start + 7)], soon())
-
-    assert len(store.held) == 35
-    assert max(len(each.records) for each in store.objects.values()) <= 10
-    assert len(store.objects) == 4
 
 
 def test_an_aged_segment_is_followed_by_a_new_one() -> None:
@@ -283,22 +194,6 @@ def test_an_aged_segment_is_followed_by_a_new_one() -> None:
         clock.advance(400)
 
     assert sorted(len(each.records) for each in store.objects.values()) == [1, 2]
-
-
-def test_labels_that_others_wrote_stay() -> None:
-    store = FakeReservations()
-    subject = ledger(store)
-    subject.reserve([numbered(1)], soon())
-    (current,) = store.list()
-    store.put(
-        replace(
-            current, metadata=replace(current.metadata, labels=current.metadata.labels | {"team": "redis"})
-        )
-    )
-
-    subject.reserve([numbered(2)], soon())
-
-    assert [each.metadata.labels["team"] for each in store.list()] == ["redis"]
 
 
 class Held(FakeReservations):
@@ -358,6 +253,33 @@ def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are
     assert answered() - counted == 5
 
 
+def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
+    store = Held()
+    subject = ledger(store)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
+        assert store.begun.acquire(timeout=10)
+        with pytest.raises(NotReserved, match="within the deadline"):
+            subject.reserve([numbered(2)], time.monotonic() + 0.05)
+        store.permits.release(2)
+        hanging.result(timeout=10)
+        subject.reserve([numbered(3)], soon())
+
+    assert store.held == [numbered(1).cidr, numbered(3).cidr]
+
+
+def test_callers_that_come_during_a_write_share_the_next_one() -> None:
+    store = Held()
+    subject = ledger(store)
+    with ThreadPoolExecutor(64) as pool:
+        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 63)
+        store.permits.release()
+        for each in callers:
+            each.result(timeout=30)
+
+    assert (len(store.held), store.writes) == (64, 2)
+
+
 def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:
     store = Held()
     subject = ledger(store, settings=entries(3))
@@ -409,6 +331,31 @@ def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -
     assert [*subject._attempt([patient])] == []
     patient.done.result(timeout=0)
     assert store.held == [numbered(1).cidr]
+
+
+def test_a_fault_refuses_those_that_have_no_time_for_another_attempt() -> None:
+    clock = FakeClock()
+    subject = ledger(failing(Unreachable("reset")), clock=clock)
+    hasty = _Ticket([numbered(1)], clock() + PAUSE, Future())
+    patient = _Ticket([numbered(2)], clock() + PAUSE + 0.1, Future())
+
+    assert [*subject._attempt([hasty, patient])] == [patient]
+    assert hasty.done.done()
+
+
+def test_a_write_may_take_until_the_last_deadline_of_its_batch() -> None:
+    timeouts: list[float] = []
+
+    class Timed(FakeReservations):
+        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
+            timeouts.append(timeout)
+            return super().create(name, records)
+
+    clock = FakeClock()
+    subject = ledger(Timed(), clock=clock)
+    subject._attempt([_Ticket([numbered(n)], clock() + left, Future()) for n, left in ((1, 1.0), (2, 3.0))])
+
+    assert timeouts == [3.0]
 
 
 def test_both_addresses_of_a_pod_are_written_once_when_a_segment_ends_between_them() -> None:

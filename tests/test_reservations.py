@@ -15,7 +15,7 @@ from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
 from tests.api_server import Api, merged
 from tests.factories import record
-from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving
+from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 IN_V3, IN_V1 = f"/apis/{V3}/ipreservations", f"/apis/{V1}/ipreservations"
@@ -59,7 +59,7 @@ def test_the_group_that_is_served_is_used_v3_first(
         pytest.param((V1,), V3, f"in {V3}", id="not the configured group"),
     ],
 )
-def test_a_cluster_that_serves_none_is_told_what_was_looked_for(
+def test_a_cluster_that_serves_none_is_reported_with_the_groups(
     served: tuple[str, ...], configured: str, tried: str
 ) -> None:
     with cluster(*served) as (_, server), pytest.raises(NotServed) as caught:
@@ -67,13 +67,6 @@ def test_a_cluster_that_serves_none_is_told_what_was_looked_for(
     assert str(caught.value) == (
         f"the cluster serves no IPReservation {tried}: is Calico installed with its CRDs?"
     )
-
-
-def test_a_group_without_the_kind_is_passed_over() -> None:
-    others = answers({"resources": [{"name": "ippools"}]})
-    with cluster(V1) as (api, server):
-        api.fault = lambda asked: None if V1 in asked.path else others
-        assert Reservations(server.client()).resource().api_version == V1
 
 
 def test_the_group_is_looked_for_once() -> None:
@@ -95,7 +88,7 @@ def test_a_server_that_cannot_tell_is_asked_again() -> None:
         assert reservations.resource().api_version == V3
 
 
-def test_a_group_that_is_gone_is_looked_for_anew_at_the_next_creation() -> None:
+def test_a_group_that_is_gone_is_discovered_again_at_the_next_creation() -> None:
     with cluster(V3) as (api, server):
         reservations = Reservations(server.client())
         reservations.create("a", [record()], timeout=1)
@@ -196,7 +189,7 @@ def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
 )
 def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
     def forbid() -> None:
-        raise LeadershipLost("somebody else leads")
+        raise LeadershipLost("another process leads")
 
     with cluster(V3) as (_, server):
         seen = Reservations(server.client()).create("a", [record()], timeout=1)

@@ -74,7 +74,8 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     removals = Removals(restore_queue.add, clock)
     late = LateReconciler(departures, caches, live, reserve, settings, reporter)
     restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
-    release = release_reconciler(context, caches, reservations, removals, settings)
+    reader = SnapshotReader(caches, live, clock)
+    release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
     with (
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
@@ -85,14 +86,6 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         release_queue.add("segments")
         context.stop.wait()
         _finish((late_queue, restore_queue), context.check)
-
-
-def release_reconciler(
-    context: Context, caches: Caches, reservations: Reservations, removals: Removals, settings: Settings
-) -> ReleaseReconciler:
-    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
-    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
-    return ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
 
 
 def _finish(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:

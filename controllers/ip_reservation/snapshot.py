@@ -107,7 +107,9 @@ class LiveReader:
                 return False
             self._deleted_owners[owner.uid] = None
             if len(self._deleted_owners) > REMEMBERED_OWNERS:
-                del self._deleted_owners[next(iter(self._deleted_owners))]
+                self._deleted_owners.pop(
+                    next(iter(self._deleted_owners)), None
+                )  # another worker may be faster
         return True
 
     def _is_deleted(self, namespace: str, owner: OwnerReference) -> bool:

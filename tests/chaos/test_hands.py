@@ -15,7 +15,7 @@ from kube.errors import Conflict, NotFound
 from kube.types import Pod
 from lab.history import Hold, addresses
 from lab.session import Lab
-from tests.chaos.judge import Judge, lost
+from tests.chaos.judge import Judge
 from tests.chaos.rules import HOLD
 from tests.chaos.storm import crowd, storming
 from tests.cluster.workloads import GROUPS
@@ -130,7 +130,7 @@ def test_addresses_whose_records_were_garbled_are_kept_and_not_for_ever(
     garbled = meddle_with_a_storm(lab, pods, garble_the_records)
 
     judge.await_end(pods)
-    assert lost(judge.history, pods) == []
+    assert judge.unreserved(pods) == []
     assert judge.complaints([pod for pod in pods if not addresses(pod) & garbled]) == []
 
 
@@ -158,7 +158,7 @@ def meddle_with_a_storm(
 
 
 def tried(lab: Lab, hand: Hand) -> list[set[str]]:
-    """What it came to, or nothing when somebody else wrote meanwhile, or there is no segment for it yet."""
+    """The result, or nothing when another client wrote meanwhile, or there is no segment for it yet."""
     with suppress(Conflict, NotFound):
         for segment in segments(lab):
             if segment["spec"].get("reservedCIDRs") and (taken := hand(lab, segment)) is not None:

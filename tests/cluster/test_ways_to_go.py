@@ -166,7 +166,7 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
 
 def given_back(seen: Witness, pod: Pod) -> bool:
     """Whether each of its addresses was reserved, and no longer is."""
-    holds = seen.history_so_far().holds_of(pod)
+    holds = seen.history.holds_of(pod)
     over = {hold.record.cidr for hold in holds if hold.until is not None}
     return over == addresses(pod) and all(hold.until is not None for hold in holds)
 
