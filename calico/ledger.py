@@ -188,12 +188,11 @@ class Ledger:
             current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
         seen = current.seen
         held, left = append(seen.records if seen else (), records, settings.segment_max_entries)
-        if seen is None or left != records:
-            seen = (
-                self._store.write(seen, held, timeout=timeout)
-                if seen
-                else self._store.create(current.name, held, timeout=timeout)
-            )
+        if seen is None:
+            seen = self._store.create(current.name, held, timeout=timeout)
+            WRITES.labels("written").inc()
+        elif left != records:
+            seen = self._store.write(seen, held, timeout=timeout)
             WRITES.labels("written").inc()
         current.seen = seen
         if left:

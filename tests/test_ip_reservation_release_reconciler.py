@@ -91,15 +91,6 @@ def test_a_pod_that_lives_on_gets_its_address_back_and_an_event() -> None:
     assert world.recorder.reasons == ["IPGivenBack"]
 
 
-def test_an_address_that_is_asked_for_again_and_again_is_not_given_back() -> None:
-    world = World(segment(record()), pods=[pod()])
-    for minutes in range(5):
-        world.reservations.put(segment(record(asked=ago(minutes=-minutes))))
-        world.wait(minutes=1)
-
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-
 def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:
     world = World(segment(record()), pods=[pod()])
     world.twice()
