@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
@@ -219,22 +217,3 @@ def test_a_server_that_is_leaving_sends_its_callers_elsewhere() -> None:
     got = post(client(Scripted(), draining=lambda: True))
     assert (got.status_code, got.headers["Retry-After"], got.headers["Connection"]) == (503, "1", "close")
     assert got.data == b"this replica is shutting down; try again\n"
-
-
-HEADER = st.characters(max_codepoint=255, exclude_characters="\r\n")
-FUZZED = client(Scripted())
-
-
-@given(st.binary(), st.text(HEADER, max_size=20), st.text())
-def test_any_bytes_get_an_answer_without_a_failure(data: bytes, content_type: str, timeout: str) -> None:
-    plain = FUZZED.post("/scripted", query_string={"timeout": timeout}, data=data, content_type=content_type)
-    as_json = FUZZED.post("/scripted", data=data, content_type="application/json")
-    assert (plain.status_code, as_json.status_code) in [(415, 400), (400, 400)]
-
-
-@given(st.lists(st.tuples(st.integers(0, len(REVIEW) - 1), st.integers(0, 255)), min_size=1, max_size=8))
-def test_a_damaged_review_gets_an_answer_without_a_failure(damages: list[tuple[int, int]]) -> None:
-    data = bytearray(REVIEW)
-    for place, value in damages:
-        data[place] = value
-    assert post(FUZZED, bytes(data)).status_code in (200, 400)
