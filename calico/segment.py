@@ -200,7 +200,7 @@ def laid_open(metadata: ObjectMeta, annotations: Mapping[str, str | None]) -> di
 
 def _hidden(metadata: ObjectMeta) -> _Hidden:
     try:
-        return msgspec.json.decode(metadata.annotations.get(METADATA, "{}"), type=_Hidden)
+        return _HIDDEN_DECODER.decode(metadata.annotations.get(METADATA, "{}"))
     except msgspec.MsgspecError:  # then Calico itself cannot read the object
         return _Hidden()
 
@@ -229,3 +229,4 @@ def _readable(annotation: str) -> Iterator[Record]:
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[Record])
+_HIDDEN_DECODER = msgspec.json.Decoder(_Hidden)

@@ -117,16 +117,19 @@ def test_enough_company_is_not_waited_for_any_longer() -> None:
     assert store.writes == 1
 
 
-def test_what_another_client_changed_meanwhile_is_read_again_and_kept() -> None:
-    store = FakeReservations()
+def test_what_another_client_changed_meanwhile_is_read_again_once_and_kept() -> None:
+    calls: list[str] = []
+    store = FakeReservations(lambda verb, name: calls.append(verb))
     subject = ledger(store)
     subject.reserve([numbered(1), numbered(2)], soon())
     (current,) = store.list()
     store.write(current, [numbered(2)])  # the leader released one
 
     subject.reserve([numbered(3)], soon())
+    subject.reserve([numbered(4)], soon())
 
-    assert store.held == [numbered(2).cidr, numbered(3).cidr]
+    assert store.held == [numbered(2).cidr, numbered(3).cidr, numbered(4).cidr]
+    assert calls.count("get") == 1
 
 
 def test_a_deleted_segment_is_followed_by_a_new_one() -> None:

@@ -24,6 +24,8 @@ WARNING_LENGTH = 120
 ERROR_LENGTH = 500
 """Bounds what an error quotes of a body, in answers and logs."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 T = TypeVar("T")
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -154,7 +156,7 @@ def parse(body: bytes) -> Request:
     except msgspec.ValidationError as error:
         _check_version(body)
         raise ReviewError(f"the AdmissionReview is malformed: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     if review.request is None or (review.kind, review.api_version) != (KIND, API_VERSION):
         _check_version(body)
@@ -168,7 +170,7 @@ def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
     """The object in *field* of a request; raises ReviewError."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"request.{field} is malformed: {error}") from None
 
 
@@ -230,7 +232,7 @@ def _check_version(body: bytes) -> None:
         envelope = _envelope_decoder.decode(body)
     except msgspec.ValidationError as error:
         raise ReviewError(f"the body is not an {KIND}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     if (envelope.kind, envelope.api_version) != (KIND, API_VERSION):
         raise ReviewError(
