@@ -34,10 +34,15 @@ class Reservations:
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
         """The first group that is served, remembered until a write finds it gone; NotServed."""
-        found = self._found  # another thread may forget it
-        if found is None:
-            found = self._found = self._search(time.monotonic() + timeout)
-        return found
+        found, end = self._found, time.monotonic() + timeout  # another thread may forget it
+        if found is not None:
+            return found
+        for each in self._candidates:
+            if self._client.serves(each, timeout=_left(end)):
+                self._found = each
+                return each
+        tried = " and ".join(each.api_version for each in self._candidates)
+        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
 
     def list(self) -> list[IPReservation]:
         return self._client.list(self.resource(), type=IPReservation).items
@@ -81,13 +86,6 @@ class Reservations:
         """The resource, and what its discovery has left of *timeout*."""
         end = time.monotonic() + timeout
         return self.resource(timeout=timeout), _left(end)
-
-    def _search(self, end: float) -> Resource:
-        for each in self._candidates:
-            if self._client.serves(each, timeout=_left(end)):
-                return each
-        tried = " and ".join(each.api_version for each in self._candidates)
-        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
 
 
 def _left(end: float) -> float:
