@@ -123,8 +123,8 @@ def failures(**labels: str) -> float | None:
 @pytest.mark.parametrize(
     ("feature", "counted_as"),
     [
-        pytest.param(Scripted(crash, open=True), "open", id="broke and let through"),
-        pytest.param(Scripted(crash), "closed", id="broke and refused"),
+        pytest.param(Scripted(crash, open=True), "open", id="failed open"),
+        pytest.param(Scripted(crash), "closed", id="failed closed"),
         pytest.param(Scripted(lambda *_: allow(audit={"failed-open": "why"})), "open", id="not done"),
         pytest.param(Scripted(lambda *_: deny("no", code=503)), "closed", id="not done and refused"),
         pytest.param(Scripted(lambda *_: deny("no", code=429)), "closed", id="not done for an eviction"),

@@ -85,7 +85,7 @@ RENEWAL = int((RULES.leaf_validity - RULES.renew_before).total_seconds())
         ),
         pytest.param("new leaf of B", ROTATING, [bundle(B, A)], {"trusted_for": LONG}, id="long enough"),
         pytest.param(
-            "nothing", held(B, A, leaf=NOTHING), [bundle(B, A)], {}, id="a lost leaf, of which one knows not"
+            "nothing", held(B, A, leaf=NOTHING), [bundle(B, A)], {}, id="a lost leaf of an unknown signer"
         ),
         pytest.param(
             "inject B A", held(B, leaf=LEAF_B), [bundle(B), bundle(A)], {}, id="one that a bundle alone has"

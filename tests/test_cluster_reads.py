@@ -23,7 +23,7 @@ NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 
 
 class World:
-    """Namespaces redis and kafka, a pod redis-0, and a reader whose clock moves only when told."""
+    """Namespaces redis and kafka, a pod redis-0, and a reader whose clock only a test moves."""
 
     def __init__(self, api: Api, server: Server) -> None:
         self.api, self.server, self.clock = api, server, FakeClock()

@@ -138,7 +138,7 @@ def test_it_waits_until_calico_is_served() -> None:
         pytest.param(PODS, id="pods"),
     ],
 )
-def test_nothing_is_done_before_the_copies_are_complete(path: str) -> None:
+def test_nothing_is_done_before_the_informers_are_synced(path: str) -> None:
     gate = threading.Event()
     with world(V3) as here:
         here.hold(DUE)

@@ -304,9 +304,9 @@ def test_what_looks_odd_may_be_right(given: str) -> None:
 
 
 def test_the_password_of_a_proxy_is_refused_and_not_repeated() -> None:
-    told = problems(f'{HEADER}cloud: {{proxy: "http://user:hidden@proxy:3128"}}')
-    assert "HTTPS_PROXY" in told
-    assert "hidden" not in told
+    said = problems(f'{HEADER}cloud: {{proxy: "http://user:hidden@proxy:3128"}}')
+    assert "HTTPS_PROXY" in said
+    assert "hidden" not in said
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def asked(server: Server, *arguments: str, name: str = "localhost") -> int:
-    """The probe's exit code, where the kubelet has told it of the Service."""
+    """The probe's exit code, with the environment that the kubelet sets for the Service."""
     variable = name.partition(".")[0].upper()
     environ = {f"{variable}_SERVICE_HOST": "127.0.0.1", f"{variable}_SERVICE_PORT": str(server.port)}
     return smoke_check.main(["--server", name, "--seconds", "0", *arguments], environ)

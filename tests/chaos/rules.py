@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 HOLD = timedelta(seconds=5)
-"""So short that the leader releases in the midst of each storm what the webhook servers are adding to."""
+"""So short that the leader releases during each storm what the webhook servers are adding to."""
 ENTRIES = 32
 """So few that each storm fills many segments."""
 VALUES: dict[str, Any] = {

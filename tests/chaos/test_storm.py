@@ -1,4 +1,4 @@
-"""Something breaks in the midst of a storm: a webhook replica, the leader, its writes, or the control plane."""
+"""Something breaks during a storm: a webhook replica, the leader, its writes, or the control plane."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_five_hundred_pods_go_while_one_replica_is_restarted_and_the_other_one_k
     assert programs.exit_code(lab, "webhook", second) == 137
 
 
-# The leader ends in the midst of releasing; the next one finishes what it began
+# The leader ends while it releases; the next one finishes what it began
 
 
-def end_leader_in_the_midst_of_releasing(lab: Lab, hook: Hook, number: signal.Signals) -> str:
+def end_leader_while_it_releases(lab: Lab, hook: Hook, number: signal.Signals) -> str:
     """The leader's pod, after it got the signal between two of its writes."""
-    lab.wait(lambda: STUCK in hook.given, 90, "the leader to be in the midst of releasing")
+    lab.wait(lambda: STUCK in hook.given, 90, "the leader to be releasing")
     old = programs.leader(lab)
     programs.kill(lab, old, number)
     return old
@@ -73,7 +73,7 @@ def test_what_a_killed_leader_has_not_released_the_next_one_releases(
     with hooked(lab, stuck_in_releasing()) as hook:
         with storming(lab, pods) as storm:
             storm.let(120)
-        old = end_leader_in_the_midst_of_releasing(lab, hook, signal.SIGKILL)
+        old = end_leader_while_it_releases(lab, hook, signal.SIGKILL)
 
     programs.another_leader(lab, than=old)
     judge.await_end(pods)
@@ -88,7 +88,7 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_ends_and_does_no_ha
     with storming(lab, pods) as storm:
         with hooked(lab, stuck_in_releasing()) as hook:
             storm.let(60)
-            old = end_leader_in_the_midst_of_releasing(lab, hook, signal.SIGSTOP)
+            old = end_leader_while_it_releases(lab, hook, signal.SIGSTOP)
         programs.another_leader(lab, than=old)
     programs.kill(lab, old, signal.SIGCONT)
 
@@ -100,7 +100,7 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_ends_and_does_no_ha
 # The API server refuses or delays writes
 
 
-def test_writes_that_are_refused_are_repeated_and_no_deletion_hears_of_it(
+def test_writes_that_are_refused_are_repeated_and_no_deletion_is_repeated(
     lab: Lab, judge: Judge, redis: str
 ) -> None:
     pods = crowd(lab, judge, redis, 120)
