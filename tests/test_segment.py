@@ -206,8 +206,12 @@ def test_a_write_leaves_no_hidden_copy_that_would_win_over_it() -> None:
 
 def test_what_is_hidden_outweighs_what_stands_beside_it_as_it_does_for_calico() -> None:
     hidden = json.dumps({"labels": {"a": "hidden"}})
-    shown = revealed(ObjectMeta(labels={"a": "open", "b": "open"}, annotations={METADATA: hidden}))
-    assert shown.labels == {"a": "hidden", "b": "open"}
+    metadata = ObjectMeta(labels={"a": "open", "b": "open"}, annotations={METADATA: hidden})
+    assert revealed(metadata).labels == {"a": "hidden", "b": "open"}
+    assert laid_open(metadata, {"c": "d"}) == {
+        "labels": {"a": "hidden"},
+        "annotations": {METADATA: "{}", "c": "d"},
+    }
 
 
 @pytest.mark.parametrize(
