@@ -3,17 +3,12 @@
 import os
 
 from kube.client import Client
-from settings import Settings, SettingsFile, config_path
+from settings import SettingsFile, config_path
 from telemetry import logs
 from webhook.app import create_app
 from webhook.features import Server, webhooks
 from webhook.worker import stopping
 
-
-def apply_log_level(_old: Settings, new: Settings) -> None:
-    logs.set_level(new.logging.level)
-
-
-settings = SettingsFile(config_path(), on_change=apply_log_level)
+settings = SettingsFile(config_path(), on_change=lambda _old, new: logs.set_level(new.logging.level))
 server = Server(Client.from_environment(), lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
 app = create_app(webhooks(server), max_in_flight=settings.current.webhook.threads, draining=stopping)

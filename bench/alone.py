@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from calico.ledger import Ledger
+from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, ReservationSpec, body
 from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
@@ -13,8 +14,11 @@ from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.worker import stopping
 
 
-class Store:
+class Store(Reservations):
     """Keeps what was written to no segment but the last one."""
+
+    def __init__(self) -> None:
+        """Without an API server."""
 
     def get(self, name: str, *, timeout: float) -> IPReservation:  # noqa: ARG002 - answers at once
         return self._last

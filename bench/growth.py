@@ -30,9 +30,10 @@ from calico.reservations import Reservations
 from calico.segment import Record
 from controllers.clock import Clock
 from controllers.informers import Informers
-from controllers.ip_reservation.controller import release_reconciler
 from controllers.ip_reservation.observers import Removals
-from controllers.ip_reservation.snapshot import Caches, caches_of
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
 from controllers.manager import Context
 from kube.event_recorder import EventRecorder
 from lab import binaries, install
@@ -175,8 +176,10 @@ def _round(
     context: Context, caches: Caches, reservations: Reservations, settings: IPReservationSettings, times: int
 ) -> float:
     """Milliseconds, the median of so many."""
-    removals = Removals(lambda _: None, Clock())
-    release = release_reconciler(context, caches, reservations, removals, lambda: settings)
+    clock, reporter = Clock(), Reporter(context.recorder, reservations.resource)
+    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
+    removals = Removals(lambda _: None, clock)
+    release = ReleaseReconciler(reader, reservations, removals, lambda: settings, reporter, clock)
     return 1000 * median(_timed(lambda: release.reconcile("segments")) for _ in range(times))
 
 

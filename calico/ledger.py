@@ -21,9 +21,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from calico.errors import NotReserved, NotServed
-from calico.reservations import Store
-from calico.segment import IPReservation, Limits, Record, append
+from calico.reservations import NotServed, Reservations
+from calico.segment import IPReservation, NotReserved, Record, append
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -34,6 +33,7 @@ from kube.errors import (
     TooManyRequests,
     Unreachable,
 )
+from settings import IPReservationSettings
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to write an IPReservation segment.", ["result"])
 BATCH = Histogram(
@@ -54,22 +54,14 @@ PASSING = (Unreachable, ServerError, TooManyRequests)
 
 @dataclass(eq=False)
 class _Ticket:
-    """One request: *records* are not durable yet; *done* is cancelled when it is withdrawn."""
+    """One request: *records* are not durable yet; *done* is cancelled when it is withdrawn.
+
+    It may be withdrawn while it is written; its address is then reserved for a pod that stays, for a while.
+    """
 
     records: Sequence[Record]
     deadline: float
     done: Future[IPReservation]
-
-    def written(self, segment: IPReservation) -> None:
-        # It may be withdrawn at this moment; its address is then reserved for a pod that stays, for a while.
-        with suppress(InvalidStateError):
-            self.done.set_result(segment)
-
-    def failed(self, error: Exception) -> None:
-        failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
-        failure.__cause__ = error
-        with suppress(InvalidStateError):
-            self.done.set_exception(failure)
 
 
 @dataclass
@@ -83,20 +75,18 @@ class _Current:
 
 
 class Ledger:
-    """Fills segments named after *owner*, each for at most *max_age* seconds."""
+    """Fills segments named after *owner*; the settings limit their age and their entries."""
 
     def __init__(
         self,
-        store: Store,
+        store: Reservations,
         owner: str,
+        settings: Callable[[], IPReservationSettings] = IPReservationSettings,
         *,
-        limits: Callable[[], Limits] = Limits,
-        max_age: Callable[[], float] = lambda: 600.0,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._owner = store, owner
-        self._limits, self._max_age = limits, max_age
+        self._store, self._owner, self._settings = store, owner, settings
         self._clock, self._pause = clock, pause
         self._tickets: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -154,18 +144,17 @@ class Ledger:
             return _fail(batch, error)
         return self._answer(batch, segment, written)
 
-    def _answer(
-        self, batch: Sequence[_Ticket], segment: IPReservation | None, written: int
-    ) -> Sequence[_Ticket]:
+    def _answer(self, batch: Sequence[_Ticket], segment: IPReservation, written: int) -> Sequence[_Ticket]:
         """Answer the requests whose records are all among the first *written*; returns the others."""
         waiting = []
         for ticket in batch:
             own = len(ticket.records)
             ticket.records, written = ticket.records[written:], max(0, written - own)
-            if segment is None or ticket.records:
+            if ticket.records:
                 waiting.append(ticket)
             else:
-                ticket.written(segment)
+                with suppress(InvalidStateError):
+                    ticket.done.set_result(segment)
         if len(waiting) < len(batch):
             BATCH.observe(len(batch) - len(waiting))
             # A single request never waits, nor does one client that deletes pod by pod.
@@ -173,54 +162,54 @@ class Ledger:
         return waiting
 
     def _after(self, error: Exception, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """Prepare another attempt when *error* may pass; returns the requests that have time for it."""
+        """Get ready for another attempt when *error* may pass; returns the requests that have time for it."""
         soon = self._clock() + PAUSE
         waiting = [each for each in batch if each.deadline > soon]
         _fail([each for each in batch if each.deadline <= soon], error)
         latest = max((each.deadline for each in waiting), default=soon)
-        return waiting if self._recover(error, latest) else _fail(waiting, error)
-
-    def _append(self, records: Sequence[Record], timeout: float) -> tuple[IPReservation | None, int]:
-        """Write as many of *records* as the current segment takes; returns the segment, and how many."""
-        current = self._current = self._usable()
-        if current.stale:
-            current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
-        held, left = append(current.seen.records if current.seen else (), records, self._limits())
-        if current.seen is None:
-            current.seen = self._store.create(current.name, held, timeout=timeout)
-            WRITES.labels("written").inc()
-        elif left != records:
-            current.seen = self._store.write(current.seen, held, timeout=timeout)
-            WRITES.labels("written").inc()
-        if left:
-            self._current = self._new()
-        return current.seen, len(records) - len(left)
-
-    def _usable(self) -> _Current:
-        aged = self._clock() - self._current.since > self._max_age()
-        return self._new() if aged and self._current.seen else self._current
-
-    def _new(self) -> _Current:
-        return _Current(f"{self._owner}-{secrets.token_hex(4)}", self._clock())
-
-    def _recover(self, error: Exception, deadline: float) -> bool:
-        """Get ready for another attempt, if *error* may pass."""
         if isinstance(error, (Conflict, AlreadyExists)):
             self._current.stale = True
         elif isinstance(error, NotFound):
             self._current = self._new()
             self._pause(PAUSE)
         elif isinstance(error, PASSING):
-            self._pause(_asked_for(error, deadline - self._clock()))
+            self._pause(_asked_for(error, latest - self._clock()))
         else:
-            return False
-        return True
+            return _fail(waiting, error)
+        return waiting
+
+    def _append(self, records: Sequence[Record], timeout: float) -> tuple[IPReservation, int]:
+        """Write as many of *records* as the current segment takes; returns the segment, and how many."""
+        settings = self._settings()
+        if self._current.seen and self._clock() - self._current.since > settings.segment_max_age:
+            self._current = self._new()
+        current = self._current
+        if current.stale:
+            current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
+        seen = current.seen
+        held, left = append(seen.records if seen else (), records, settings.segment_max_entries)
+        if seen is None:
+            seen = self._store.create(current.name, held, timeout=timeout)
+            WRITES.labels("written").inc()
+        elif left != records:
+            seen = self._store.write(seen, held, timeout=timeout)
+            WRITES.labels("written").inc()
+        current.seen = seen
+        if left:
+            self._current = self._new()
+        return seen, len(records) - len(left)
+
+    def _new(self) -> _Current:
+        return _Current(f"{self._owner}-{secrets.token_hex(4)}", self._clock())
 
 
 def _fail(batch: Sequence[_Ticket], error: Exception) -> Sequence[_Ticket]:
     """Refuse all of *batch*; returns none."""
     for each in batch:
-        each.failed(error)
+        failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
+        failure.__cause__ = error
+        with suppress(InvalidStateError):
+            each.done.set_exception(failure)
     return ()
 
 

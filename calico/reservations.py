@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
-from calico.errors import NotServed
-from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
-from calico.v3_metadata import laid_open
+from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
 from kube.client import Client, Resource
 from kube.errors import NotFound
 
@@ -18,14 +15,8 @@ GROUPS = ("projectcalico.org/v3", "crd.projectcalico.org/v1")
 DISCOVERY_TIMEOUT, LEAST = 10.0, 0.05
 
 
-class Store(Protocol):
-    """What the ledger needs of :class:`Reservations`."""
-
-    def get(self, name: str, *, timeout: float) -> IPReservation: ...
-    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation: ...
-    def write(
-        self, segment: IPReservation, records: Iterable[Record], *, timeout: float
-    ) -> IPReservation: ...
+class NotServed(Exception):
+    """The cluster serves IPReservation in none of the groups that may be used."""
 
 
 class Reservations:
@@ -43,10 +34,15 @@ class Reservations:
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
         """The first group that is served, remembered until a write finds it gone; NotServed."""
-        found = self._found
-        if found is None:
-            found = self._found = self._search(time.monotonic() + timeout)
-        return found
+        found, end = self._found, time.monotonic() + timeout  # another thread may forget it
+        if found is not None:
+            return found
+        for each in self._candidates:
+            if self._client.serves(each, timeout=_left(end)):
+                self._found = each
+                return each
+        tried = " and ".join(each.api_version for each in self._candidates)
+        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
 
     def list(self) -> list[IPReservation]:
         return self._client.list(self.resource(), type=IPReservation).items
@@ -72,7 +68,10 @@ class Reservations:
         self._before_write()
         kept, name = tuple(records), segment.metadata.name
         change = body(kept)
-        annotations = change["metadata"]["annotations"] | _spent(segment, kept)
+        annotations = change["metadata"]["annotations"]
+        named = segment.to_be_released.values()
+        if named and not any(each.cidr in named for each in kept):
+            annotations |= {RELEASE: None}  # all that it names is released
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
@@ -87,19 +86,6 @@ class Reservations:
         """The resource, and what its discovery has left of *timeout*."""
         end = time.monotonic() + timeout
         return self.resource(timeout=timeout), _left(end)
-
-    def _search(self, end: float) -> Resource:
-        for each in self._candidates:
-            if self._client.serves(each, timeout=_left(end)):
-                return each
-        tried = " and ".join(each.api_version for each in self._candidates)
-        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
-
-
-def _spent(segment: IPReservation, records: Iterable[Record]) -> dict[str, None]:
-    """Removes the annotation when it names none of *records*."""
-    named = segment.to_be_released.values()
-    return {RELEASE: None} if named and not any(each.cidr in named for each in records) else {}
 
 
 def _left(end: float) -> float:

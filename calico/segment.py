@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import ip_network
@@ -17,7 +16,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from calico.v3_metadata import revealed
 from kube.types import ObjectMeta, Value, complete
 
 KIND = "IPReservation"
@@ -26,9 +24,20 @@ RELEASE = "drawbridge.io/release"
 """Addresses of the segment, separated by commas, that an operator wants released as soon as their pods are gone."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
+METADATA = "projectcalico.org/metadata"
+"""Where Calico's API server (``projectcalico.org/v3``) puts the labels and annotations that its clients write.
 
+As JSON in one annotation of the custom resource (``crd.projectcalico.org/v1``), which wins over the real ones
+(libcalico-go, ``lib/backend/k8s/resources/resources.go``; older versions kept both where they belong).
+"""
+SIZE = 128 * 1024
+"""Bytes of records in one segment: an object's annotations may have 256 KiB."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class NotReserved(Exception):
+    """The reservation could not be made durable in time; the message says why."""
 
 
 class Record(Value, frozen=True):
@@ -107,21 +116,6 @@ class IPReservation(Value, frozen=True):
 complete(IPReservation)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How large a segment may grow: entries, and bytes of its records (an object's annotations may have 256 KiB)."""
-
-    entries: int = 64
-    size: int = 128 * 1024
-
-
-def host_cidr(address: str) -> str:
-    """The canonical CIDR of one address; ValueError."""
-    if cidr := canonical(address):
-        return cidr
-    raise ValueError(f"{address!r} is not an IP address")
-
-
 # Each write reads a whole segment, and each resync of the leader all of them.
 @lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:
@@ -136,9 +130,9 @@ def canonical(entry: str) -> str | None:
 
 
 def append(
-    held: Sequence[Record], new: Sequence[Record], limits: Limits
+    held: Sequence[Record], new: Sequence[Record], entries: int, size_limit: int = SIZE
 ) -> tuple[Sequence[Record], Sequence[Record]]:
-    """*held* with as many of *new* as the limits allow, and the rest of *new*.
+    """*held* with as many of *new* as fit into *entries* and *size_limit*, and the rest of *new*.
 
     For the same pod the first reservation stays, with a new time of asking; a later pod with the address replaces it.
     """
@@ -146,8 +140,8 @@ def append(
     size = len(_encode(held))
     for position, record in enumerate(new):
         size += len(_encode([record]))
-        full = record.cidr not in by_cidr and len(by_cidr) >= limits.entries
-        if by_cidr and (full or size > limits.size):
+        full = record.cidr not in by_cidr and len(by_cidr) >= entries
+        if by_cidr and (full or size > size_limit):
             return tuple(by_cidr.values()), new[position:]
         by_cidr[record.cidr] = _again(by_cidr.get(record.cidr), record)
     return tuple(by_cidr.values()), ()
@@ -176,6 +170,41 @@ def _parses(entry: str) -> bool:
     return True
 
 
+class _Hidden(msgspec.Struct):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+def revealed(metadata: ObjectMeta) -> ObjectMeta:
+    """*metadata* with the labels and annotations that ``projectcalico.org/v3`` would show."""
+    hidden = _hidden(metadata)
+    if not hidden.labels and not hidden.annotations:
+        return metadata
+    return msgspec.structs.replace(
+        metadata,
+        labels=metadata.labels | hidden.labels,
+        annotations=metadata.annotations | hidden.annotations,
+    )
+
+
+def laid_open(metadata: ObjectMeta, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    """A merge patch of *metadata* that sets *annotations* and leaves no hidden copy that would win over them."""
+    hidden = _hidden(metadata)
+    if not hidden.labels and not hidden.annotations:
+        return {"annotations": annotations}
+    rest = msgspec.json.decode(metadata.annotations[METADATA], type=dict[str, msgspec.Raw])
+    kept = {name: value for name, value in rest.items() if name not in ("labels", "annotations")}
+    still_hidden = {METADATA: msgspec.json.encode(kept).decode()}
+    return {"labels": hidden.labels, "annotations": {**hidden.annotations, **still_hidden, **annotations}}
+
+
+def _hidden(metadata: ObjectMeta) -> _Hidden:
+    try:
+        return _HIDDEN_DECODER.decode(metadata.annotations.get(METADATA, "{}"))
+    except msgspec.MsgspecError:  # then Calico itself cannot read the object
+        return _Hidden()
+
+
 def _encode(records: Iterable[Record]) -> bytes:
     return _ENCODER.encode(list(records))
 
@@ -200,3 +229,4 @@ def _readable(annotation: str) -> Iterator[Record]:
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[Record])
+_HIDDEN_DECODER = msgspec.json.Decoder(_Hidden)

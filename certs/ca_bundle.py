@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from cryptography import x509
@@ -17,7 +18,11 @@ _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----",
 
 def certificates_in(pem: bytes) -> list[x509.Certificate]:
     """Skips what cannot be parsed."""
-    return [found for block in _BLOCK.findall(pem) for found in _certificate(block)]
+    found = []
+    for block in _BLOCK.findall(pem):
+        with suppress(ValueError):
+            found.append(x509.load_pem_x509_certificate(block))
+    return found
 
 
 def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
@@ -48,13 +53,6 @@ def with_bundle(configuration: dict[str, Any], pem: bytes) -> dict[str, Any]:
 
 def _webhooks(configuration: dict[str, Any]) -> list[dict[str, Any]]:
     return configuration.get("webhooks") or []
-
-
-def _certificate(pem: bytes) -> Iterator[x509.Certificate]:
-    try:
-        yield x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        return
 
 
 def decoded(base64: str | None) -> bytes:

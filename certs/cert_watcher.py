@@ -86,9 +86,11 @@ class ServingPair:
 
     def _identity(self) -> Identity | None:
         try:
-            return tuple(_identity(file.stat()) for file in self._files)
+            found = [file.stat() for file in self._files]
         except OSError:
             return None
+        # The change time shows a file that has only been made readable, too.
+        return tuple((each.st_mtime_ns, each.st_ctime_ns, each.st_ino, each.st_size) for each in found)
 
 
 def load(certificate: Path, key: Path) -> Served:
@@ -105,8 +107,3 @@ def load(certificate: Path, key: Path) -> Served:
     except ValueError as error:
         raise ValueError(f"{certificate} is not a PEM certificate: {error}") from error
     return Served(context, end)
-
-
-def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
-    # The change time shows a file that has only been made readable, too.
-    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size

@@ -7,18 +7,57 @@ the last server reads the new leaf. Each step is one write that leaves a good st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from cryptography import x509
 
-from certs.ca_bundle import certificates_in, is_authority, pem_of
+from certs.ca_bundle import certificates_in, decoded, is_authority, pem_of
 from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
-from certs.secret import NOTHING, Held
 
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+AUTHORITIES, AUTHORITY_KEY = "ca.crt", "ca.key"
+NOTHING = Pair(b"", b"")
 CLOCK_SKEW = timedelta(hours=1)
 """How far the clock of an API server may be behind ours."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the Secret has, valid or not: authorities, the key of the newest one, and the leaf."""
+
+    authorities: tuple[x509.Certificate, ...] = ()
+    authority_key: bytes = b""
+    leaf: Pair = NOTHING
+
+    @cached_property
+    def signer(self) -> x509.Certificate | None:
+        """The authority whose key we have, if any."""
+        return next((each for each in self.authorities if belongs(self.authority_key, each)), None)
+
+
+def held_in(data: Mapping[str, str]) -> Held:
+    """What can be decoded of a Secret's data."""
+    return Held(
+        tuple(certificates_in(decoded(data.get(AUTHORITIES)))),
+        decoded(data.get(AUTHORITY_KEY)),
+        Pair(decoded(data.get(CERTIFICATE)), decoded(data.get(KEY))),
+    )
+
+
+def data_with(held: Held, before: Mapping[str, str]) -> dict[str, str]:
+    """*before* with our keys replaced; an empty value has no key, so that no pod can mount it."""
+    ours = {
+        AUTHORITIES: pem_of(held.authorities),
+        AUTHORITY_KEY: held.authority_key,
+        CERTIFICATE: held.leaf.certificate,
+        KEY: held.leaf.key,
+    }
+    others = {name: value for name, value in before.items() if name not in ours}
+    return others | {name: b64encode(value).decode() for name, value in ours.items() if value}
 
 
 @dataclass(frozen=True)
@@ -72,7 +111,9 @@ def plan(
     if now >= signer.not_valid_after_utc - rules.renew_before:
         return NewAuthority(trusted, f"the last one ends on {signer.not_valid_after_utc.isoformat()}")
     why = _why_renew(held.leaf, signer, rules, now)
-    if why and (_signed_before(held, trusted) or trusted_for >= rules.overlap):
+    # API servers trust the signer already when it signed the last leaf, or is the only authority.
+    is_trusted = trusted == (signer,) or is_issued_by(held.leaf.certificate, signer)
+    if why and (is_trusted or trusted_for >= rules.overlap):
         return NewLeaf(signer, why)
     bundle = pem_of(trusted)
     return Inject(bundle) if any(each != bundle for each in bundles) else None
@@ -88,14 +129,19 @@ def to_trust(
     seen = {each for bundle in bundles for each in certificates_in(bundle)}
     known = {each for each in seen if is_authority(each, rules.authority_name)} | {*held.authorities}
     lasting = [each for each in known if now < each.not_valid_after_utc + rules.overlap]
-    return tuple(sorted(lasting, key=lambda each: (each != held.signer, -_end(each), pem_of([each]))))
+
+    def newest_first(each: x509.Certificate) -> tuple[bool, float, bytes]:
+        return each != held.signer, -each.not_valid_after_utc.timestamp(), pem_of([each])
+
+    return tuple(sorted(lasting, key=newest_first))
 
 
 def has_new_authority(held: Held, step: NewAuthority, rules: Rules, now: datetime) -> Held:
     """The Secret after that step; the key of the last authority is dropped."""
     begin, end = now - CLOCK_SKEW, now + rules.ca_validity
     made = new_ca(rules.authority_name, begin, end)
-    leaf = held.leaf if _is_pair(held.leaf) else NOTHING
+    is_pair = any(belongs(held.leaf.key, each) for each in certificates_in(held.leaf.certificate)[:1])
+    leaf = held.leaf if is_pair else NOTHING
     return Held((*certificates_in(made.certificate), *step.others), made.key, leaf)
 
 
@@ -110,21 +156,7 @@ def has_new_leaf(held: Held, step: NewLeaf, rules: Rules, now: datetime) -> Held
 def _why_renew(leaf: Pair, signer: x509.Certificate, rules: Rules, now: datetime) -> str | None:
     if leaf == NOTHING:
         return "there is none"
-    at_renewal = now + rules.renew_before
-    return check(leaf, Pair(pem_of([signer]), b""), rules.server_name, now) or (
-        check(leaf, Pair(pem_of([signer]), b""), rules.server_name, at_renewal)
+    ca = Pair(pem_of([signer]), b"")
+    return check(leaf, ca, rules.server_name, now) or check(
+        leaf, ca, rules.server_name, now + rules.renew_before
     )
-
-
-def _signed_before(held: Held, trusted: Sequence[x509.Certificate]) -> bool:
-    """Whether API servers trust the signer already: it signed the last leaf, or is the only authority."""
-    signer = held.signer
-    return [*trusted] == [signer] or (signer is not None and is_issued_by(held.leaf.certificate, signer))
-
-
-def _is_pair(leaf: Pair) -> bool:
-    return any(belongs(leaf.key, each) for each in certificates_in(leaf.certificate)[:1])
-
-
-def _end(certificate: x509.Certificate) -> float:
-    return certificate.not_valid_after_utc.timestamp()

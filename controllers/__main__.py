@@ -22,9 +22,8 @@ from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.leader_election import LeadershipLost, StillWorking
 from settings import Settings, SettingsError, SettingsFile, config_path
-from telemetry import logs
+from telemetry import logs, stop_on_signals
 from telemetry.http import serve_health, serve_metrics
-from telemetry.signals import stop_on_signals
 
 log = structlog.get_logger(__name__)
 

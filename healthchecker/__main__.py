@@ -12,9 +12,8 @@ from healthchecker.server import serve
 from healthchecker.service_account import client_from_environment
 from healthchecker.watcher import follow
 from kube.errors import KubeError
-from telemetry import logs
+from telemetry import logs, stop_on_signals
 from telemetry.http import default_host
-from telemetry.signals import stop_on_signals
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from calico.segment import IPReservation, Record, host_cidr
+from calico.segment import IPReservation, Record, canonical
 from healthchecker.readiness import Deployment
 from kube.types import Node, Pod
 
@@ -105,7 +105,7 @@ class History:
 
 def addresses(pod: Pod) -> frozenset[str]:
     """Those of *pod*, as CIDRs."""
-    return frozenset(host_cidr(address) for address in pod.status.addresses)
+    return frozenset(cidr for address in pod.status.addresses if (cidr := canonical(address)))
 
 
 def names(pods: Iterable[Pod]) -> list[str]:

@@ -5,14 +5,13 @@ Invariant: the settings in force are always valid; a file that is refused leaves
 """
 
 from settings.anycast_ip import AnycastIPSettings
-from settings.certs import CertsSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.file import SettingsFile
 from settings.ingress_daemonset import IngressDaemonSetSettings
+from settings.ip_reservation import IPReservationSettings, LabelSelector, Requirement
 from settings.load import SettingsError, config_path, load, parse
-from settings.models import IPReservationSettings, LeaderElection, Logging, Settings, Webhook
-from settings.selector import LabelSelector, Requirement
+from settings.models import CertsSettings, LeaderElection, Logging, Settings, Webhook
 
 __all__ = [
     "AnycastIPSettings",

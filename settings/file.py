@@ -1,14 +1,15 @@
 """The settings of the file, reloaded when it changes; the last good ones while it cannot be used."""
 
+import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import structlog
 from prometheus_client import Counter, Gauge
 
-from settings.changes import changed_fields, fingerprint, needing_restart
 from settings.load import SettingsError, load
 from settings.models import Settings
 
@@ -25,6 +26,28 @@ HASH = Gauge(
     "drawbridge_config_hash", "A hash of the settings in force: processes with the same settings agree."
 )
 
+NEEDS_RESTART = (
+    "health.healthProbeBindAddress",
+    "metrics.bindAddress",
+    "webhook.port",
+    "webhook.certDir",
+    "webhook.threads",
+    "webhook.drainPeriod",
+    "leaderElection.",
+    "certs.mode",
+    "certs.secretName",
+    "certs.serviceName",
+    "certs.configurationName",
+    "cloud.",
+    "anycastIP.enabled",
+    "elasticity.enabled",
+    "elasticity.switch.",
+    "ingressDaemonSet.enabled",
+    "ipReservation.enabled",
+    "ipReservation.calicoApiVersion",
+)
+"""Read once, when a process starts: fields, or sections when it ends in a dot."""
+
 
 class SettingsFile:
     """`current` is the newest valid configuration of one file; SettingsError when there is none at the start.
@@ -36,19 +59,14 @@ class SettingsFile:
         self,
         path: str | os.PathLike[str],
         *,
-        on_change: Callable[[Settings, Settings], None] | None = None,
-        on_refused: Callable[[SettingsError], None] | None = None,
+        on_change: Callable[[Settings, Settings], None] = lambda _old, _new: None,
+        on_refused: Callable[[SettingsError], None] = lambda _error: None,
     ) -> None:
         self.path = Path(path)
-        self._on_change = on_change
-        self._on_refused = on_refused
+        self._on_change, self._on_refused = on_change, on_refused
         self._seen = _identity(self.path)
-        self._current = load(self.path)
-        _report(self._current)
-
-    @property
-    def current(self) -> Settings:
-        return self._current
+        self.current = load(self.path)
+        _report(self.current)
 
     def poll(self) -> None:
         """Reload the file if it changed since the last look; for one thread."""
@@ -71,20 +89,20 @@ class SettingsFile:
                 log.exception("configuration reload failed")
 
     def _apply(self, new: Settings) -> None:
-        old, self._current = self._current, new
+        old, self.current = self.current, new
         RELOADS.labels("applied").inc()
         _report(new)
         if fields := changed_fields(old, new):
-            _log_changes(fields)
-            if self._on_change:
-                self._on_change(old, new)
+            log.info("configuration changed", fields=fields)
+            if waiting := needing_restart(fields):
+                log.warning("configuration change needs a restart", fields=waiting)
+            self._on_change(old, new)
 
     def _refuse(self, error: SettingsError) -> None:
         RELOADS.labels("refused").inc()
         SUCCESSFUL.set(0)
         log.error("configuration refused, last good one stays", path=str(self.path), problems=error.problems)
-        if self._on_refused:
-            self._on_refused(error)
+        self._on_refused(error)
 
 
 def _identity(path: Path) -> tuple[str, int, int, int] | None:
@@ -101,7 +119,29 @@ def _report(settings: Settings) -> None:
     HASH.set(fingerprint(settings))
 
 
-def _log_changes(fields: list[str]) -> None:
-    log.info("configuration changed", fields=fields)
-    if waiting := needing_restart(fields):
-        log.warning("configuration change needs a restart", fields=waiting)
+def changed_fields(old: Settings, new: Settings) -> list[str]:
+    """Their names as written in the file."""
+    before, after = _fields(old), _fields(new)
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+
+
+def needing_restart(fields: list[str]) -> list[str]:
+    return [field for field in fields if field.startswith(NEEDS_RESTART)]
+
+
+def fingerprint(settings: Settings) -> int:
+    """The same for the same settings; small enough to be exact as a float."""
+    digest = hashlib.sha256(settings.model_dump_json().encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    return dict(_leaves("", settings.model_dump(by_alias=True)))
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    for name, part in value.items():
+        yield from _leaves(f"{path}.{name}" if path else name, part)

@@ -1,15 +1,16 @@
-"""Turn the configuration file into settings, or into a list of all mistakes."""
+"""Turn the configuration file into settings, or into a list of all mistakes, in the names of the file."""
 
+import difflib
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from settings.models import HEADER, Settings
-from settings.problems import explain
 
 DEFAULT_PATH = "/etc/drawbridge/config.yaml"
 
@@ -45,7 +46,9 @@ def parse(text: str | bytes) -> Settings:
     try:
         document = _mapping_in(text)
     except yaml.YAMLError as error:
-        raise SettingsError(_place_and_problem(error)) from error
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise SettingsError(f"line {mark.line + 1}: {problem}" if mark else problem) from error
     header = (document.get("apiVersion"), document.get("kind"))
     if header == HEADER:
         return _validated(document)
@@ -56,12 +59,9 @@ def parse(text: str | bytes) -> Settings:
         )
     if "ipReservation" in document:
         raise SettingsError(f"ipReservation: not a field of a {CAPO_HEADER[1]}; write {_written(HEADER)}")
-    return _validated(_from_capo(document), moved=CAPO_MOVED)
-
-
-def _from_capo(document: Mapping[str, object]) -> dict[str, object]:
     kept = {key: value for key, value in document.items() if key not in CAPO_MOVED | {"apiVersion", "kind"}}
-    return kept | {"ipReservation": {key: value for key, value in document.items() if key in CAPO_MOVED}}
+    capo = {key: value for key, value in document.items() if key in CAPO_MOVED}
+    return _validated(kept | {"ipReservation": capo}, moved=CAPO_MOVED)
 
 
 def _written(header: tuple[str, str]) -> str:
@@ -72,13 +72,57 @@ def _validated(fields: Mapping[str, object], moved: frozenset[str] = frozenset()
     try:
         return Settings.model_validate(fields, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise SettingsError(*(explain(problem, moved) for problem in error.errors())) from error
+        raise SettingsError(*(_explain(problem, moved) for problem in error.errors())) from error
 
 
-def _place_and_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}: {problem}" if mark else problem
+def _explain(error: ErrorDetails, moved: frozenset[str]) -> str:
+    """One line for one of pydantic's errors; *moved* fields stand at the file's top, not in ipReservation."""
+    path = list(error["loc"])
+    if path[1:] and path[0] == "ipReservation" and path[1] in moved:
+        path = path[1:]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    return f"{where}: {_reason(error, moved)}" if where else _reason(error, moved)
+
+
+def _reason(error: ErrorDetails, moved: frozenset[str]) -> str:
+    value = error["input"]
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "extra_forbidden":
+            return _unknown_field(error["loc"], moved)
+        case "missing":
+            return "is missing; write it, too"
+        case "model_type" | "model_attributes_type" | "dict_type" | "mapping_type":
+            return f"{value!r} is not a mapping of fields"
+        case "tuple_type":
+            return f"{value!r} is not a list"
+        case "string_type":
+            return f"{value!r} is not text; put it in quotes"
+        case _:
+            return f"{value!r} is refused: {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _unknown_field(location: Sequence[int | str], moved: frozenset[str]) -> str:
+    *parents, name = location
+    known = _fields(parents)
+    if not parents:
+        known += sorted(moved)
+    if near := difflib.get_close_matches(str(name), known, n=1):
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; known here are {', '.join(known)}"
+
+
+def _fields(location: Sequence[int | str]) -> list[str]:
+    """The names, as written in the file, of the fields of the model at *location*."""
+    model: Any = Settings
+    for part in location:
+        model = get_args(model)[0] if isinstance(part, int) else _fields_of(model)[part]
+    return list(_fields_of(model))
+
+
+def _fields_of(model: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 class _StrictLoader(yaml.SafeLoader):

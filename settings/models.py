@@ -5,16 +5,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from settings.anycast_ip import AnycastIPSettings
-from settings.certs import CertsSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
-from settings.selector import LabelSelector, Requirement
+from settings.ip_reservation import IPReservationSettings
 from settings.values import Address, Duration, Model, Name, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class Health(Model):
@@ -52,24 +49,29 @@ class Logging(Model):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class IPReservationSettings(Model):
-    enabled: bool = True
-    failure_policy: Literal["Fail", "Ignore"] = "Fail"
-    calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
-    ip_reserve_max_count: Count = 300
-    ip_reserve_time: Period = 2400.0
-    ip_release_period: Period = 5.0
-    give_back_after: Period = 120.0
-    skip_when_owner_is_deleted: bool = True
-    label_selector: LabelSelector = LabelSelector(
-        match_expressions=(
-            Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),
-            Requirement(key="brokerId", operator="Exists"),
-        )
-    )
-    # The records are an annotation, and Kubernetes limits an object's annotations to 256 KiB.
-    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 64
-    segment_max_age: Period = 600.0
+class SelfManaged(Model):
+    """How long self-managed certificates last; *overlap* is also how far clocks may differ at their ends."""
+
+    ca_validity: Period = 365 * 86400.0
+    leaf_validity: Period = 90 * 86400.0
+    renew_before: Period = 30 * 86400.0
+    overlap: Period = 60.0
+
+    @model_validator(mode="after")
+    def _each_period_fits_into_the_next(self) -> Self:
+        """Else a new certificate would be renewed at once, again and again."""
+        self.check_shorter("overlap", "renewBefore", "leafValidity", "caValidity")
+        return self
+
+
+class CertsSettings(Model):
+    """Only with self-managed do the controllers write the Secret and the webhook configurations."""
+
+    mode: Literal["self-managed", "cert-manager", "files"] = "files"
+    secret_name: Name = "drawbridge-webhook-tls"  # noqa: S105 - the name of a Secret, not its content
+    service_name: Name = "drawbridge-webhook"
+    configuration_name: Name = "drawbridge"
+    self_managed: SelfManaged = SelfManaged()
 
 
 class Settings(Model):

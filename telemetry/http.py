@@ -54,7 +54,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply_health(self, check: Check) -> int:
         """200 and ok, or 503 and the problem; the status."""
-        problem = _problem(check)
+        try:
+            problem = check()
+        except Exception as error:
+            log.exception("health check failed")
+            problem = f"the check itself failed: {error!r}"
         status = 503 if problem else 200
         self.reply(status, problem or "ok")
         return status
@@ -139,11 +143,3 @@ def listen_address(address: str) -> tuple[str, int]:
 def default_host() -> str:
     """DRAWBRIDGE_BIND_HOST, or all interfaces."""
     return os.environ.get("DRAWBRIDGE_BIND_HOST") or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
-
-
-def _problem(check: Check) -> str | None:
-    try:
-        return check()
-    except Exception as error:
-        log.exception("health check failed")
-        return f"the check itself failed: {error!r}"

@@ -21,7 +21,17 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     May be called again, for example after a fork. Python's warnings are logged, too.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_formatter())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.StackInfoRenderer(),
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
     logging.getLogger().handlers = [handler]
     logging.captureWarnings(True)
     set_level(level)
@@ -41,15 +51,3 @@ def configure(level: str, stream: TextIO | None = None) -> None:
 def set_level(level: str) -> None:
     """Log from *level* on, from now on."""
     logging.getLogger().setLevel(level.upper())
-
-
-def _formatter() -> logging.Formatter:
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*_COMMON, structlog.stdlib.ExtraAdder()],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-    )

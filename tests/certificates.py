@@ -10,9 +10,8 @@ from cryptography import x509
 
 from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, new_ca, new_leaf
-from certs.rotation import Rules
-from certs.secret import Held
-from controllers.certificates.reconciler import Reconciler
+from certs.rotation import Held, Rules
+from controllers.certificates.controller import Reconciler
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
 from controllers.clock import Clock
 from kube.client import Resource

@@ -16,8 +16,7 @@ from lab.waiting import until
 from tests import misbehaving_server
 from tests.factories import raw_pod
 from tests.fake_api import FakeAPI
-from tests.server import ROOT, Answer, Server, gunicorn, leaf, trusting, write_pair
-from tests.sockets import free_ports
+from tests.server import ROOT, Answer, Server, configure, gunicorn, trusting
 
 PATH = "/validate/pods/ip-reservation"
 JSON = {"Content-Type": "application/json"}
@@ -69,17 +68,7 @@ def installed(directory: Path) -> Iterator[Server]:
 
 
 def _configure(directory: Path, api_server: str) -> dict[str, str]:
-    https, health, metrics = free_ports(3)
-    write_pair(directory, leaf())
     (directory / "quick.py").write_text(QUICK)
-    config = {
-        "apiVersion": "drawbridge.io/v1",
-        "kind": "DrawbridgeConfig",
-        "health": {"healthProbeBindAddress": f":{health}"},
-        "metrics": {"bindAddress": f":{metrics}"},
-        "webhook": {"port": https, "certDir": str(directory), "drainPeriod": "0s"},
-    }
-    (directory / "config.yaml").write_text(json.dumps(config))
     kubeconfig = {
         "clusters": [{"name": "c", "cluster": {"server": api_server}}],
         "users": [{"name": "u", "user": {}}],
@@ -87,12 +76,8 @@ def _configure(directory: Path, api_server: str) -> dict[str, str]:
         "current-context": "x",
     }
     (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
-    return {
-        "DRAWBRIDGE_CONFIG": str(directory / "config.yaml"),
-        "DRAWBRIDGE_BIND_HOST": "127.0.0.1",
-        "KUBECONFIG": str(directory / "kubeconfig"),
-        "KUBERNETES_SERVICE_HOST": "",
-    }
+    environ = configure(directory, drainPeriod="0s").environ
+    return environ | {"KUBECONFIG": str(directory / "kubeconfig"), "KUBERNETES_SERVICE_HOST": ""}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A gunicorn of our own making for a test, and clients that speak to it, well or badly."""
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -191,6 +194,52 @@ def gunicorn(*arguments: str, cwd: Path = ROOT, **environ: str) -> Iterator[Serv
         finally:
             process.kill()
             server.close()
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The ports of a webhook server, and the *environ* by which it finds its configuration."""
+
+    https: int
+    health: int
+    metrics: int
+    environ: dict[str, str]
+
+
+def configure(directory: Path, **webhook: object) -> Configured:
+    """Write a certificate and a configuration for all on 127.0.0.1 into *directory*."""
+    https, health, metrics = free_ports(3)
+    write_pair(directory, leaf())
+    file = directory / "config.yaml"
+    config = {
+        "apiVersion": "drawbridge.io/v1",
+        "kind": "DrawbridgeConfig",
+        "health": {"healthProbeBindAddress": f":{health}"},
+        "metrics": {"bindAddress": f":{metrics}"},
+        "webhook": {"port": https, "certDir": str(directory), **webhook},
+    }
+    file.write_text(json.dumps(config))
+    return Configured(
+        https, health, metrics, {"DRAWBRIDGE_CONFIG": str(file), "DRAWBRIDGE_BIND_HOST": "127.0.0.1"}
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and text of a plain GET."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
 
 
 @contextmanager

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
@@ -22,7 +20,7 @@ REVIEW = (
 
 @dataclass
 class Scripted:
-    """A feature that does as it is told."""
+    """A feature that acts as scripted."""
 
     act: Callable[[Request, float], Decision] = lambda request, deadline: allow()
     open: bool = False
@@ -53,20 +51,12 @@ def counted(**labels: str) -> float:
     return REGISTRY.get_sample_value(sample, {"webhook": "scripted", **labels}) or 0.0
 
 
-@pytest.mark.parametrize(
-    ("decision", "response"),
-    [
-        pytest.param(allow(), b'{"uid":"u-1","allowed":true}', id="allowed"),
-        pytest.param(
-            deny("no"),
-            b'{"uid":"u-1","allowed":false,"status":{"code":403,"reason":"Forbidden","message":"no"}}',
-            id="denied",
-        ),
-    ],
-)
-def test_a_decision_is_sent_back_as_a_review(decision: Decision, response: bytes) -> None:
-    got = post(client(Scripted(lambda request, deadline: decision)))
-    review = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":%s}' % response
+def test_a_decision_is_sent_back_as_a_review() -> None:
+    got = post(client(Scripted()), content_type="application/json; charset=utf-8")
+    review = (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
+        b'"response":{"uid":"u-1","allowed":true}}'
+    )
     assert (got.status_code, got.mimetype, got.data) == (200, "application/json", review)
 
 
@@ -79,15 +69,6 @@ BAD = {
         (415, b"the content type is 'text/plain'; it must be application/json\n"),
     ),
     "not JSON": (("POST", "/scripted", JSON, b"{"), (400, NOT_JSON)),
-    "no body": (("POST", "/scripted", JSON, b""), (400, NOT_JSON)),
-    "not an AdmissionReview": (
-        ("POST", "/scripted", JSON, b"{}"),
-        (
-            400,
-            b"got apiVersion '', kind ''; only AdmissionReview of admission.k8s.io/v1 is understood:"
-            b' register the webhook with admissionReviewVersions: ["v1"]\n',
-        ),
-    ),
     "too large": (
         ("POST", "/scripted", JSON, b" " * (MAX_BODY + 1)),
         (413, b"the body is over 7340032 bytes, more than an AdmissionReview can need\n"),
@@ -109,10 +90,6 @@ def test_a_bad_request_gets_its_status_and_a_line_of_text(
     assert got.headers.get("Allow") == ("POST" if got.status_code == 405 else None)
 
 
-def test_a_charset_in_the_content_type_is_fine() -> None:
-    assert post(client(Scripted()), content_type="application/json; charset=utf-8").status_code == 200
-
-
 SKIPPED = "scripted failed and was skipped, uid u-1"
 DENIED = (
     "scripted failed to review this request, uid u-1, and may not be skipped;"
@@ -131,9 +108,9 @@ def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     def panics() -> float:
         return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
 
-    labels = {"operation": "DELETE", "result": "error", "dry_run": "false"}
+    labels = {"operation": "DELETE", "result": "error", "dry_run": "true"}
     before = panics(), counted(**labels)
-    got = post(client(Scripted(crash, open=opens)))
+    got = post(client(Scripted(crash, open=opens)), REVIEW.replace(b"false", b"true"))
     assert got.status_code == 200
     assert got.get_json()["response"] == {"uid": "u-1"} | said
     assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
@@ -146,8 +123,8 @@ def failures(**labels: str) -> float | None:
 @pytest.mark.parametrize(
     ("feature", "counted_as"),
     [
-        pytest.param(Scripted(crash, open=True), "open", id="broke and let through"),
-        pytest.param(Scripted(crash), "closed", id="broke and refused"),
+        pytest.param(Scripted(crash, open=True), "open", id="failed open"),
+        pytest.param(Scripted(crash), "closed", id="failed closed"),
         pytest.param(Scripted(lambda *_: allow(audit={"failed-open": "why"})), "open", id="not done"),
         pytest.param(Scripted(lambda *_: deny("no", code=503)), "closed", id="not done and refused"),
         pytest.param(Scripted(lambda *_: deny("no", code=429)), "closed", id="not done for an eviction"),
@@ -240,29 +217,3 @@ def test_a_server_that_is_leaving_sends_its_callers_elsewhere() -> None:
     got = post(client(Scripted(), draining=lambda: True))
     assert (got.status_code, got.headers["Retry-After"], got.headers["Connection"]) == (503, "1", "close")
     assert got.data == b"this replica is shutting down; try again\n"
-
-
-def test_requests_are_counted_by_operation_result_and_dry_run() -> None:
-    labels = {"operation": "DELETE", "result": "denied", "dry_run": "true"}
-    before = counted(**labels)
-    post(client(Scripted(lambda request, deadline: deny("no"))), REVIEW.replace(b"false", b"true"))
-    assert counted(**labels) == before + 1
-
-
-HEADER = st.characters(max_codepoint=255, exclude_characters="\r\n")
-FUZZED = client(Scripted())
-
-
-@given(st.binary(), st.text(HEADER, max_size=20), st.text())
-def test_any_bytes_get_an_answer_without_a_failure(data: bytes, content_type: str, timeout: str) -> None:
-    plain = FUZZED.post("/scripted", query_string={"timeout": timeout}, data=data, content_type=content_type)
-    as_json = FUZZED.post("/scripted", data=data, content_type="application/json")
-    assert (plain.status_code, as_json.status_code) in [(415, 400), (400, 400)]
-
-
-@given(st.lists(st.tuples(st.integers(0, len(REVIEW) - 1), st.integers(0, 255)), min_size=1, max_size=8))
-def test_a_damaged_review_gets_an_answer_without_a_failure(damages: list[tuple[int, int]]) -> None:
-    data = bytearray(REVIEW)
-    for place, value in damages:
-        data[place] = value
-    assert post(FUZZED, bytes(data)).status_code in (200, 400)

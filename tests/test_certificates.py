@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from base64 import b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,15 +12,13 @@ from prometheus_client import REGISTRY
 
 from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.rotation import Rules
-from certs.secret import NOTHING, Held, data_with, held_in
+from certs.rotation import NOTHING, Held, Rules, data_with, held_in
 from controllers.certificates import controller
-from controllers.certificates.reconciler import RETRY_AFTER
+from controllers.certificates.controller import RETRY_AFTER
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
 from kube.leader_election import LeadershipLost
-from lab.waiting import until
 from settings import CertsSettings, Settings
 from tests.certificates import (
     CONFIGURATION,
@@ -38,8 +35,6 @@ from tests.certificates import (
 )
 from tests.fake_api import Request
 from tests.fakes import FakeRecorder
-from tests.managed import lead
-from tests.misbehaving_server import serving
 
 
 class World:
@@ -142,29 +137,6 @@ def test_without_a_webhook_configuration_there_is_a_certificate_too(world: World
     world.rest()
     trusted = Pair(pem_of(world.held.authorities), b"")
     assert check(world.held.leaf, trusted, NAME, world.moment.now()) is None
-
-
-def test_a_new_authority_signs_when_all_have_known_it_for_the_overlap(world: World) -> None:
-    world.rest()
-    old = world.held
-    world.moment.seconds = 85
-
-    world.rest()
-    assert world.held.signer not in (None, old.signer)
-    [bundle] = world.bundles
-    assert certificates_in(bundle) == [world.held.signer, old.signer]
-    signed_by_old = world.held.leaf
-    world.moment.seconds += 5
-    world.rest()
-    assert world.held.leaf == signed_by_old
-    world.moment.seconds += 1
-    world.rest()
-    assert world.held.leaf != signed_by_old
-    assert world.problem() is None
-    world.moment.seconds = 107
-    world.rest()
-    [bundle] = world.bundles
-    assert certificates_in(bundle) == [world.held.signer]
 
 
 @pytest.mark.parametrize("secret", ["is there", "went with cert-manager's Certificate"])
@@ -284,7 +256,7 @@ def failing(error: Exception) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("error", "reasons"),
     [
-        pytest.param(Conflict(409, "Conflict", "changed"), [], id="somebody was faster"),
+        pytest.param(Conflict(409, "Conflict", "changed"), [], id="another client was faster"),
         pytest.param(Unreachable("no route"), ["CertificateNotKept"], id="no API server"),
         pytest.param(Forbidden(403, "Forbidden", "no"), ["CertificateNotKept"], id="no right"),
     ],
@@ -314,36 +286,6 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     world.cluster.api.fault = lambda call: None
     world.rest()
     assert world.problem() is None
-
-
-# Through a server
-
-
-def test_the_leader_works_until_it_is_stopped() -> None:
-    cluster, stop = Cluster(), threading.Event()
-    cluster.register()
-
-    def problem() -> str | None:
-        held = held_in(cluster.data)
-        bundles = [
-            each for resource in CONFIGURATIONS for each in bundles_in(cluster.configuration(resource) or {})
-        ]
-        trusted = Pair(b"".join(set(bundles)), b"")
-        return check(held.leaf, trusted, NAME, datetime.now(UTC)) if all(bundles) else "not trusted"
-
-    with serving(cluster.api) as server:
-        settings = CertsSettings(mode="self-managed")
-        sections = {"certs": settings}
-        leader = threading.Thread(
-            target=lead,
-            args=(controller, server.client(), lambda: sections, FakeRecorder(), stop),
-            kwargs={"namespace": NAMESPACE},
-        )
-        leader.start()
-        until(lambda: problem() is None, 30)
-        stop.set()
-        leader.join(10)
-    assert not leader.is_alive()
 
 
 @pytest.mark.parametrize(

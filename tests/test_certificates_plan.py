@@ -9,11 +9,21 @@ import pytest
 
 from certs.ca_bundle import bundles_in, certificates_in, is_authority, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.rotation import Inject, NewAuthority, NewLeaf, has_new_authority, has_new_leaf, plan
-from certs.secret import NOTHING, Held, data_with, held_in
+from certs.rotation import (
+    NOTHING,
+    Held,
+    Inject,
+    NewAuthority,
+    NewLeaf,
+    data_with,
+    has_new_authority,
+    has_new_leaf,
+    held_in,
+    plan,
+)
 from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf
 
-A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="somebody CA")
+A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="another CA")
 ENDED = authority(-RULES.overlap)
 JUST_ENDED = authority(-RULES.overlap + SECOND)
 LEAF_A, LEAF_B = leaf(A[1]), leaf(B[1])
@@ -41,58 +51,38 @@ TORN = Pair(LEAF_A.certificate, LEAF_B.key)
 RENEWAL = int((RULES.leaf_validity - RULES.renew_before).total_seconds())
 
 
-@pytest.mark.parametrize(
-    ("expected", "state", "bundles", "more"),
-    [
-        pytest.param("new authority beside", Held(), [b""], {}, id="an empty Secret"),
-        pytest.param("new leaf of A", held(A, leaf=NOTHING), [b""], {}, id="nobody trusts anything yet"),
-        pytest.param("inject A", GOOD, [b"", bundle(A)], {}, id="a webhook without a bundle"),
-        pytest.param("inject A", GOOD, [bundle(FOREIGN)], {}, id="a foreign authority"),
-        pytest.param("inject A", GOOD, [bundle(A)[:-40]], {}, id="a damaged bundle"),
-        pytest.param("nothing", GOOD, [bundle(A), bundle(A)], {}, id="all is well"),
-        pytest.param("nothing", GOOD, [], {}, id="no webhook is registered"),
-        pytest.param("nothing", GOOD, [bundle(A)], {"later": RENEWAL}, id="before the renewal"),
-        pytest.param("new leaf of A", GOOD, [bundle(A)], {"later": RENEWAL + 1}, id="at the renewal"),
-        pytest.param(
-            "new leaf of A", GOOD, [b""], {"later": RENEWAL + 1}, id="a renewal comes before bundles"
-        ),
-        pytest.param("new leaf of A", held(A, leaf=TORN), [bundle(A)], {}, id="a torn pair"),
-        pytest.param("new leaf of A", held(A, leaf=leaf(A[1], name="x")), [bundle(A)], {}, id="another name"),
-        pytest.param("nothing", LASTING, [bundle(A)], {"later": 84}, id="before the authority's renewal"),
-        pytest.param(
-            "new authority beside A", LASTING, [bundle(A)], {"later": 85}, id="at the authority's renewal"
-        ),
-        pytest.param(
-            "new authority beside A", Held((A[0],), B[1].key, LEAF_A), [bundle(A)], {}, id="another's key"
-        ),
-        pytest.param("new authority beside A", Held(), [bundle(A)], {}, id="the Secret is lost"),
-        pytest.param("new authority beside", Held(), [bundle(FOREIGN)], {}, id="lost, and nothing is ours"),
-        pytest.param("new authority beside", Held(), [bundle(ENDED)], {}, id="lost, and all has ended"),
-        pytest.param("inject B A", ROTATING, [bundle(A)], {}, id="a new authority is to be known"),
-        pytest.param("inject B A", ROTATING, [bundle(A, B)], {}, id="in another order"),
-        pytest.param(
-            "nothing", ROTATING, [bundle(B, A)], {"trusted_for": LONG - SECOND}, id="not yet for long enough"
-        ),
-        pytest.param("new leaf of B", ROTATING, [bundle(B, A)], {"trusted_for": LONG}, id="long enough"),
-        pytest.param(
-            "nothing", held(B, A, leaf=NOTHING), [bundle(B, A)], {}, id="a lost leaf, of which one knows not"
-        ),
-        pytest.param(
-            "inject B A", held(B, leaf=LEAF_B), [bundle(B), bundle(A)], {}, id="one that a bundle alone has"
-        ),
-        pytest.param("nothing", held(B, A, leaf=LEAF_B), [bundle(B, A)], {}, id="the old one stays"),
-        pytest.param(
-            "inject B just ended",
-            held(B, leaf=LEAF_B),
-            [bundle(JUST_ENDED)],
-            {},
-            id="for clocks that are behind",
-        ),
-        pytest.param(
-            "inject B", held(B, ENDED, leaf=LEAF_B), [bundle(B, ENDED)], {}, id="until it has ended"
-        ),
-    ],
-)
+STEPS: dict[str, tuple[str, Held, list[bytes], dict[str, Any]]] = {
+    "an empty Secret": ("new authority beside", Held(), [b""], {}),
+    "no webhook trusts anything yet": ("new leaf of A", held(A, leaf=NOTHING), [b""], {}),
+    "a webhook without a bundle": ("inject A", GOOD, [b"", bundle(A)], {}),
+    "a foreign authority": ("inject A", GOOD, [bundle(FOREIGN)], {}),
+    "a damaged bundle": ("inject A", GOOD, [bundle(A)[:-40]], {}),
+    "all is well": ("nothing", GOOD, [bundle(A), bundle(A)], {}),
+    "no webhook is registered": ("nothing", GOOD, [], {}),
+    "before the renewal": ("nothing", GOOD, [bundle(A)], {"later": RENEWAL}),
+    "at the renewal": ("new leaf of A", GOOD, [bundle(A)], {"later": RENEWAL + 1}),
+    "a renewal comes before bundles": ("new leaf of A", GOOD, [b""], {"later": RENEWAL + 1}),
+    "a torn pair": ("new leaf of A", held(A, leaf=TORN), [bundle(A)], {}),
+    "another name": ("new leaf of A", held(A, leaf=leaf(A[1], name="x")), [bundle(A)], {}),
+    "before the authority's renewal": ("nothing", LASTING, [bundle(A)], {"later": 84}),
+    "at the authority's renewal": ("new authority beside A", LASTING, [bundle(A)], {"later": 85}),
+    "another's key": ("new authority beside A", Held((A[0],), B[1].key, LEAF_A), [bundle(A)], {}),
+    "the Secret is lost": ("new authority beside A", Held(), [bundle(A)], {}),
+    "lost, and nothing is ours": ("new authority beside", Held(), [bundle(FOREIGN)], {}),
+    "lost, and all has ended": ("new authority beside", Held(), [bundle(ENDED)], {}),
+    "a new authority is to be known": ("inject B A", ROTATING, [bundle(A)], {}),
+    "in another order": ("inject B A", ROTATING, [bundle(A, B)], {}),
+    "not yet for long enough": ("nothing", ROTATING, [bundle(B, A)], {"trusted_for": LONG - SECOND}),
+    "long enough": ("new leaf of B", ROTATING, [bundle(B, A)], {"trusted_for": LONG}),
+    "a lost leaf of an unknown signer": ("nothing", held(B, A, leaf=NOTHING), [bundle(B, A)], {}),
+    "one that a bundle alone has": ("inject B A", held(B, leaf=LEAF_B), [bundle(B), bundle(A)], {}),
+    "the old one stays": ("nothing", held(B, A, leaf=LEAF_B), [bundle(B, A)], {}),
+    "for clocks that are behind": ("inject B just ended", held(B, leaf=LEAF_B), [bundle(JUST_ENDED)], {}),
+    "until it has ended": ("inject B", held(B, ENDED, leaf=LEAF_B), [bundle(B, ENDED)], {}),
+}
+
+
+@pytest.mark.parametrize(("expected", "state", "bundles", "more"), STEPS.values(), ids=STEPS)
 def test_the_next_step(expected: str, state: Held, bundles: list[bytes], more: dict[str, Any]) -> None:
     assert step(state, *bundles, **more) == expected
 

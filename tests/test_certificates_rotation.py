@@ -18,8 +18,8 @@ from certs import ca_bundle as bundles
 from certs import issue
 from certs.ca_bundle import bundles_in
 from certs.issue import Pair
-from certs.secret import held_in
-from controllers.certificates.reconciler import Reconciler
+from certs.rotation import held_in
+from controllers.certificates.controller import Reconciler
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Snapshot, Store
 from kube.errors import ApiError
 from tests.certificates import RULES as SLOW

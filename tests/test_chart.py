@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from certs.issue import COMMON_NAME_LENGTH
+from controllers.certificates.controller import rules
 from lab import chart
 from lab.errors import LabError
 from lab.install import merged
@@ -312,27 +314,6 @@ def test_all_paths_of_the_program_are_registered() -> None:
 
 
 @helm_needed
-def test_common_labels_are_on_everything_but_the_crd_and_select_nothing() -> None:
-    label = {"example.com/owner": "platform"}
-    for key, document in render(FEATURES | {"commonLabels": label}).items():
-        assert (
-            key[0] == "CustomResourceDefinition" or label.items() <= document["metadata"]["labels"].items()
-        ), key
-        assert "example.com/owner" not in str(document.get("spec", {}).get("selector")), key
-
-
-@helm_needed
-def test_a_network_policy_without_peers_limits_only_ports() -> None:
-    rules = render({"networkPolicy": {"enabled": True}})["NetworkPolicy", "drawbridge-webhook"]["spec"][
-        "ingress"
-    ]
-    assert {rule["ports"][0]["port"]: rule.get("from") for rule in rules if rule["ports"]} == {
-        9443: None,
-        8080: None,
-    }
-
-
-@helm_needed
 def test_a_ca_bundle_may_be_given_as_pem() -> None:
     pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
     objects = render({"certs": {"mode": "files", "existingSecret": "tls", "caBundle": f"{pem}\n"}})
@@ -372,3 +353,34 @@ def test_the_notes_say_what_to_look_at(row: dict[str, Any]) -> None:
         assert words in text
         assert words not in of_nothing
     assert not re.search(SECRETS, text), "a secret is shown"
+
+
+@helm_needed
+@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-of-a-rather-long-name-for-a-release"])
+def test_controllers_that_take_over_know_the_ca_of_cert_manager_by_its_name(name: str) -> None:
+    objects = render({"fullnameOverride": name, "certs": {"mode": "cert-manager"}})
+    ours = rules(settings_in(objects).certs, NAMESPACE).authority_name
+    assert objects["Certificate", f"{name}-webhook-ca"]["spec"]["commonName"] == ours[:COMMON_NAME_LENGTH]
+
+
+@helm_needed
+def test_a_renewed_ca_of_cert_manager_verifies_every_certificate_in_use() -> None:
+    objects = render({"certs": {"mode": "cert-manager"}})
+    ca, leaf = (objects["Certificate", f"drawbridge-{name}"]["spec"] for name in ("webhook-ca", "webhook"))
+    assert (ca["privateKey"]["rotationPolicy"], leaf["privateKey"]["rotationPolicy"]) == ("Never", "Always")
+    assert ca["renewBefore"] == leaf["duration"]
+
+
+OURS = {"image": {"registry": "registry.example:5000/team", "tag": "v9", "pullPolicy": "Always"}}
+NAMED = {"ingressDaemonSet": {"healthChecker": {"image": "other"}}}
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [(OURS, "registry.example:5000/team/drawbridge:v9"), (OURS | NAMED, "other")],
+    ids=["ours", "another"],
+)
+def test_health_checkers_have_our_image_unless_another_is_named(values: dict[str, Any], image: str) -> None:
+    found = settings_in(render(merged({"ingressDaemonSet": {"enabled": True}}, values))).ingress_daemonset
+    assert found.health_checker == HealthChecker(image=image, image_pull_policy="Always")

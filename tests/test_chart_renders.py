@@ -16,19 +16,6 @@ from tests.charts import CHART, SETS, helm, helm_needed
 
 FILES = sorted(renders.RENDERS.glob("*.yaml"))
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-SECRET = "---\nkind: Secret\nmetadata:\n  name: keys\n"
-BEFORE = """\
-kind: Deployment
-metadata:
-  name: gate
-spec:
-  template:
-    spec:
-      containers:
-        - name: gate
-          args:
-            - --quiet
-"""
 
 
 @functools.cache
@@ -80,43 +67,3 @@ def test_every_template_is_rendered_for_one_of_them() -> None:
 
     texts = [manifests(renders.values_in(file.read_text())) for file in FILES]
     assert {name for text in texts for name in re.findall(r"# Source: drawbridge/(\S+)", text)} == templates
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "difference"),
-    [
-        pytest.param(BEFORE, BEFORE, [], id="nothing"),
-        pytest.param(
-            BEFORE,
-            BEFORE.replace("--quiet", "--loud"),
-            [
-                "changed: Deployment/gate",
-                "@@ spec / template / spec / containers",
-                "         - name: gate",
-                "           args:",
-                "-            - --quiet",
-                "+            - --loud",
-            ],
-            id="a line below its keys",
-        ),
-        pytest.param(BEFORE + SECRET, BEFORE, ["gone: Secret/keys"], id="an object that goes"),
-        pytest.param(
-            "",
-            SECRET,
-            ["added: Secret/keys", "+kind: Secret", "+metadata:", "+  name: keys"],
-            id="one that comes",
-        ),
-    ],
-)
-def test_a_difference_names_objects_and_the_keys_of_lines(
-    before: str, after: str, difference: list[str]
-) -> None:
-    assert renders.changes(before, after).splitlines() == difference
-
-
-def test_a_file_of_the_chart_is_shown_by_its_name() -> None:
-    file = renders.FILES / "dashboards" / "platform.json"
-    lines = [f"    {line}".rstrip() for line in file.read_text().strip().splitlines()]
-
-    text = renders.shortened("\n".join(["data:", "  x: |-", *lines, ""]))
-    assert text == "data:\n  x: |-\n    <files/dashboards/platform.json>\n"

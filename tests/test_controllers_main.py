@@ -199,7 +199,7 @@ def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: P
 
 SIGNALLED = """
 import faulthandler, os, signal, sys
-from telemetry.signals import stop_on_signals
+from telemetry import stop_on_signals
 faulthandler.dump_traceback_later(10, exit=True)
 stop = stop_on_signals()
 with stop._cond:  # as in the middle of its wait()
@@ -220,7 +220,7 @@ def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
 STUCK = """
 import sys, threading
 from controllers import __main__, liveness
-from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
 liveness.LONGEST_RUN = 0.5
 ReleaseReconciler.reconcile = lambda self, key: threading.Event().wait()
 sys.exit(__main__.main())

@@ -19,7 +19,7 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
-from settings.changes import needing_restart
+from settings.file import needing_restart
 from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table

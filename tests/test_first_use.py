@@ -30,9 +30,9 @@ from kube.errors import Status
 from kube.types import ConfigMap, Node, Pod
 from cloud.responses import decoded
 from cloud.response_types import Addresses
-from calico.segment import IPReservation
+from calico.segment import METADATA, IPReservation, revealed
 from controllers.anycast_ip.claim import Claim
-from webhook.ip_reservation.webhook import _Eviction
+from webhook.admission import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pod_requirements import candidate
@@ -61,6 +61,7 @@ def together(*uses):
 
 together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
 together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
+together(*[lambda: revealed(ObjectMeta(annotations={{METADATA: '{{"labels": {{"a": "b"}}}}'}}))] * 3)
 together(*[object(Claim, '''{CLAIM}''')] * 3)
 together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
 together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)

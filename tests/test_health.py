@@ -1,15 +1,12 @@
 """The server as gunicorn.conf.py starts it: its health, metrics and logs, and how its pool is watched."""
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 from lab.waiting import stretch, until
-from tests.server import ROOT, Server, gunicorn, leaf, post, read_response, review, write_pair
-from tests.sockets import free_ports
+from tests.server import ROOT, Server, configure, get, gunicorn, post, read_response, review
 from webhook.health import Pulse
 
 WSGI = """
@@ -24,35 +21,12 @@ app = create_app([Naps()], draining=stopping)
 """
 
 
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def configure(directory: Path) -> tuple[int, int]:
-    """A directory to run in; the ports of health and metrics."""
-    https, health, metrics = free_ports(3)
-    write_pair(directory, leaf())
-    (directory / "wsgi.py").write_text(WSGI)
-    config = {
-        "apiVersion": "drawbridge.io/v1",
-        "kind": "DrawbridgeConfig",
-        "health": {"healthProbeBindAddress": f":{health}"},
-        "metrics": {"bindAddress": f":{metrics}"},
-        "webhook": {"port": https, "certDir": str(directory), "threads": 2, "drainPeriod": "1s"},
-    }
-    (directory / "config.yaml").write_text(json.dumps(config))
-    return health, metrics
-
-
-def test_the_configured_server_tells_how_it_is_until_it_has_drained(tmp_path: Path) -> None:
-    health, metrics = configure(tmp_path)
-    environ = {"DRAWBRIDGE_CONFIG": str(tmp_path / "config.yaml"), "DRAWBRIDGE_BIND_HOST": "127.0.0.1"}
-    with gunicorn("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app", cwd=tmp_path, **environ) as server:
+def test_the_configured_server_reports_its_health_until_it_has_drained(tmp_path: Path) -> None:
+    configured = configure(tmp_path, threads=2, drainPeriod="1s")
+    health, metrics = configured.health, configured.metrics
+    (tmp_path / "wsgi.py").write_text(WSGI)
+    conf = str(ROOT / "gunicorn.conf.py")
+    with gunicorn("-c", conf, "wsgi:app", cwd=tmp_path, **configured.environ) as server:
         server.wait_until_up()
         assert [get(health, path) for path in ("/healthz", "/readyz")] == [(200, "ok\n")] * 2
         assert 'drawbridge_admission_requests_total{dry_run="false"' in get(metrics, "/metrics")[1]
@@ -72,7 +46,7 @@ def assert_lines_are_json(server: Server) -> None:
     assert "drained, finishing requests in flight" in events
 
 
-def test_a_bad_configuration_is_said_in_its_own_words_and_without_a_traceback(tmp_path: Path) -> None:
+def test_a_bad_configuration_is_reported_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\nwebhook: {port: 0}\n"
     )

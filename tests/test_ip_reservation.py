@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from calico.errors import NotReserved
+from calico.segment import NotReserved
 from kube.errors import Unreachable
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod

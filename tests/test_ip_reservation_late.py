@@ -1,4 +1,4 @@
-"""Pods that never passed admission: which are reserved late, and that nobody is reserved twice."""
+"""Pods that never passed admission: which are reserved late, and none twice."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.late_planner import Departure, decide, is_departure
-from controllers.ip_reservation.late_reconciler import CATCH_UP, LateReconciler
+from controllers.ip_reservation.reconcilers import CATCH_UP, LateReconciler
 from kube.client import Resource
 from kube.event_recorder import Regarding
 from kube.types import Pod
@@ -60,22 +61,21 @@ def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
 
     (held,) = decide(Departure(departing, gone, NOW), {}, SETTINGS)
 
-    assert not isinstance(held, str)
     assert (held.reason, held.late, held.at) == (reason, True, NOW)
 
 
 @pytest.mark.parametrize(
-    ("departing", "skipped"),
+    "departing",
     [
-        pytest.param(pod(metadata={"labels": {}}), "not selected", id="unselected"),
-        pytest.param(pod(spec={"hostNetwork": True}), "host network", id="host network"),
-        pytest.param(pod(status={"phase": "Failed"}), "phase Failed", id="failed by itself"),
-        pytest.param(pod(status={"phase": "Succeeded"}), "phase Succeeded", id="succeeded"),
-        pytest.param(evicted(40), "evicted so long ago that the hold is over", id="evicted long ago"),
+        pytest.param(pod(metadata={"labels": {}}), id="unselected"),
+        pytest.param(pod(spec={"hostNetwork": True}), id="host network"),
+        pytest.param(pod(status={"phase": "Failed"}), id="failed by itself"),
+        pytest.param(pod(status={"phase": "Succeeded"}), id="succeeded"),
+        pytest.param(evicted(40), id="evicted before the reserve time"),
     ],
 )
-def test_let_go(departing: Pod, skipped: str) -> None:
-    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == skipped
+def test_not_reserved_late(departing: Pod) -> None:
+    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == ()
 
 
 @pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
@@ -118,27 +118,81 @@ def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:
     assert world.recorder.instead == [Regarding("projectcalico.org/v3", "IPReservation", "leader-1", uid=uid)]
 
 
-def test_a_pod_that_passed_admission_is_left_alone() -> None:
-    world = World()
-    world.reservations.create("webhook", [record()])
+BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+ENDS: tuple[dict[str, Any], ...] = ({"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []})
+FIRST = "10.0.0.1/32"
 
-    world.observe(pod(), pod(**TERMINATING))
+
+@pytest.mark.parametrize(
+    ("states", "recorded", "reserved"),
+    [
+        *(
+            pytest.param(
+                [pod(), pod(**TERMINATING), pod(**TERMINATING, status=end), None],
+                *(False, [FIRST]),
+                id=f"as it was when it began to terminate, then {end}",
+            )
+            for end in ENDS
+        ),
+        pytest.param([pod(), pod(ip="", **EVICTED)], False, [FIRST], id="rejected, by the address it had"),
+        pytest.param([pod(), pod(**TERMINATING)], True, [], id="recorded by a webhook server"),
+        pytest.param(
+            [pod(status=BOTH), pod(status=BOTH, **TERMINATING)],
+            *(True, ["fd00::1/128"]),
+            id="one of two addresses recorded",
+        ),
+        pytest.param(
+            [pod(), pod(status=BOTH, **TERMINATING)],
+            *(False, [FIRST, "fd00::1/128"]),
+            id="with an address that came last",
+        ),
+        pytest.param([pod(namespace="default"), None], False, [], id="of another namespace"),
+    ],
+)
+def test_what_is_reserved_late_of_a_pod(
+    states: Sequence[Pod | None], recorded: bool, reserved: list[str]
+) -> None:
+    world = World()
+    if recorded:
+        world.reservations.create("webhook", [record()])
+    for old, new in pairwise(states):
+        world.observe(old, new)
     world.settle(world.reconciler)
 
-    assert world.reservations.writes == 1
-    assert world.recorder.reasons == []
+    held = [each for each in world.reservations.list() if each.metadata.name != "webhook"]
+    assert [each.cidr for segment in held for each in segment.records] == reserved
+    assert world.recorder.reasons == ["IPReservedLate"] * bool(reserved)
 
 
-def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server() -> None:
+def test_a_pod_that_goes_with_its_owner_is_not_reserved() -> None:
+    world = World()
+    world.api.remove(STATEFUL_SETS, "redis", "redis")
+
+    world.observe(pod(), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(pod(), pod(**TERMINATING), id="terminating"),
+        pytest.param(pod(**EVICTED), None, id="evicted, and gone"),
+        pytest.param(pod(**EVICTED), pod(**EVICTED | TERMINATING), id="evicted, and terminating"),
+    ],
+)
+def test_a_record_that_the_watch_has_not_shown_yet_is_found_at_the_api_server(
+    old: Pod, new: Pod | None
+) -> None:
     world = World()
     world.reservations.create("webhook", [record()])
     world.lags = True
-
     began = world.seconds()
-    world.observe(pod(), pod(**TERMINATING))
+    world.observe(old, new)
     world.settle(world.reconciler)
 
-    assert world.seconds() >= began + CATCH_UP
+    assert world.seconds() == began + CATCH_UP
     assert world.reservations.writes == 1
 
 
@@ -157,16 +211,6 @@ def test_one_list_serves_all_that_waited_for_it() -> None:
     assert len(lists) == 1
 
 
-def test_a_pod_that_goes_with_its_owner_is_let_go() -> None:
-    world = World()
-    world.api.remove(STATEFUL_SETS, "redis", "redis")
-
-    world.observe(pod(), None)
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == []
-
-
 def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
     world = World()
     world.observe(pod(), pod(**EVICTED))
@@ -178,17 +222,6 @@ def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
     world.settle(world.reconciler)
 
     assert world.reservations.held == []
-
-
-@pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"podIP": "", "podIPs": []}])
-def test_a_pod_is_judged_as_it_was_when_it_began_to_go(end: dict[str, Any]) -> None:
-    world = World()
-    world.observe(pod(), pod(**TERMINATING))
-    world.observe(pod(**TERMINATING), pod(**TERMINATING, status=end))
-    world.observe(pod(**TERMINATING, status=end), None)
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_the_wait_is_for_the_first_sight_of_a_pod_and_not_for_its_last() -> None:
@@ -212,26 +245,13 @@ def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
 
 
-def test_an_eviction_by_the_kubelet_is_waited_for_by_nobody() -> None:
+def test_an_eviction_by_the_kubelet_is_reserved_without_a_wait() -> None:
     world = World()
     began = world.seconds()
     world.observe(pod(), pod(**EVICTED))
     world.settle(world.reconciler)
 
     assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
-
-
-@pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
-def test_the_deletion_of_an_evicted_pod_may_have_passed_admission(gone: bool) -> None:
-    world = World()
-    world.reservations.create("webhook", [record()])
-    world.lags = True
-    began = world.seconds()
-    world.observe(pod(**EVICTED), None if gone else pod(**EVICTED | TERMINATING))
-    world.settle(world.reconciler)
-
-    assert world.seconds() == began + CATCH_UP
-    assert world.reservations.writes == 1
 
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["back", "ahead"])
@@ -256,33 +276,6 @@ def test_the_hold_of_an_evicted_pod_counts_from_its_eviction(minutes: float, end
 
     ((held,),) = (segment.records for segment in world.reservations.list())
     assert (held.at, held.ended) == (NOW, ended)
-
-
-def test_a_pod_that_its_kubelet_rejects_is_reserved_by_the_address_it_had() -> None:
-    world = World()
-    world.observe(pod(), pod(ip="", **EVICTED))
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-
-def test_only_the_address_that_is_not_recorded_is_reserved_late() -> None:
-    world = World()
-    world.reservations.create("webhook", [record()])
-    both = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
-
-    world.observe(pod(status=both), pod(status=both, **TERMINATING))
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == ["10.0.0.1/32", "fd00::1/128"]
-
-
-def test_pods_of_other_namespaces_are_of_no_concern() -> None:
-    world = World()
-
-    world.observe(pod(namespace="default"), None)
-
-    assert world.keys == {}
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:

@@ -35,33 +35,21 @@ def settings(**values: Any) -> IPReservationSettings:
     )
 
 
-@pytest.mark.parametrize(
-    ("held", "life", "cause"),
-    [
-        pytest.param(record(at=ago(hours=2), ended=ago(minutes=40)), GONE, Cause.AGE, id="its hold is over"),
-        pytest.param(
-            record(at=ago(hours=2), ended=ago(minutes=39)),
-            GONE,
-            None,
-            id="its hold counts from the pod's end",
-        ),
-        pytest.param(record(at=ago(hours=2)), GONE, None, id="its pod was only now seen gone"),
-        pytest.param(record(at=ago(hours=2)), TERMINATING, None, id="its pod is terminating for hours"),
-        pytest.param(record(at=ago(hours=2)), RUNNING, None, id="its pod may yet go"),
-        pytest.param(
-            record(at=ago(hours=1), ended=ago(hours=-9)), GONE, None, id="its end is noted in the future"
-        ),
-        pytest.param(
-            record(at=ago(hours=1), ended=ago(hours=1)), TERMINATING, None, id="its end was noted too early"
-        ),
-        pytest.param(
-            record(at=ago(hours=9), uid=""), GONE, None, id="its record was lost and it counts from now"
-        ),
-        pytest.param(
-            record(at=ago(hours=-9), uid=""), GONE, None, id="it has no pod and starts in the future"
-        ),
-    ],
-)
+LONG_AGO = ago(hours=2)
+DUE = {
+    "its reserve time is over": (record(at=LONG_AGO, ended=ago(minutes=40)), GONE, Cause.AGE),
+    "its reserve time counts from the pod's end": (record(at=LONG_AGO, ended=ago(minutes=39)), GONE, None),
+    "its pod was only now seen gone": (record(at=LONG_AGO), GONE, None),
+    "its pod is terminating for hours": (record(at=LONG_AGO), TERMINATING, None),
+    "its pod may yet go": (record(at=LONG_AGO), RUNNING, None),
+    "its end is noted in the future": (record(at=LONG_AGO, ended=ago(hours=-9)), GONE, None),
+    "its end was noted too early": (record(at=LONG_AGO, ended=ago(hours=1)), TERMINATING, None),
+    "its record was lost and it counts from now": (record(at=ago(hours=9), uid=""), GONE, None),
+    "it has no pod and starts in the future": (record(at=ago(hours=-9), uid=""), GONE, None),
+}
+
+
+@pytest.mark.parametrize(("held", "life", "cause"), DUE.values(), ids=DUE)
 def test_an_address_is_released_when(held: Record, life: Life, cause: Cause | None) -> None:
     changes = plan([segment(held)], Pods({held.uid: life}, {}), settings(), NOW)
 
@@ -84,7 +72,7 @@ def test_giving_back_counts_from_when_the_leader_saw_the_record_whatever_the_ser
     assert [cause for change in changes for _, cause in change.released] == causes
 
 
-def test_a_pod_that_was_asked_to_go_again_is_waited_for_anew() -> None:
+def test_a_repeated_deletion_starts_the_wait_again() -> None:
     held = record()
     pods = Pods({held.uid: RUNNING}, {asking_of(held): 600.0})
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import RELEASE, IPReservation, Record
-from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
 from kube.errors import Forbidden
 from kube.types import Pod
@@ -89,15 +89,6 @@ def test_a_pod_that_lives_on_gets_its_address_back_and_an_event() -> None:
 
     assert world.reservations.held == []
     assert world.recorder.reasons == ["IPGivenBack"]
-
-
-def test_an_address_that_is_asked_for_again_and_again_is_not_given_back() -> None:
-    world = World(segment(record()), pods=[pod()])
-    for minutes in range(5):
-        world.reservations.put(segment(record(asked=ago(minutes=-minutes))))
-        world.wait(minutes=1)
-
-    assert world.reservations.held == ["10.0.0.1/32"]
 
 
 def test_a_clock_that_jumps_ahead_gives_nothing_back() -> None:
@@ -242,7 +233,7 @@ class Killed(BaseException):
 
 
 class Mortal(FakeReservations):
-    """Kills whoever makes the write number *last*, before or after it is done, and notes what it released."""
+    """Ends the process that makes the write number *last*, before or after it is done, and notes what it released."""
 
     def __init__(self, last: int, *, after: bool) -> None:
         super().__init__()
@@ -272,7 +263,7 @@ class Mortal(FakeReservations):
 
 
 def address(number: int, minutes: float | None) -> Record:
-    """Of a pod of its own that ended so many minutes ago, or was not yet seen gone."""
+    """Of a separate pod that ended so many minutes ago, or was not yet seen gone."""
     ended = None if minutes is None else ago(minutes=minutes)
     return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)
 

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.errors import NotReserved
-from calico.segment import RECORDS, IPReservation, Record
+from calico.segment import RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.observers import REMEMBERED, taken_out
-from controllers.ip_reservation.restore_reconciler import RestoreReconciler
+from controllers.ip_reservation.reconcilers import RestoreReconciler
 from tests import ip_reservation_world
 from tests.factories import ago, record, segment
 
@@ -66,18 +65,18 @@ def garbled() -> IPReservation:
 
 
 @pytest.mark.parametrize(
-    "hand",
+    "change",
     [
         pytest.param(lambda: None, id="deletes it"),
         pytest.param(lambda: segment(), id="empties it"),
         pytest.param(lambda: segment(NO_POD), id="takes most of it"),
     ],
 )
-def test_what_is_taken_out_is_reserved_again_as_it_was(hand: Callable[[], IPReservation | None]) -> None:
+def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPReservation | None]) -> None:
     before = REGISTRY.get_sample_value("drawbridge_restored_reservations_total") or 0
     world = World()
 
-    world.change_and_settle_twice(hand())
+    world.change_and_settle_twice(change())
 
     assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
     assert world.recorder.reasons == ["IPReservationRestored"]

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.errors import NotReserved, NotServed
-from calico.ledger import GATHER, LOOK, MANY, Ledger, _Ticket
-from calico.segment import Limits, Record
+from calico.ledger import GATHER, LOOK, MANY, PAUSE, Ledger, _Ticket
+from calico.reservations import NotServed
+from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
+from settings import IPReservationSettings
 from tests.factories import record
 from tests.fakes import FakeClock, FakeReservations
 
 
 def ledger(store: FakeReservations, **options: object) -> Ledger:
     return Ledger(store, "pod-a", **({"pause": lambda seconds: None} | options))  # type: ignore[arg-type]
+
+
+def entries(limit: int) -> Callable[[], IPReservationSettings]:
+    return lambda: IPReservationSettings(segment_max_entries=limit)
+
+
+def failing(*errors: Exception) -> FakeReservations:
+    """One whose first calls raise *errors*."""
+    faults = [*errors]
+
+    def fail(verb: str, name: str) -> None:
+        if faults:
+            raise faults.pop(0)
+
+    return FakeReservations(fail)
 
 
 def soon() -> float:
@@ -37,29 +54,6 @@ def test_a_reservation_stands_when_reserve_returns() -> None:
 
     assert store.held == ["10.0.0.1/32", "fd00::1/128"]
     assert all(name.startswith("pod-a-") for name in store.objects)
-
-
-def test_callers_that_come_during_a_write_share_the_next_one() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def hold_the_first(verb: str, name: str) -> None:
-        entered.set()
-        assert go_on.wait(10)
-
-    store = FakeReservations(hold_the_first)
-    subject = ledger(store)
-    with ThreadPoolExecutor(64) as pool:
-        first = pool.submit(subject.reserve, [numbered(0)], soon())
-        assert entered.wait(10)
-        others = [pool.submit(subject.reserve, [numbered(n)], soon()) for n in range(1, 64)]
-        while subject._tickets.qsize() < 63:
-            threading.Event().wait(0.001)
-        go_on.set()
-        for each in (first, *others):
-            each.result(timeout=10)
-
-    assert len(store.held) == 64
-    assert store.writes == 2
 
 
 def test_after_a_shared_write_the_next_one_waits_for_company_and_a_lone_caller_never_does() -> None:
@@ -101,37 +95,41 @@ def test_after_a_shared_write_the_next_one_waits_for_company_and_a_lone_caller_n
 def test_enough_company_is_not_waited_for_any_longer() -> None:
     clock = FakeClock()
     company = [
-        threading.Thread(target=lambda n=n: subject.reserve([numbered(n)], clock() + 30)) for n in range(MANY)
+        threading.Thread(target=lambda n=n: subject.reserve([numbered(n)], clock() + 30))
+        for n in range(1, MANY)
     ]
 
     def bring_company(_seconds: float) -> None:
         for each in company:
             if each.ident is None:
                 each.start()
-        while subject._tickets.qsize() < MANY:
+        while subject._tickets.qsize() < len(company):
             threading.Event().wait(0.001)
 
     store = FakeReservations()
     subject = ledger(store, clock=clock, pause=bring_company)
     subject._rested = clock() + GATHER
-    subject.reserve([numbered(MANY)], clock() + 30)
+    subject.reserve([numbered(0)], clock() + 30)
     for each in company:
         each.join(10)
 
-    assert len(store.held) == MANY + 1
+    assert len(store.held) == MANY
     assert store.writes == 1
 
 
-def test_what_somebody_else_changed_meanwhile_is_read_again_and_kept() -> None:
-    store = FakeReservations()
+def test_what_another_client_changed_meanwhile_is_read_again_once_and_kept() -> None:
+    calls: list[str] = []
+    store = FakeReservations(lambda verb, name: calls.append(verb))
     subject = ledger(store)
     subject.reserve([numbered(1), numbered(2)], soon())
     (current,) = store.list()
     store.write(current, [numbered(2)])  # the leader released one
 
     subject.reserve([numbered(3)], soon())
+    subject.reserve([numbered(4)], soon())
 
-    assert store.held == [numbered(2).cidr, numbered(3).cidr]
+    assert store.held == [numbered(2).cidr, numbered(3).cidr, numbered(4).cidr]
+    assert calls.count("get") == 1
 
 
 def test_a_deleted_segment_is_followed_by_a_new_one() -> None:
@@ -145,51 +143,13 @@ def test_a_deleted_segment_is_followed_by_a_new_one() -> None:
     assert store.held == [numbered(2).cidr]
 
 
-def test_an_answer_lost_after_the_segment_was_created_creates_no_second_one() -> None:
-    store = FakeReservations()
-    create = store.create
-
-    def create_and_lose_the_answer(*args: object, **kwargs: object) -> object:
-        store.create = create  # type: ignore[method-assign]
-        create(*args, **kwargs)  # type: ignore[arg-type]
-        raise Unreachable("reset")
-
-    store.create = create_and_lose_the_answer  # type: ignore[method-assign,assignment]
-    ledger(store).reserve([numbered(1)], soon())
-
-    assert len(store.objects) == 1
-    assert store.held == [numbered(1).cidr]
-
-
-@pytest.mark.parametrize(
-    "error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")], ids=lambda e: type(e).__name__
-)
-def test_a_passing_fault_is_tried_again(error: Exception) -> None:
-    faults = [error] * 3
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    store = FakeReservations(fail)
-    ledger(store).reserve([numbered(1)], soon())
-
-    assert store.held == [numbered(1).cidr]
-
-
 @pytest.mark.parametrize(
     "error",
-    [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico")],
+    [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico"), ValueError("no rights for a bug")],
     ids=lambda e: type(e).__name__,
 )
-def test_a_lasting_fault_is_told_at_once_and_the_next_call_tries_anew(error: Exception) -> None:
-    faults = [error]
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    store = FakeReservations(fail)
+def test_a_lasting_fault_is_reported_at_once_and_the_next_call_tries_again(error: Exception) -> None:
+    store = failing(error)
     subject = ledger(store)
     with pytest.raises(NotReserved, match=r"could not be written: .*(no rights|no Calico)"):
         subject.reserve([numbered(1)], soon())
@@ -198,28 +158,7 @@ def test_a_lasting_fault_is_told_at_once_and_the_next_call_tries_anew(error: Exc
     assert store.held == [numbered(2).cidr]
 
 
-def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def hang(verb: str, name: str) -> None:
-        entered.set()
-        assert go_on.wait(10)
-
-    store = FakeReservations(hang)
-    subject = ledger(store)
-    with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
-        assert entered.wait(10)
-        with pytest.raises(NotReserved, match="within the deadline"):
-            subject.reserve([numbered(2)], time.monotonic() + 0.05)
-        go_on.set()
-        hanging.result(timeout=10)
-    subject.reserve([numbered(3)], soon())
-
-    assert store.held == [numbered(1).cidr, numbered(3).cidr]
-
-
-def test_a_fault_that_lasts_until_the_deadline_is_told() -> None:
+def test_a_fault_that_lasts_until_the_deadline_is_reported() -> None:
     clock = FakeClock()
 
     def always_down(verb: str, name: str) -> None:
@@ -245,54 +184,20 @@ def test_an_overloaded_server_is_left_alone(
     status: int, asks_for: float | None, deadline: float, waits: float
 ) -> None:
     clock, overload, pauses = FakeClock(), ServerError if status == 503 else TooManyRequests, []
-    faults = [overload(status, "overload", "too many requests", asks_for)]
-
-    def fail(verb: str, name: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    ledger(FakeReservations(fail), clock=clock, pause=pauses.append).reserve(
-        [numbered(1)], clock() + deadline
-    )
+    store = failing(overload(status, "overload", "too many requests", asks_for))
+    ledger(store, clock=clock, pause=pauses.append).reserve([numbered(1)], clock() + deadline)
 
     assert pauses == [waits]
 
 
-def test_a_full_segment_is_followed_by_a_new_one() -> None:
-    store = FakeReservations()
-    subject = ledger(store, limits=lambda: Limits(entries=10))
-    for start in range(0, 35, 7):
-        subject.reserve([numbered(n) for n in range(start, start + 7)], soon())
-
-    assert len(store.held) == 35
-    assert max(len(each.records) for each in store.objects.values()) <= 10
-    assert len(store.objects) == 4
-
-
 def test_an_aged_segment_is_followed_by_a_new_one() -> None:
     store, clock = FakeReservations(), FakeClock()
-    subject = ledger(store, clock=clock, max_age=lambda: 600.0)
+    subject = ledger(store, clock=clock)
     for n in range(3):
         subject.reserve([numbered(n)], clock() + 10)
         clock.advance(400)
 
     assert sorted(len(each.records) for each in store.objects.values()) == [1, 2]
-
-
-def test_labels_that_others_wrote_stay() -> None:
-    store = FakeReservations()
-    subject = ledger(store)
-    subject.reserve([numbered(1)], soon())
-    (current,) = store.list()
-    store.put(
-        replace(
-            current, metadata=replace(current.metadata, labels=current.metadata.labels | {"team": "redis"})
-        )
-    )
-
-    subject.reserve([numbered(2)], soon())
-
-    assert [each.metadata.labels["team"] for each in store.list()] == ["redis"]
 
 
 class Held(FakeReservations):
@@ -335,7 +240,7 @@ def answered() -> float:
 
 def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are_not_yet() -> None:
     store, counted = Held(), answered()
-    subject = ledger(store, limits=lambda: Limits(entries=2))
+    subject = ledger(store, settings=entries(2))
     with ThreadPoolExecutor(8) as pool:
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 4)
         store.permit()
@@ -352,9 +257,36 @@ def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are
     assert answered() - counted == 5
 
 
+def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
+    store = Held()
+    subject = ledger(store)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
+        assert store.begun.acquire(timeout=10)
+        with pytest.raises(NotReserved, match="within the deadline"):
+            subject.reserve([numbered(2)], time.monotonic() + 0.05)
+        store.permits.release(2)
+        hanging.result(timeout=10)
+        subject.reserve([numbered(3)], soon())
+
+    assert store.held == [numbered(1).cidr, numbered(3).cidr]
+
+
+def test_callers_that_come_during_a_write_share_the_next_one() -> None:
+    store = Held()
+    subject = ledger(store)
+    with ThreadPoolExecutor(64) as pool:
+        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 63)
+        store.permits.release()
+        for each in callers:
+            each.result(timeout=30)
+
+    assert (len(store.held), store.writes) == (64, 2)
+
+
 def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:
     store = Held()
-    subject = ledger(store, limits=lambda: Limits(entries=3))
+    subject = ledger(store, settings=entries(3))
     with ThreadPoolExecutor(8) as pool:
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3)
         callers.append(pool.submit(subject.reserve, [numbered(9)], time.monotonic() + 60))
@@ -369,7 +301,7 @@ def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> N
 
 def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
     store = Held()
-    subject = ledger(store, limits=lambda: Limits(entries=2))
+    subject = ledger(store, settings=entries(2))
     with ThreadPoolExecutor(8) as pool:
         late = time.monotonic() + 1.0
         callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3, late)
@@ -405,9 +337,34 @@ def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -
     assert store.held == [numbered(1).cidr]
 
 
+def test_a_fault_refuses_those_that_have_no_time_for_another_attempt() -> None:
+    clock = FakeClock()
+    subject = ledger(failing(Unreachable("reset")), clock=clock)
+    hasty = _Ticket([numbered(1)], clock() + PAUSE, Future())
+    patient = _Ticket([numbered(2)], clock() + PAUSE + 0.1, Future())
+
+    assert [*subject._attempt([hasty, patient])] == [patient]
+    assert hasty.done.done()
+
+
+def test_a_write_may_take_until_the_last_deadline_of_its_batch() -> None:
+    timeouts: list[float] = []
+
+    class Timed(FakeReservations):
+        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
+            timeouts.append(timeout)
+            return super().create(name, records)
+
+    clock = FakeClock()
+    subject = ledger(Timed(), clock=clock)
+    subject._attempt([_Ticket([numbered(n)], clock() + left, Future()) for n, left in ((1, 1.0), (2, 3.0))])
+
+    assert timeouts == [3.0]
+
+
 def test_both_addresses_of_a_pod_are_written_once_when_a_segment_ends_between_them() -> None:
     store = FakeReservations()
-    subject = ledger(store, limits=lambda: Limits(entries=3))
+    subject = ledger(store, settings=entries(3))
     for number in range(4):
         both = [numbered(number), replace(numbered(number), cidr=f"fd00::{number}/128")]
         subject.reserve(both, soon())

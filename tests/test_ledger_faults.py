@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calico.errors import NotReserved
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import Limits, Record
+from calico.segment import NotReserved, Record
+from settings import IPReservationSettings
 from tests.factories import record
 from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Handler, refuses, resets, serving
@@ -55,7 +55,7 @@ FAULTS: dict[str, Fault] = {
 
 
 class Storm:
-    """64 callers at once, each for one pod of its own, at an API server that has *faults* in store for it."""
+    """64 callers at once, each for a different pod, at an API server that has *faults* in store for it."""
 
     def __init__(self, faults: Sequence[str], *, then: str = "none") -> None:
         self.api = FakeAPI()
@@ -69,7 +69,8 @@ class Storm:
     def blow(self, *, seconds: float) -> None:
         with serving(self.api) as server, ThreadPoolExecutor(CALLERS) as pool:
             store = Reservations(server.client(timeout=10))
-            ledger = Ledger(store, "me", limits=lambda: Limits(ENTRIES), pause=lambda seconds: None)
+            limits = IPReservationSettings(segment_max_entries=ENTRIES)
+            ledger = Ledger(store, "me", lambda: limits, pause=lambda seconds: None)
             list(pool.map(lambda number: self._reserve(ledger, number, seconds), range(CALLERS)))
             self._then = "none"
             for number in self.refused:  # as their clients do
@@ -122,14 +123,14 @@ def test_after_any_sequence_of_faults_all_are_reserved_once_and_none_was_refused
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"slow", "none"}))
-def test_while_a_fault_lasts_each_caller_is_told_by_its_deadline(fault: str) -> None:
+def test_while_a_fault_lasts_each_caller_is_refused_by_its_deadline(fault: str) -> None:
     storm = Storm([], then=fault)
     storm.blow(seconds=0.5)
     storm.check()
     assert max(storm.waited) < 30  # far below the 64 deadlines one after the other
 
 
-def test_a_slow_server_makes_nobody_be_refused_and_no_segment_be_left_half_empty() -> None:
+def test_at_a_slow_server_no_caller_is_refused_and_segments_are_filled() -> None:
     storm = Storm([], then="slow")
     storm.blow(seconds=20)
     storm.check()

@@ -8,25 +8,24 @@ from contextlib import contextmanager
 
 import pytest
 
-from calico.errors import NotServed
-from calico.reservations import AUTO, Reservations
+from calico.reservations import AUTO, NotServed, Reservations
 from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
 from tests.factories import record
 from tests.fake_api import FakeAPI, calico_api, merged
-from tests.misbehaving_server import Handler, Server, answers, hangs, refuses, serving
+from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 IN_V3, IN_V1 = f"/apis/{V3}/ipreservations", f"/apis/{V1}/ipreservations"
 
 
 @contextmanager
-def cluster(*calico: str) -> Iterator[tuple[FakeAPI, Server]]:
+def cluster(*calico: str) -> Iterator[tuple[FakeAPI, Server, Reservations]]:
     api = calico_api(*calico)
     with serving(api) as server:
-        yield api, server
+        yield api, server, Reservations(server.client())
 
 
 def discoveries(server: Server) -> list[str]:
@@ -49,7 +48,7 @@ def writes(server: Server) -> list[str]:
 def test_the_group_that_is_served_is_used_v3_first(
     served: tuple[str, ...], configured: str, expected: str
 ) -> None:
-    with cluster(*served) as (_, server):
+    with cluster(*served) as (_, server, _):
         assert Reservations(server.client(), configured).resource().api_version == expected
 
 
@@ -60,26 +59,18 @@ def test_the_group_that_is_served_is_used_v3_first(
         pytest.param((V1,), V3, f"in {V3}", id="not the configured group"),
     ],
 )
-def test_a_cluster_that_serves_none_is_told_what_was_looked_for(
+def test_a_cluster_that_serves_none_is_reported_with_the_groups(
     served: tuple[str, ...], configured: str, tried: str
 ) -> None:
-    with cluster(*served) as (_, server), pytest.raises(NotServed) as caught:
+    with cluster(*served) as (_, server, _), pytest.raises(NotServed) as caught:
         Reservations(server.client(), configured).resource()
     assert str(caught.value) == (
         f"the cluster serves no IPReservation {tried}: is Calico installed with its CRDs?"
     )
 
 
-def test_a_group_without_the_kind_is_passed_over() -> None:
-    others = answers({"resources": [{"name": "ippools"}]})
-    with cluster(V1) as (api, server):
-        api.fault = lambda asked: None if V1 in asked.path else others
-        assert Reservations(server.client()).resource().api_version == V1
-
-
 def test_the_group_is_looked_for_once() -> None:
-    with cluster(V1) as (_, server):
-        reservations = Reservations(server.client())
+    with cluster(V1) as (_, server, reservations):
         for name in ("a", "b"):
             reservations.create(name, [record()], timeout=1)
         assert len(reservations.list()) == 2
@@ -87,8 +78,7 @@ def test_the_group_is_looked_for_once() -> None:
 
 
 def test_a_server_that_cannot_tell_is_asked_again() -> None:
-    with cluster(V3, V1) as (api, server):
-        reservations = Reservations(server.client())
+    with cluster(V3, V1) as (api, _, reservations):
         api.fault = lambda asked: refuses(503, "ServiceUnavailable") if V3 in asked.path else None
         with pytest.raises(ServerError):  # and not the second best group
             reservations.resource()
@@ -96,9 +86,8 @@ def test_a_server_that_cannot_tell_is_asked_again() -> None:
         assert reservations.resource().api_version == V3
 
 
-def test_a_group_that_is_gone_is_looked_for_anew_at_the_next_creation() -> None:
-    with cluster(V3) as (api, server):
-        reservations = Reservations(server.client())
+def test_a_group_that_is_gone_is_discovered_again_at_the_next_creation() -> None:
+    with cluster(V3) as (api, _, reservations):
         reservations.create("a", [record()], timeout=1)
         api.unserved = {V3}
         with pytest.raises(NotFound):
@@ -108,8 +97,7 @@ def test_a_group_that_is_gone_is_looked_for_anew_at_the_next_creation() -> None:
 
 
 def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
-    with cluster(V3) as (_, server):
-        reservations = Reservations(server.client())
+    with cluster(V3) as (_, server, reservations):
         made = reservations.create("a", [record()], timeout=1)
         reservations.delete(made)
         for act in (
@@ -125,7 +113,7 @@ def test_a_segment_that_is_gone_says_nothing_about_its_group() -> None:
 @pytest.mark.parametrize("group", [V3, V1])
 def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
     first, second = record("10.0.0.1/32"), record("fd00::1/128")
-    with cluster(group) as (api, server):
+    with cluster(group) as (api, server, _):
         made = Reservations(server.client()).create("a", [first, second], timeout=1)
         (stored,) = api.list(f"/apis/{group}/ipreservations")
     assert (stored["apiVersion"], stored["kind"]) == (group, "IPReservation")
@@ -135,8 +123,7 @@ def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
 
 
 def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> None:
-    with cluster(V3) as (api, server):
-        reservations = Reservations(server.client())
+    with cluster(V3) as (api, server, reservations):
         reservations.create("a", [record("10.0.0.1/32")], timeout=1)
         (stored,) = api.list(IN_V3)
         theirs = {"labels": {MANAGED_BY: MANAGER, "team": "b"}, "annotations": {"note": "c"}}
@@ -161,8 +148,7 @@ def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> Non
     ],
 )
 def test_an_order_to_release_is_taken_away_when_it_is_carried_out(kept: list[str], stays: bool) -> None:
-    with cluster(V3) as (api, server):
-        reservations = Reservations(server.client())
+    with cluster(V3) as (api, _, reservations):
         reservations.create("a", [record("10.0.0.1/32"), record("10.0.0.2/32")], timeout=1)
         (stored,) = api.list(IN_V3)
         api.put(IN_V3, merged(stored, {"metadata": {"annotations": {RELEASE: "10.0.0.1"}}}))
@@ -182,8 +168,7 @@ CHANGES = [
 @pytest.mark.parametrize("act", CHANGES)
 def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
     newer = [record("10.0.0.1/32"), record("10.0.0.2/32")]
-    with cluster(V3) as (_, server):
-        reservations = Reservations(server.client())
+    with cluster(V3) as (_, _, reservations):
         seen = reservations.create("a", newer[:1], timeout=1)
         reservations.write(seen, newer, timeout=1)
         with pytest.raises(Conflict):
@@ -197,9 +182,9 @@ def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
 )
 def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
     def forbid() -> None:
-        raise LeadershipLost("somebody else leads")
+        raise LeadershipLost("another process leads")
 
-    with cluster(V3) as (_, server):
+    with cluster(V3) as (_, server, _):
         seen = Reservations(server.client()).create("a", [record()], timeout=1)
         ours = Reservations(server.client(), before_write=forbid)
         with pytest.raises(LeadershipLost):
@@ -219,8 +204,7 @@ def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
     ],
 )
 def test_a_call_ends_at_its_timeout(act: Act, knows_the_group: bool) -> None:
-    with cluster(V3) as (api, server):
-        reservations = Reservations(server.client())
+    with cluster(V3) as (api, server, reservations):
         seen = reservations.create("a", [record()], timeout=1)
         if not knows_the_group:
             reservations = Reservations(server.client())
@@ -236,7 +220,7 @@ def test_the_search_for_the_group_and_the_call_share_one_timeout() -> None:
         handler.server.closing.wait(0.2)
         refuses(404, "NotFound")(handler)
 
-    with cluster() as (api, server):
+    with cluster() as (api, server, _):
         api.fault = lambda asked: late
         with pytest.raises(Unreachable):  # and not NotServed, with the whole timeout for either group
             Reservations(server.client()).get("a", timeout=0.3)

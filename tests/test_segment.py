@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_network
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,31 +14,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calico.segment import RECORDS, IPReservation, Limits, append, body, canonical, host_cidr
+from calico.reservations import Reservations
+from calico.segment import (
+    MANAGED_BY,
+    MANAGER,
+    METADATA,
+    RECORDS,
+    IPReservation,
+    append,
+    body,
+    canonical,
+    laid_open,
+    revealed,
+)
 from kube.types import ObjectMeta
+from tests.api_server import Api
 from tests.factories import NOW, ago, record, segment
+from tests.misbehaving_server import serving
 
-addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
+addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(
+    lambda address: str(ip_network(address))
+)
 
 
 @given(st.lists(addresses))
 def test_what_is_written_is_canonical_unique_and_read_back_as_it_was(many: list[str]) -> None:
-    records = [record(host_cidr(address), uid=address) for address in many]
+    records = [record(address, uid=address) for address in many]
 
     written = body(records)["spec"]["reservedCIDRs"]
     read = segment(*records)
 
     assert len(set(written)) == len(written)
     assert all(ip_network(cidr).num_addresses == 1 and str(ip_network(cidr)) == cidr for cidr in written)
-    assert {each.cidr for each in read.records} == {host_cidr(address) for address in many}
-
-
-@pytest.mark.parametrize(
-    "junk", ["", "10.0.0.300", "010.0.0.1", "10.0.0.1/33", "10.0.0.0/24", "redis-0", "fe80::1%eth0"]
-)
-def test_what_is_no_single_address_is_never_made_a_cidr(junk: str) -> None:
-    with pytest.raises(ValueError, match="is not an IP address"):
-        host_cidr(junk)
+    assert {each.cidr for each in read.records} == set(many)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,7 @@ def test_what_is_no_single_address_is_never_made_a_cidr(junk: str) -> None:
         ("10.0.0.1/32", "10.0.0.1/32"),
         ("FD00::0001", "fd00::1/128"),
         ("10.0.0.0/30", None),
+        *((junk, None) for junk in ("", "10.0.0.300", "010.0.0.1", "10.0.0.1/33", "redis-0", "fe80::1%eth0")),
     ],
 )
 def test_canonical(entry: str, expected: str | None) -> None:
@@ -53,7 +66,7 @@ def test_canonical(entry: str, expected: str | None) -> None:
 def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request() -> None:
     first, second = record(at=ago(minutes=5)), record(at=NOW)
 
-    held, left = append([first], [second], Limits())
+    held, left = append([first], [second], 64)
 
     assert not left
     assert held == (replace(first, asked=NOW),)
@@ -62,32 +75,32 @@ def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request()
 def test_another_pod_with_the_same_address_takes_the_place_of_the_first() -> None:
     later = record(uid="another", at=NOW)
 
-    held, _ = append([record()], [later], Limits())
+    held, _ = append([record()], [later], 64)
 
     assert held == (later,)
 
 
 def test_an_address_asked_for_again_has_not_ended() -> None:
-    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], Limits())
+    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], 64)
 
     assert held[0].ended is None
 
 
 @given(st.lists(addresses, unique=True, max_size=30), st.integers(1, 10))
 def test_nothing_is_lost_and_no_segment_grows_over_its_entries(many: list[str], entries: int) -> None:
-    left, segments = [record(host_cidr(address), uid=address) for address in many], []
+    left, segments = [record(address, uid=address) for address in many], []
     while left:
-        held, left = append((), left, Limits(entries=entries))
+        held, left = append((), left, entries)
         assert len(held) <= entries
         segments.append(held)
 
-    assert [each.cidr for held in segments for each in held] == [host_cidr(address) for address in many]
+    assert [each.cidr for held in segments for each in held] == many
 
 
 def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> None:
     many = [record(f"10.0.0.{n}/32", pod="p" * 250) for n in range(100)]
 
-    held, left = append((), many, Limits(size=10_000))
+    held, left = append((), many, 200, 10_000)
 
     assert held
     assert len(held) + len(left) == 100
@@ -95,7 +108,7 @@ def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> No
 
 
 def test_a_full_segment_still_takes_a_pod_that_it_holds() -> None:
-    held, left = append([record()], [record(at=NOW)], Limits(entries=1))
+    held, left = append([record()], [record(at=NOW)], 1)
 
     assert (len(held), len(left)) == (1, 0)
 
@@ -141,3 +154,80 @@ def test_entries_that_stop_calico_are_named() -> None:
     )
 
     assert foreign.malformed == ("10.0.0.1-5", "10.0.0.1/33")
+
+
+# What Calico's API server hides in an annotation
+
+
+V1 = "crd.projectcalico.org/v1"
+IN_V1 = f"/apis/{V1}/ipreservations"
+FIRST, SECOND = record("10.0.0.1/32"), record("10.0.0.2/32")
+
+
+def as_calico_stores_it(**metadata: Any) -> dict[str, Any]:
+    """A v3 object as Calico 3.28 writes it into the custom resource (taken from its own conversion)."""
+    held = body([FIRST])
+    rest = {"creationTimestamp": "2026-01-02T03:00:00Z", "finalizers": ["a/b"]}
+    hidden = rest | {
+        "labels": {MANAGED_BY: MANAGER, "team": "redis"},
+        "annotations": held["metadata"]["annotations"] | {"note": "c"},
+    }
+    annotations = {METADATA: json.dumps(hidden, separators=(",", ":"))}
+    return {"metadata": {"name": "a", "annotations": annotations} | metadata, "spec": held["spec"]}
+
+
+@contextmanager
+def served_in_v1(raw: dict[str, Any]) -> Iterator[tuple[Api, Reservations]]:
+    api = Api(V1)
+    api.put(IN_V1, raw)
+    with serving(api) as server:
+        yield api, Reservations(server.client())
+
+
+def test_a_segment_that_was_written_in_the_other_group_is_ours_with_its_records() -> None:
+    with served_in_v1(as_calico_stores_it()) as (_, reservations):
+        (seen,) = reservations.list()
+    assert (seen.ours, seen.records) == (True, (FIRST,))
+
+
+def test_a_write_leaves_no_hidden_copy_that_would_win_over_it() -> None:
+    with served_in_v1(as_calico_stores_it()) as (api, reservations):
+        written = reservations.write(reservations.get("a", timeout=1), [FIRST, SECOND], timeout=1)
+        (stored,) = api.in_collection(IN_V1)
+    annotations = stored["metadata"]["annotations"]
+    assert (written.ours, written.records) == (True, (FIRST, SECOND))
+    assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER, "team": "redis"}
+    assert (annotations["note"], len(json.loads(annotations[RECORDS]))) == ("c", 2)
+    assert json.loads(annotations[METADATA]) == {
+        "creationTimestamp": "2026-01-02T03:00:00Z",
+        "finalizers": ["a/b"],
+    }
+
+
+def test_what_is_hidden_outweighs_what_stands_beside_it_as_it_does_for_calico() -> None:
+    hidden = json.dumps({"labels": {"a": "hidden"}})
+    metadata = ObjectMeta(labels={"a": "open", "b": "open"}, annotations={METADATA: hidden})
+    assert revealed(metadata).labels == {"a": "hidden", "b": "open"}
+    assert laid_open(metadata, {"c": "d"}) == {
+        "labels": {"a": "hidden"},
+        "annotations": {METADATA: "{}", "c": "d"},
+    }
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({METADATA: '{"creationTimestamp":null}'}, id="neither labels nor annotations"),
+        pytest.param({METADATA: '{"labels":'}, id="unreadable"),
+    ],
+)
+def test_metadata_that_hides_nothing_is_left_alone(annotations: dict[str, str]) -> None:
+    metadata = ObjectMeta(labels={"a": "b"}, annotations=annotations)
+    assert revealed(metadata) is metadata
+    assert laid_open(metadata, {"c": "d"}) == {"annotations": {"c": "d"}}
+
+
+def test_only_segments_of_ours_are_found_by_their_records() -> None:
+    assert segment(record()).keys == [record().key]
+    assert segment(record(), ours=False).keys == []

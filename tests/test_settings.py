@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from settings import LabelSelector, Settings, SettingsError, SettingsFile, config_path, load, parse
-from settings.changes import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
+from settings.file import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
 
 HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
@@ -61,6 +61,16 @@ def test_the_defaults_are_those_of_the_original() -> None:
     original, ours = parse(CAPO.replace("400", "300")), Settings()
     assert (original.health, original.metrics, original.webhook) == (ours.health, ours.metrics, ours.webhook)
     assert original.ip_reservation == ours.ip_reservation
+
+
+def test_the_defaults_are_those_of_the_originals() -> None:
+    found = Settings()
+    assert not found.anycast_ip.enabled
+    assert (found.cloud.scheme, found.cloud.root_domain) == ("https", "tencentcloudapi.com")
+    assert (found.elasticity.enabled, found.elasticity.local_replicas) == (False, None)
+    assert (found.elasticity.switch.namespace, found.elasticity.switch.name) == ("kube-system", "eks-config")
+    assert found.elasticity.excluded_namespaces == ("kube-system", "tke-eni-ip-webhook")
+    assert not found.ingress_daemonset.enabled
 
 
 def test_every_field_can_be_set() -> None:
@@ -182,75 +192,87 @@ def test_the_environment_says_where_the_file_is(environ: dict[str, str], path: s
 
 # How a file is refused
 
+SUBNETS = "elasticity: {subnets: [%s]}"
 SELECT = "ipReservation: {labelSelector: {matchExpressions: [{%s}]}}"
 BAD = {
-    "no duration": (
-        "ipReservation: {ipReserveTime: 40x}",
-        "ipReservation.ipReserveTime: '40x' is not a duration",
+    "ipReservation: {ipReserveTime: 40x}": "ipReservation.ipReserveTime: '40x' is not a duration",
+    "ipReservation: {ipReleasePeriod: 0s}": "'0s' is no time at all; write a duration above zero",
+    "ipReservation: {ipReserveMaxCount: 0}": "ipReserveMaxCount: 0 is refused: input should be greater",
+    "ipReservation: {ipReserveTim: 4m}": "ipReserveTim: unknown field; did you mean ipReserveTime?",
+    "ipReservation: {ip_reserve_time: 4m}": "ip_reserve_time: unknown field; did you mean",
+    "ipReserveTime: 4m": "ipReserveTime: unknown field; did you mean ipReservation?",
+    "xyz: 1": "xyz: unknown field; known here are apiVersion, kind, health",
+    "webhook: 9443": "webhook: 9443 is not a mapping of fields",
+    "webhook:": "webhook: None is not a mapping of fields",
+    "webhook: {port: 70000}": "webhook.port: 70000 is refused: input should be less",
+    "metrics: {bindAddress: 8080}": "metrics.bindAddress: 8080 is not an address to listen on",
+    'metrics: {bindAddress: ":0"}': "metrics.bindAddress: ':0' is not an address",
+    'metrics: {bindAddress: "::1:80"}': "metrics.bindAddress: '::1:80' is not",
+    "webhook: {port: 8080}": "a port is used twice (webhook.port 8080, health",
+    "leaderElection: {renewDeadline: 15s}": "renewDeadline (15s) must be shorter than leaseDuration",
+    "leaderElection: {retryPeriod: 12s}": "retryPeriod (12s) must be shorter than renewDeadline",
+    "leaderElection: {resourceName: Cap_o}": "'Cap_o' is not the name of an object",
+    "ipReservation: {failurePolicy: fail}": "'fail' is refused: input should be 'Fail' or 'Ignore'",
+    SELECT % "key: a, operator: Is": "matchExpressions[0].operator: 'Is' is refused: input should be",
+    SELECT % "key: a, operator: In": "matchExpressions[0]: operator In of key 'a' needs values",
+    SELECT % "key: a, operator: Exists, values: [b]": "Exists of key 'a' takes no values",
+    SELECT % "key: a, operator: Exists, value: [b]": "[0].value: unknown field; did you",
+    SELECT % "key: a": "matchExpressions[0].operator: is missing",
+    "ipReservation: {labelSelector: {matchLabels: {brokerId: 1}}}": "brokerId: 1 is not text; put it in quotes",
+    "webhook: {port: 1, port: 2}": "line 3: port stands here a second time",
+    "webhook: {port: 1": "line 4: ",
+    "---\na: 1": "but found another document",
+    "anycastIP: {enabled: true}": "clusterID is empty",
+    "anycastIP: {clusterID: prod}": "anycastIP.clusterID",
+    "anycastIP: {addressType: EIP, anycastZone: ANYCAST_ZONE_GLOBAL}": "only an AnycastEIP",
+    "anycastIP: {nodeLabels: {}}": "anycastIP.nodeLabels",
+    "anycastIP: {reverseReconcile: {maxPerRound: 0}}": "maxPerRound",
+    # A scheme would become part of the signed host, a path breaks signatures.
+    'cloud: {endpoint: "http://127.0.0.1:8080"}': (
+        "cloud.endpoint: 'http://127.0.0.1:8080' is not host or host:port;"
+        " write for example vpc.example.com:8080, and the scheme in scheme"
     ),
-    "no time": (
-        "ipReservation: {ipReleasePeriod: 0s}",
-        "'0s' is no time at all; write a duration above zero",
+    "cloud: {endpoint: host/path}": "'host/path' is not host or host:port",
+    "cloud: {region: hk}": "cloud.region: 'hk' is not a region; write its long name",
+    "cloud: {region: Hong Kong}": "is not a region",
+    "cloud: {rootDomain: 'https://x.com'}": "cloud.rootDomain: 'https://x.com' is not a domain",
+    "cloud: {proxy: proxy}": "cloud.proxy: 'proxy' is not the URL of a proxy",
+    "cloud: {scheme: ftp}": "cloud.scheme: 'ftp' is refused",
+    "cloud: {credentials: root}": "cloud.credentials: 'root' is refused",
+    "cloud: {rateShare: 0}": "cloud.rateShare: 0 is refused",
+    "cloud: {rateShare: 1.1}": "cloud.rateShare: 1.1 is refused",
+    "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must not be longer than callTimeout",
+    "cloud: {secretID: x}": "cloud.secretID: unknown field",
+    "elasticity: {localReplicas: -1}": "localReplicas: -1",
+    "elasticity: {localReplicas: two}": "localReplicas: 'two'",
+    "elasticity: {switch: {name: EKS Config}}": "switch.name: 'EKS Config'",
+    "elasticity: {placement: never}": "placement: 'never'",
+    "elasticity: {region: Guangzhou}": "'Guangzhou' is not a region",
+    "elasticity: {schedulerName: ''}": "schedulerName: ''",
+    "elasticity: {excludedNamespaces: [Kube_System]}": "'Kube_System'",
+    "elasticity: {maxSuperPods: {total: -1}}": "maxSuperPods.total: -1",
+    "elasticity: {homeFailover: {homeAfter: 0s}}": "homeAfter: '0s' is no time",
+    SUBNETS % "{id: vpc-1, zone: ap-x-1}": (
+        "subnets[0].id: 'vpc-1' is not the id of a subnet; write for example subnet-"
     ),
-    "too few": (
-        "ipReservation: {ipReserveMaxCount: 0}",
-        "ipReserveMaxCount: 0 is refused: input should be greater",
-    ),
-    "a typing error": (
-        "ipReservation: {ipReserveTim: 4m}",
-        "ipReserveTim: unknown field; did you mean ipReserveTime?",
-    ),
-    "Python's name": ("ipReservation: {ip_reserve_time: 4m}", "ip_reserve_time: unknown field; did you mean"),
-    "at the top": ("ipReserveTime: 4m", "ipReserveTime: unknown field; did you mean ipReservation?"),
-    "no near miss": ("xyz: 1", "xyz: unknown field; known here are apiVersion, kind, health"),
-    "no section": ("webhook: 9443", "webhook: 9443 is not a mapping of fields"),
-    "an empty section": ("webhook:", "webhook: None is not a mapping of fields"),
-    "no port": ("webhook: {port: 70000}", "webhook.port: 70000 is refused: input should be less"),
-    "a bare port": (
-        "metrics: {bindAddress: 8080}",
-        "metrics.bindAddress: 8080 is not an address to listen on",
-    ),
-    "port zero": ('metrics: {bindAddress: ":0"}', "metrics.bindAddress: ':0' is not an address"),
-    "a bare IPv6 address": ('metrics: {bindAddress: "::1:80"}', "metrics.bindAddress: '::1:80' is not"),
-    "one port for two servers": ("webhook: {port: 8080}", "a port is used twice (webhook.port 8080, health"),
-    "a leader that gives up too late": (
-        "leaderElection: {renewDeadline: 15s}",
-        "leaderElection: renewDeadline (15s) must be shorter than leaseDuration (15s)",
-    ),
-    "a leader that retries too late": (
-        "leaderElection: {retryPeriod: 12s}",
-        "leaderElection: retryPeriod (12s) must be shorter than renewDeadline (10s)",
-    ),
-    "no name": ("leaderElection: {resourceName: Cap_o}", "'Cap_o' is not the name of an object"),
-    "no policy": (
-        "ipReservation: {failurePolicy: fail}",
-        "'fail' is refused: input should be 'Fail' or 'Ignore'",
-    ),
-    "no operator": (
-        SELECT % "key: a, operator: Is",
-        "matchExpressions[0].operator: 'Is' is refused: input should be",
-    ),
-    "In nothing": (
-        SELECT % "key: a, operator: In",
-        "matchExpressions[0]: operator In of key 'a' needs values",
-    ),
-    "Exists in a list": (
-        SELECT % "key: a, operator: Exists, values: [b]",
-        "Exists of key 'a' takes no values",
-    ),
-    "a typing error in a list": (
-        SELECT % "key: a, operator: Exists, value: [b]",
-        "[0].value: unknown field; did you",
-    ),
-    "half a requirement": (SELECT % "key: a", "matchExpressions[0].operator: is missing"),
-    "a number as label value": (
-        "ipReservation: {labelSelector: {matchLabels: {brokerId: 1}}}",
-        "matchLabels.brokerId: 1 is not text; put it in quotes",
-    ),
-    "a key twice": ("webhook: {port: 1, port: 2}", "line 3: port stands here a second time"),
-    "no YAML": ("webhook: {port: 1", "line 4: "),
-    "two documents": ("---\na: 1", "but found another document"),
+    SUBNETS % "{id: subnet-1, zone: Guangzhou 3}": "subnets[0].zone: 'Guangzhou 3' is not a zone; write its",
+    SUBNETS % "{id: subnet-1}": "subnets[0].zone: is missing",
+    SUBNETS % "{id: subnet-1, zone: a-1}, {id: subnet-1, zone: a-2}": "subnets names subnet-1 more than once",
+    SUBNETS % "{id: subnet-1, zome: a}": "did you mean zone",
+    "elasticity: {resolvConf: 'nameservers 10.0.0.2'}": "'nameservers 10.0.0.2' is no line of a resolv.conf",
+    "elasticity: {localReplica: 1}": "did you mean localReplicas",
+    "ingressDaemonSet: {detachmentReminder: 0s}": "detachmentReminder: '0s' is no time",
+    "ingressDaemonSet: {resyncPeriod: often}": "resyncPeriod: 'often' is not a duration",
+    "ingressDaemonSet: {healthChecker: {imagePullPolicy: Sometimes}}": "imagePullPolicy: 'Sometimes'",
+    "ingressDaemonSet: {healthChecker: {serviceAccount: x}}": "serviceAccount: unknown field",
 }
+ACCEPTED = (
+    'cloud: {endpoint: "vpc.example.com"}',
+    'cloud: {endpoint: "[::1]:80"}',
+    'cloud: {endpoint: ""}',
+    "anycastIP: {enabled: true, clusterID: cls-1, anycastZone: ANYCAST_ZONE_GLOBAL}",
+    'elasticity: {resolvConf: "# ours\\nnameserver 4.4.4.4\\n\\n  nameserver 8.8.8.8\\n"}',
+)
 UNKNOWN = {
     "empty": ("", "the document is empty; write at least apiVersion and kind"),
     "a list": ("- 1\n", "the document is a list, not a mapping"),
@@ -266,7 +288,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("fields", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("fields", "message"), BAD.items(), ids=BAD)
 def test_a_bad_file_is_refused_with_the_place_and_the_way_out(fields: str, message: str) -> None:
     assert message in problems(HEADER + fields + "\n")
 
@@ -276,7 +298,18 @@ def test_an_unknown_document_is_refused(text: str | bytes, message: str) -> None
     assert message in problems(text)
 
 
-def test_all_problems_are_told_at_once() -> None:
+@pytest.mark.parametrize("given", ACCEPTED)
+def test_what_looks_odd_may_be_right(given: str) -> None:
+    parse(f"{HEADER}{given}\n")
+
+
+def test_the_password_of_a_proxy_is_refused_and_not_repeated() -> None:
+    said = problems(f'{HEADER}cloud: {{proxy: "http://user:hidden@proxy:3128"}}')
+    assert "HTTPS_PROXY" in said
+    assert "hidden" not in said
+
+
+def test_all_problems_are_reported_at_once() -> None:
     text = HEADER + "webhook: {port: 0}\nipReservation: {ipReserveTime: x, enabld: true}\n"
     with pytest.raises(SettingsError) as caught:
         parse(text)
@@ -427,7 +460,9 @@ def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
 def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
     fields = _names(Settings())
     assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in fields)] == []
-    assert needing_restart(["logging.level", "ipReservation.ipReserveTime"]) == []
+    assert needing_restart(["logging.level", "cloud.endpoint", "ipReservation.ipReserveTime"]) == [
+        "cloud.endpoint"
+    ]
 
 
 def test_the_watch_goes_on_after_a_callback_failed_and_ends_when_told(path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from certs.issue import new_ca
 from settings import parse as parse_settings
+from tests.fakes import FakeClock
 from tests.features import Naps
 from tests.server import BEGIN, CA, END, Server, serving
 from webhook import smoke_check
@@ -28,49 +29,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def asked(server: Server, *arguments: str, name: str = "localhost") -> int:
-    """The probe's exit code, where the kubelet has told it of the Service."""
+    """The probe's exit code, with the environment that the kubelet sets for the Service."""
     variable = name.partition(".")[0].upper()
     environ = {f"{variable}_SERVICE_HOST": "127.0.0.1", f"{variable}_SERVICE_PORT": str(server.port)}
     return smoke_check.main(["--server", name, "--seconds", "0", *arguments], environ)
 
 
-def test_a_server_that_answers_is_found_well(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path) == 0
-
-    assert capsys.readouterr().out == "ok localhost/naps\n"
-
-
-def test_the_ca_may_be_in_a_file(server: Server, tmp_path: Path) -> None:
+def test_one_path_that_is_not_served_is_reported_and_fails_the_test(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "ca.crt").write_bytes(CA.certificate)
 
-    assert asked(server, "--ca-file", str(tmp_path / "ca.crt"), Naps.path) == 0
+    assert asked(server, "--ca-file", str(tmp_path / "ca.crt"), Naps.path, "/mutate/nothing") == 1
+    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path) == 0
 
-
-def test_one_path_that_nobody_serves_is_told_and_fails_the_test(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path, "/mutate/nothing") == 1
-
-    well, ill = capsys.readouterr().out.splitlines()
+    well, ill, _ = capsys.readouterr().out.splitlines()
     assert well == "ok localhost/naps"
     assert ill == "FAILED localhost/mutate/nothing: HTTP 404: no webhook is served at this path"
 
 
-def test_a_server_that_the_registered_ca_does_not_vouch_for_is_told(
-    server: Server, capsys: pytest.CaptureFixture[str]
+OTHER_CA = base64.b64encode(new_ca("another", BEGIN, END).certificate).decode()
+
+
+@pytest.mark.parametrize(
+    ("ca", "name", "found"),
+    [
+        pytest.param(OTHER_CA, "localhost", "CERTIFICATE_VERIFY_FAILED", id="another CA"),
+        pytest.param(PEM_IN_BASE64, "gate.other.svc", "not valid for 'gate.other.svc'", id="another Service"),
+    ],
+)
+def test_a_server_that_the_api_server_would_not_trust_is_reported(
+    server: Server, capsys: pytest.CaptureFixture[str], ca: str, name: str, found: str
 ) -> None:
-    other = base64.b64encode(new_ca("another", BEGIN, END).certificate).decode()
-
-    assert asked(server, "--ca-base64", other, Naps.path) == 1
-    assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().out
-
-
-def test_a_certificate_for_another_service_is_told(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked(server, "--ca-base64", PEM_IN_BASE64, Naps.path, name="gate.other.svc") == 1
-
-    assert "Hostname mismatch, certificate is not valid for 'gate.other.svc'" in capsys.readouterr().out
+    assert asked(server, "--ca-base64", ca, Naps.path, name=name) == 1
+    assert found in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -81,7 +73,7 @@ def test_a_certificate_for_another_service_is_told(
         pytest.param(["--ca-file", "/nonexistent/ca.crt"], id="no such file"),
     ],
 )
-def test_a_ca_that_cannot_be_used_is_told(trust: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ca_that_cannot_be_used_is_reported(trust: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke_check.main(["--server", "localhost", *trust, "/"], {}) == 2
 
     assert capsys.readouterr().err.startswith("the CA cannot be used: ")
@@ -136,19 +128,6 @@ def test_an_answer_is_judged_as_the_api_server_would(status: int, body: bytes, f
     assert bool(fault) is bool(found)
 
 
-class Clock:
-    """Time passes only where somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def failing(times: int) -> Callable[[str, bytes], tuple[int, bytes]]:
     """Refuses connections so often, and then answers."""
     left = iter(range(times))
@@ -166,10 +145,10 @@ def failing(times: int) -> Callable[[str, bytes], tuple[int, bytes]]:
     [pytest.param(5, "", id="in time"), pytest.param(30, "connection refused", id="too late")],
 )
 def test_a_server_that_is_not_up_yet_is_asked_again_until_the_time_is_over(times: int, found: str) -> None:
-    clock = Clock()
+    clock = FakeClock(0.0)
 
-    assert smoke_check.outcome(failing(times), "/", 10.0, clock, clock.wait) == found
-    assert clock.now <= 10
+    assert smoke_check.outcome(failing(times), "/", 10.0, clock, clock.advance) == found
+    assert clock.at <= 10
 
 
 def test_without_a_word_of_the_kubelet_the_service_is_looked_up_by_its_name() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bench.ip_reservation.load import deletion
 from settings import Settings
-from tests.server import ROOT, gunicorn, leaf, trusting, write_pair
-from tests.sockets import free_ports
+from tests.server import ROOT, configure, gunicorn, trusting
 
 CALLERS = 256
 NAP = 0.3
@@ -37,27 +36,14 @@ app = create_app([gate], max_in_flight=settings.current.webhook.threads, drainin
 """
 
 
-def test_a_storm_at_one_server_is_answered_by_its_writes_and_nothing_is_sent_away(tmp_path: Path) -> None:
-    https, health, metrics = free_ports(3)
-    write_pair(tmp_path, leaf())
+def test_a_storm_at_one_server_is_answered_by_its_writes_and_nothing_is_refused(tmp_path: Path) -> None:
+    configured = configure(tmp_path, drainPeriod="1s")
+    environ = configured.environ | {"NAP": str(NAP)}
     (tmp_path / "wsgi.py").write_text(WSGI)
-    config = {
-        "apiVersion": "drawbridge.io/v1",
-        "kind": "DrawbridgeConfig",
-        "health": {"healthProbeBindAddress": f":{health}"},
-        "metrics": {"bindAddress": f":{metrics}"},
-        "webhook": {"port": https, "certDir": str(tmp_path), "drainPeriod": "1s"},
-    }
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
-    environ = {
-        "DRAWBRIDGE_CONFIG": str(tmp_path / "config.yaml"),
-        "DRAWBRIDGE_BIND_HOST": "127.0.0.1",
-        "NAP": str(NAP),
-    }
     assert Settings().webhook.threads > CALLERS
     with gunicorn("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app", cwd=tmp_path, **environ) as server:
         server.wait_for_line("Booting worker")
-        answers = Counter(asyncio.run(storm(https)))
+        answers = Counter(asyncio.run(storm(configured.https)))
 
     assert answers == {"allowed": CALLERS}
 

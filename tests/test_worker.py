@@ -30,8 +30,19 @@ from tests.sockets import reset
 
 THREADS = 4
 TOO_MUCH = 8 * 1024 * 1024
+WHOLE = post(review())
+Nuisance = Callable[[Server], Iterator[socket.socket]]
 SLACK = 1.0
 """Less than the three deadlines in a row that a call would wait behind three bad clients per thread."""
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""The beginning of a TLS handshake."""
+
+
+def sent(sock: socket.socket, data: bytes) -> socket.socket:
+    sock.sendall(data)
+    return sock
 
 
 @pytest.fixture(scope="module")
@@ -65,41 +76,23 @@ def lazy_closers(server: Server) -> Iterator[socket.socket]:
         yield sock
 
 
-def stalled_hellos(server: Server) -> Iterator[socket.socket]:
-    while True:
-        sock = server.raw()
-        sock.sendall(b"\x16")
-        yield sock
-
-
-def half_sent(server: Server, upto: int) -> Iterator[socket.socket]:
-    while True:
-        sock = server.tls()
-        sock.sendall(post(review())[:upto])
-        yield sock
-
-
-def one_and_a_half(server: Server) -> Iterator[socket.socket]:
-    while True:
-        sock = server.tls()
-        sock.sendall(post(review()) + post(review())[:-5])
-        yield sock
+def repeated(connect: Callable[[Server], socket.socket], data: bytes) -> Nuisance:
+    """Clients that send no more than *data*."""
+    return lambda server: (sent(connect(server), data) for _ in itertools.count())
 
 
 @pytest.mark.parametrize(
     "nuisance",
     [
         pytest.param(lazy_closers, id="clients that do not close their side"),
-        pytest.param(stalled_hellos, id="handshakes that stall"),
-        pytest.param(lambda server: half_sent(server, 20), id="heads that stall"),
-        pytest.param(lambda server: half_sent(server, -5), id="bodies that stall"),
-        pytest.param(one_and_a_half, id="bodies that stall behind a whole request"),
+        pytest.param(repeated(Server.raw, HELLO[:1]), id="handshakes that stall"),
+        pytest.param(repeated(Server.tls, WHOLE[:20]), id="heads that stall"),
+        pytest.param(repeated(Server.tls, WHOLE[:-5]), id="bodies that stall"),
+        pytest.param(repeated(Server.tls, WHOLE + WHOLE[:-5]), id="bodies that stall behind a whole request"),
         pytest.param(lambda server: iter(server.raw, None), id="connections that say nothing"),
     ],
 )
-def test_bad_clients_delay_nobody_and_are_dropped(
-    server: Server, nuisance: Callable[[Server], Iterator[socket.socket]]
-) -> None:
+def test_bad_clients_delay_no_other_client_and_are_dropped(server: Server, nuisance: Nuisance) -> None:
     bad = list(itertools.islice(nuisance(server), 3 * THREADS))
     assert seconds_of(lambda: server.call().close()) < SLACK
     assert [is_closed(sock, within=5) for sock in bad] == [True] * len(bad)
@@ -137,12 +130,12 @@ def test_a_connection_may_idle_longer_than_its_handshake_may_take(server: Server
     [
         pytest.param(lambda server: iter(server.tls, None), id="idle after their handshake"),
         pytest.param(lambda server: iter(server.raw, None), id="without a handshake"),
-        pytest.param(lambda server: half_sent(server, -5), id="half-sent"),
+        pytest.param(repeated(Server.tls, WHOLE[:-5]), id="half-sent"),
         pytest.param(lambda server: (server.call().sock for _ in itertools.count()), id="used"),
     ],
 )
-def test_a_full_server_closes_whoever_stood_still_for_longest(
-    directory: Path, nuisance: Callable[[Server], Iterator[socket.socket]]
+def test_a_full_server_closes_the_connection_that_was_idle_for_longest(
+    directory: Path, nuisance: Nuisance
 ) -> None:
     with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
         bad = list(itertools.islice(nuisance(server), 20))
@@ -285,48 +278,18 @@ def is_answered(server: Server, within: float) -> bool:
         return False
 
 
-HELLO = b"\x16\x03\x01\x02\x00\x01"
-"""The beginning of a TLS handshake."""
-
-
-def probe_that_only_connects(server: Server) -> socket.socket:
-    return server.raw()
-
-
-def probe_in_its_handshake(server: Server) -> socket.socket:
-    sock = server.raw()
-    sock.sendall(HELLO)
-    return sock
-
-
-def probe_after_its_handshake(server: Server) -> socket.socket:
-    return server.tls()
-
-
-def probe_in_its_request(server: Server) -> socket.socket:
-    sock = server.tls()
-    sock.sendall(post(review())[:-5])
-    return sock
-
-
-def probe_in_its_response(server: Server) -> socket.socket:
-    sock = server.tls()
-    sock.sendall(post(review(nap=0.3)))
-    return sock
-
-
 @pytest.mark.parametrize(
     "probe",
     [
-        probe_that_only_connects,
-        probe_in_its_handshake,
-        probe_after_its_handshake,
-        probe_in_its_request,
-        probe_in_its_response,
+        pytest.param(Server.raw, id="connects"),
+        pytest.param(lambda server: sent(server.raw(), HELLO), id="in its handshake"),
+        pytest.param(Server.tls, id="after its handshake"),
+        pytest.param(lambda server: sent(server.tls(), post(review())[:-5]), id="in its request"),
+        pytest.param(lambda server: sent(server.tls(), post(review(nap=0.3))), id="in its response"),
     ],
 )
 @pytest.mark.parametrize("end", [reset, socket.socket.close], ids=["reset", "closed"])
-def test_a_probe_that_breaks_off_is_no_news(
+def test_a_probe_that_breaks_off_is_not_reported(
     server: Server, probe: Callable[[Server], socket.socket], end: Callable[[socket.socket], None]
 ) -> None:
     seen = len(server.lines)
@@ -358,7 +321,7 @@ def test_a_new_certificate_is_served_and_a_torn_pair_is_not(server: Server, dire
 
 
 def call_until(stop: threading.Event, connection: http.client.HTTPSConnection, lost: list[Exception]) -> None:
-    """Call again and again, connecting anew whenever the server asks for it."""
+    """Call again and again, connecting again when the server asks for it."""
     try:
         while not stop.is_set():
             ask(connection)

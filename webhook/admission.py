@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from kube.types import complete
 from webhook.patch import patch
 
 API_VERSION = "admission.k8s.io/v1"
@@ -23,6 +24,8 @@ WARNING_LENGTH = 120
 ERROR_LENGTH = 500
 """Bounds what an error quotes of a body, in answers and logs."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 T = TypeVar("T")
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -35,31 +38,15 @@ class ReviewError(Exception):
         super().__init__(text if len(text) <= ERROR_LENGTH else f"{text[:ERROR_LENGTH]}...")
 
 
-class Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    version: str = ""
-    kind: str = ""
-
-
-class Resource(msgspec.Struct, frozen=True):
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-
-
 class UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The request of a review; objects stay raw, so that each feature decodes only the fields it reads."""
+    """What features read of a request; objects stay raw, so that each feature decodes only the fields it reads."""
 
     uid: str
     operation: Operation
-    kind: Kind = Kind()
-    resource: Resource = Resource()
     sub_resource: str = ""
     name: str = ""
     namespace: str = ""
@@ -67,7 +54,6 @@ class Request(msgspec.Struct, frozen=True):
     dry_run: bool = False
     object: msgspec.Raw | None = None
     old_object: msgspec.Raw | None = None
-    options: msgspec.Raw | None = None
 
 
 @dataclass(frozen=True)
@@ -118,9 +104,8 @@ def deny(
     code: int = 403,
     reason: str = "Forbidden",
     retry_after: int = 0,
-    audit: Mapping[str, str] | None = None,
 ) -> Decision:
-    return Decision(False, message, code, reason, retry_after, audit=audit or {})
+    return Decision(False, message, code, reason, retry_after)
 
 
 # Features put these names into paths of the API server; Kubernetes' own rules are stricter.
@@ -132,8 +117,6 @@ class _WireRequest(msgspec.Struct, rename="camel"):
 
     uid: Annotated[str, msgspec.Meta(max_length=253)]
     operation: Operation
-    kind: Kind | None = None
-    resource: Resource | None = None
     sub_resource: str | None = None
     name: _Name | None = None
     namespace: _Name | None = None
@@ -141,13 +124,6 @@ class _WireRequest(msgspec.Struct, rename="camel"):
     dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw()
     old_object: msgspec.Raw = msgspec.Raw()
-    options: msgspec.Raw = msgspec.Raw()
-
-
-class _WireReview(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    request: _WireRequest | None = None
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -155,9 +131,22 @@ class _Envelope(msgspec.Struct, rename="camel"):
     kind: str = ""
 
 
+class _WireReview(_Envelope, rename="camel"):
+    request: _WireRequest | None = None
+
+
+class _DeleteOptions(msgspec.Struct, rename="camel"):
+    dry_run: tuple[str, ...] = ()
+
+
+class _Eviction(msgspec.Struct, rename="camel"):
+    delete_options: _DeleteOptions = msgspec.field(default_factory=_DeleteOptions)
+
+
 _review_decoder = msgspec.json.Decoder(_WireReview)
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 _encoder = msgspec.json.Encoder()
+complete(_Eviction)
 
 
 def parse(body: bytes) -> Request:
@@ -167,7 +156,7 @@ def parse(body: bytes) -> Request:
     except msgspec.ValidationError as error:
         _check_version(body)
         raise ReviewError(f"the AdmissionReview is malformed: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     if review.request is None or (review.kind, review.api_version) != (KIND, API_VERSION):
         _check_version(body)
@@ -181,8 +170,15 @@ def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
     """The object in *field* of a request; raises ReviewError."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"request.{field} is malformed: {error}") from None
+
+
+def is_dry_run(request: Request) -> bool:
+    """Whether *request* may write nothing: an eviction may say so in its delete options alone."""
+    if request.dry_run or request.sub_resource != "eviction" or request.object is None:
+        return request.dry_run
+    return bool(decoded(request.object, _Eviction, "object").delete_options.dry_run)
 
 
 def render(request: Request, decision: Decision) -> bytes:
@@ -220,20 +216,9 @@ def _short(warning: str) -> str:
 
 
 def _request(wire: _WireRequest) -> Request:
-    return Request(
-        uid=wire.uid,
-        operation=wire.operation,
-        kind=wire.kind or Kind(),
-        resource=wire.resource or Resource(),
-        sub_resource=wire.sub_resource or "",
-        name=wire.name or "",
-        namespace=wire.namespace or "",
-        user_info=wire.user_info or UserInfo(),
-        dry_run=wire.dry_run or False,
-        object=_present(wire.object),
-        old_object=_present(wire.old_object),
-        options=_present(wire.options),
-    )
+    given = msgspec.structs.asdict(wire)
+    given |= {"object": _present(wire.object), "old_object": _present(wire.old_object)}
+    return Request(**{name: value for name, value in given.items() if value is not None})
 
 
 def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
@@ -247,7 +232,7 @@ def _check_version(body: bytes) -> None:
         envelope = _envelope_decoder.decode(body)
     except msgspec.ValidationError as error:
         raise ReviewError(f"the body is not an {KIND}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"the body is not JSON: {error}") from None
     if (envelope.kind, envelope.api_version) != (KIND, API_VERSION):
         raise ReviewError(

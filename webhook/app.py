@@ -56,6 +56,11 @@ FAILURES = Counter(
     "Requests whose work could not be done: let through (open) or refused (closed).",
     ["webhook", "mode"],
 )
+REASONS = {
+    404: "no webhook is served at this path",
+    405: "webhooks are called by POST",
+    413: f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need",
+}
 BUSY = (429, 503)
 """A denial with one of these means that the webhook could not do its work."""
 
@@ -76,7 +81,10 @@ def create_app(
     app.url_map.merge_slashes = False
     slots = threading.BoundedSemaphore(max_in_flight)
     for webhook in webhooks:
-        _count_from_zero(webhook)
+        # From zero on: a scraper cannot tell a first failure from a new series.
+        PANICS.labels(webhook.name)
+        for mode in ("open", "closed"):
+            FAILURES.labels(webhook.name, mode)
         view = Endpoint(webhook, slots, draining)
         app.add_url_rule(webhook.path, webhook.name, view, methods=["POST"], provide_automatic_options=False)
     app.register_error_handler(HTTPException, _explain)
@@ -127,9 +135,8 @@ class Endpoint:
             return _unreviewed(self.webhook, request, why, 400), "error"
         except Exception:
             PANICS.labels(self.webhook.name).inc()
-            log.exception(
-                "admission review failed", webhook=self.webhook.name, uid=request.uid, key=_key(request)
-            )
+            name, uid = self.webhook.name, request.uid
+            log.exception("admission review failed", webhook=name, uid=uid, key=_key(request))
             why = "the webhook's log has the cause under this uid"
             return _unreviewed(self.webhook, request, why, 500), "error"
         return decision, "allowed" if decision.allowed else "denied"
@@ -146,13 +153,6 @@ class Endpoint:
         operation = request.operation if request else ""
         dry_run = "true" if request and request.dry_run else "false"
         REQUESTS.labels(self.webhook.name, operation, result, dry_run).inc()
-
-
-def _count_from_zero(webhook: Webhook) -> None:
-    """A scraper cannot tell a first failure from a new series."""
-    PANICS.labels(webhook.name)
-    for mode in ("open", "closed"):
-        FAILURES.labels(webhook.name, mode)
 
 
 def _failure(decision: Decision, result: str) -> str:
@@ -197,14 +197,12 @@ def _unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Deci
 
 
 def _log(name: str, request: Request, decision: Decision) -> None:
-    level, event = (
-        (logging.DEBUG, "admission allowed") if decision.allowed else (logging.INFO, "admission denied")
-    )
+    level = logging.DEBUG if decision.allowed else logging.INFO
     # The standard library's logger decides, and asking it costs next to nothing.
     if _logger.isEnabledFor(level):
         log.log(
             level,
-            event,
+            "admission allowed" if decision.allowed else "admission denied",
             webhook=name,
             uid=request.uid,
             key=_key(request),
@@ -230,15 +228,7 @@ def _explain(error: HTTPException) -> flask.Response:
 
 
 def _reason(error: HTTPException) -> str:
-    match error.code:
-        case 404:
-            return "no webhook is served at this path"
-        case 405:
-            return "webhooks are called by POST"
-        case 413:
-            return f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need"
-        case _:
-            return error.description or error.name
+    return REASONS.get(error.code or 0) or error.description or error.name
 
 
 def _internal_error(_error: Exception) -> flask.Response:

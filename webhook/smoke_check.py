@@ -13,6 +13,7 @@ import time
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -46,11 +47,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except (OSError, ValueError) as error:
         print(f"the CA cannot be used: {error}", file=sys.stderr)
         return 2
-    where = address_of(given.server, environ)
-
-    def ask(path: str, body: bytes) -> tuple[int, bytes]:
-        return post(where, given.server, context, path, body)
-
+    ask = partial(post, address_of(given.server, environ), given.server, context)
     end = time.monotonic() + given.seconds
     found = {path: outcome(ask, path, end) for path in given.paths}
     for path, problem in found.items():

@@ -221,12 +221,9 @@ class WebhookWorker(ThreadWorker):
 
 def _report(conn: Connection, error: OSError) -> None:
     """A client that refuses our certificate is worth a warning; one that leaves is not."""
-    if isinstance(error, ssl.SSLError) and not _has_left(error):
+    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
+    has_left = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN
+    if isinstance(error, ssl.SSLError) and not has_left:
         log.warning("TLS failed", client=conn.client[0], error=str(error))
     else:
         log.debug("connection dropped", client=conn.client[0], error=str(error))
-
-
-def _has_left(error: ssl.SSLError) -> bool:
-    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
-    return isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from certs.ca_bundle import bundles_in, with_bundle
-from certs.secret import Held, data_with, held_in
+from certs.rotation import Held, data_with, held_in
 from kube.client import Client, Resource
 from kube.errors import ApiError, KubeError, NotFound
 from kube.event_recorder import Regarding

@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from calico.errors import NotServed
 from calico.ledger import Ledger
-from calico.reservations import Reservations
-from calico.segment import IPReservation, Limits, Record
+from calico.reservations import NotServed, Reservations
+from calico.segment import IPReservation, Record
 from controllers.clock import CLOCK
-from controllers.ip_reservation.late_reconciler import LateReconciler
 from controllers.ip_reservation.observers import Departures, Removals
-from controllers.ip_reservation.release_reconciler import ReleaseReconciler
+from controllers.ip_reservation.reconcilers import (
+    LateReconciler,
+    ReleaseReconciler,
+    RestoreReconciler,
+    Settings,
+)
 from controllers.ip_reservation.reporter import Reporter
-from controllers.ip_reservation.restore_reconciler import RestoreReconciler
 from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -34,8 +36,6 @@ DEADLINE = 8.0
 """Seconds for one reservation; a leader that stops waits for those that have begun."""
 LAST_WORK = 5.0
 """Seconds for queued reservations when the leader stops."""
-
-Settings = Callable[[], IPReservationSettings]
 
 log = structlog.get_logger(__name__)
 
@@ -64,12 +64,18 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     restore_queue = WorkQueue("ip_reservation_restore", pauses=PAUSES)
     release_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
     clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
-    reserve, live = reserving(reservations, settings), LiveReader(context.client, reservations, clock)
+    live = LiveReader(context.client, reservations, clock)
+    ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"), settings)
+
+    def reserve(records: Sequence[Record]) -> IPReservation:
+        return ledger.reserve(records, time.monotonic() + DEADLINE)
+
     departures = Departures(late_queue.add, caches.namespaces.get, clock)
     removals = Removals(restore_queue.add, clock)
     late = LateReconciler(departures, caches, live, reserve, settings, reporter)
     restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
-    release = release_reconciler(context, caches, reservations, removals, settings)
+    reader = SnapshotReader(caches, live, clock)
+    release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
     with (
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
@@ -80,29 +86,6 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         release_queue.add("segments")
         context.stop.wait()
         _finish((late_queue, restore_queue), context.check)
-
-
-def release_reconciler(
-    context: Context, caches: Caches, reservations: Reservations, removals: Removals, settings: Settings
-) -> ReleaseReconciler:
-    clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
-    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
-    return ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
-
-
-def reserving(reservations: Reservations, settings: Settings) -> Callable[[Sequence[Record]], IPReservation]:
-    """Make records durable; returns the segment that has the last of them, or raises NotReserved."""
-    ledger = Ledger(
-        reservations,
-        os.environ.get("POD_NAME", "controllers"),
-        limits=lambda: Limits(settings().segment_max_entries),
-        max_age=lambda: settings().segment_max_age,
-    )
-
-    def reserve(records: Sequence[Record]) -> IPReservation:
-        return ledger.reserve(records, time.monotonic() + DEADLINE)
-
-    return reserve
 
 
 def _finish(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:

@@ -60,17 +60,16 @@ def passes_admission(departure: Departure) -> bool:
 
 
 def decide(
-    departure: Departure,
-    namespace_annotations: Mapping[str, str],
-    settings: IPReservationSettings,
-) -> Sequence[Record] | str:
-    """What to reserve late for a pod that has no record, or why nothing."""
+    departure: Departure, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> Sequence[Record]:
+    """What to reserve late for a pod that has no record."""
     pod = departure.pod
-    if skipped := unselected(pod, namespace_annotations, settings):
-        return skipped
+    if unselected(pod, namespace_annotations, settings):
+        return ()
     if kubelet_evicted(pod):
-        return records_of_evicted(pod, settings, departure.seen)
+        records = records_of_evicted(pod, settings, departure.seen)
+        return () if isinstance(records, str) else records
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
     if pod.finished and not pod.terminating and not disrupted(pod):
-        return f"phase {pod.status.phase}"
+        return ()
     return records_of(pod, reason=GONE if departure.gone else TERMINATING, at=departure.seen, late=True)

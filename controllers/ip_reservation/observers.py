@@ -22,10 +22,7 @@ class Departures:
     """Pods that go, by uid, each as it was first seen going; :meth:`observe` is the change handler of pods."""
 
     def __init__(
-        self,
-        enqueue: Enqueue,
-        namespace_of: Callable[[str], Namespace | None],
-        clock: Clock,
+        self, enqueue: Enqueue, namespace_of: Callable[[str], Namespace | None], clock: Clock
     ) -> None:
         self._enqueue, self._namespace_of, self._clock = enqueue, namespace_of, clock
         self._lock = threading.Lock()

@@ -79,15 +79,16 @@ def plan(
         (segment, [note_end(record, pods.life_of(record), now) for record in segment.records])
         for segment in segments
     )
-    by_hand = {record: Cause.BY_HAND for segment, records in noted for record in _named(segment, records)}
-    causes = by_hand | _causes(
-        [record for _, records in noted for record in records if record not in by_hand], pods, settings, now
-    )
-    changes = [
-        _change(segment, records, causes, sealed=is_sealed(segment, settings, now))
-        for segment, records in noted
-    ]
-    return [change for change in changes if _is_needed(change)]
+    causes = _causes(noted, pods, settings, now)
+    changes = []
+    for segment, records in noted:
+        kept = tuple(record for record in records if record not in causes)
+        released = tuple((record, causes[record]) for record in records if record in causes)
+        delete = not kept and is_sealed(segment, settings, now)
+        # A write also repairs a malformed entry, for which Calico would give no pod an address.
+        if delete or kept != segment.records or segment.malformed:
+            changes.append(Change(segment, kept, released, delete))
+    return changes
 
 
 def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
@@ -108,12 +109,6 @@ def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
     ]
 
 
-def _named(segment: IPReservation, records: Iterable[Record]) -> Iterable[Record]:
-    """Records that an operator wants released and whose pods are gone."""
-    named = segment.to_be_released.values()
-    return [record for record in records if record.ended and record.cidr in named]
-
-
 def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether no writer appends to it any more.
 
@@ -122,12 +117,6 @@ def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: date
     """
     created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
     return now - created > timedelta(seconds=settings.segment_max_age + SEALING)
-
-
-def _is_needed(change: Change) -> bool:
-    """A write also repairs a malformed entry, for which Calico would give no pod an address."""
-    segment = change.segment
-    return change.delete or change.kept != segment.records or bool(segment.malformed)
 
 
 def note_end(record: Record, life: Life, now: datetime) -> Record:
@@ -150,22 +139,25 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
 
 
 def _causes(
-    records: Sequence[Record], pods: Pods, settings: IPReservationSettings, now: datetime
+    noted: Sequence[Noted], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> dict[Record, Cause]:
-    causes = {record: cause for record in records if (cause := _own_cause(record, pods, settings, now))}
-    reserved = [record for record in records if record.ended and record not in causes]
+    causes = {}
+    for segment, records in noted:
+        named = segment.to_be_released.values()
+        for record in records:
+            if record.ended and record.cidr in named:
+                causes[record] = Cause.BY_HAND
+            elif is_over(record, settings, now):
+                causes[record] = Cause.AGE
+            elif may_be_given_back(record, pods, settings):
+                causes[record] = Cause.GIVEN_BACK
+    reserved = [record for _, records in noted for record in records if record.ended and record not in causes]
     return causes | dict.fromkeys(_beyond(reserved, settings.ip_reserve_max_count), Cause.COUNT)
 
 
 def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether its time has passed since its pod ended."""
     return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
-
-
-def _own_cause(record: Record, pods: Pods, settings: IPReservationSettings, now: datetime) -> Cause | None:
-    if is_over(record, settings, now):
-        return Cause.AGE
-    return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 
 
 def _beyond(reserved: Sequence[Record], count: int) -> list[Record]:
@@ -178,14 +170,6 @@ def _beyond(reserved: Sequence[Record], count: int) -> list[Record]:
 
 def _began(record: Record) -> tuple[datetime, datetime]:
     return record.ended or record.at, record.at
-
-
-def _change(
-    segment: IPReservation, records: Sequence[Record], causes: Mapping[Record, Cause], *, sealed: bool
-) -> Change:
-    kept = tuple(record for record in records if record not in causes)
-    released = tuple((record, causes[record]) for record in records if record in causes)
-    return Change(segment, kept, released, delete=sealed and not kept)
 
 
 def life_of(pod: Pod | None) -> Life:

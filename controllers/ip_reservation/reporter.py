@@ -66,16 +66,11 @@ class Reporter:
         SEGMENTS.set(len(ours))
         MALFORMED.set(sum(len(each.malformed) for each in everything))
         for each in everything:
-            self._malformed(each)
+            for entry in each.malformed:
+                message = "is not a CIDR: most Calico versions then give no pod an address; remove it"
+                self._warn(each, "MalformedReservation", f"Entry {entry!r} {message}")
         for each in ours:
             self._not_releasable(each)
-
-    def _malformed(self, reservation: IPReservation) -> None:
-        for entry in reservation.malformed:
-            message = (
-                f"Entry {entry!r} is not a CIDR: most Calico versions then give no pod an address; remove it"
-            )
-            self._warn(reservation, "MalformedReservation", message)
 
     def _not_releasable(self, segment: IPReservation) -> None:
         reserved = {record.cidr for record in segment.records}

@@ -13,7 +13,6 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.informers import Informers
-from controllers.ip_reservation.owners import Owners
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -23,12 +22,19 @@ from controllers.ip_reservation.release_planner import (
     may_be_given_back,
 )
 from kube.client import Client
-from kube.errors import KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import NAMESPACES, PODS, Resource, Selection
-from kube.types import Namespace, Pod
+from kube.types import Namespace, OwnerReference, Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES
+from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, OWNERS
+
+OWNER_KINDS = {
+    (api_version, kind): Resource(group, version, f"{kind.lower()}s")
+    for api_version, kind in OWNERS
+    for group, version in [api_version.split("/")]
+}
+REMEMBERED_OWNERS = 10_000
 
 log = structlog.get_logger(__name__)
 
@@ -67,11 +73,11 @@ def selected_namespaces() -> str:
 
 
 class LiveReader:
-    """Reads from the API server itself."""
+    """Reads from the API server itself; remembers deleted owners, as none comes back under its uid."""
 
     def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
         self._client, self._reservations, self._clock = client, reservations, clock
-        self.is_owner_deleted = Owners(client).is_deleted
+        self._deleted_owners: dict[str, None] = {}
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
 
     def life_of(self, record: Record) -> Life:
@@ -93,6 +99,31 @@ class LiveReader:
             keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
             self._listed = (listed_at, keys)
         return keys
+
+    def is_owner_deleted(self, namespace: str, owner: OwnerReference) -> bool:
+        """False for kinds that are unknown or that we may not read: then nothing is skipped."""
+        if owner.uid not in self._deleted_owners:
+            if not self._is_deleted(namespace, owner):
+                return False
+            self._deleted_owners[owner.uid] = None
+            if len(self._deleted_owners) > REMEMBERED_OWNERS:
+                self._deleted_owners.pop(
+                    next(iter(self._deleted_owners)), None
+                )  # another worker may be faster
+        return True
+
+    def _is_deleted(self, namespace: str, owner: OwnerReference) -> bool:
+        resource = OWNER_KINDS.get((owner.api_version, owner.kind))
+        if resource is None:
+            return False
+        try:
+            # Any object decodes as the metadata of a pod; nothing else is looked at.
+            found = self._client.get(resource, owner.name, namespace, type=Pod)
+        except NotFound:
+            return True
+        except Forbidden:
+            return False
+        return found.metadata.uid != owner.uid or found.terminating
 
 
 @dataclass(frozen=True)

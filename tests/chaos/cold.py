@@ -12,7 +12,7 @@ from lab import faults, processes
 from lab.cluster import COMPONENTS
 from lab.owner import ROOT
 from lab.session import Lab
-from tests.chaos.programs import LEASES
+from tests.chaos.programs import LEASES, command
 
 PROGRAM = "lab.kubelet"
 KWOK = "kwok-controller"
@@ -26,7 +26,7 @@ class Machines:
     def __init__(self, lab: Lab) -> None:
         self._lab, self._again = lab, list[subprocess.Popen[bytes]]()
         [pid] = _kubelets(lab)
-        self._command = _command(pid)
+        self._command = command(pid)
 
     def stop(self) -> None:
         for pid in _kubelets(self._lab):
@@ -81,16 +81,9 @@ def _end_leases(lab: Lab) -> None:
 
 
 def _components(lab: Lab) -> set[str]:
-    commands = [_command(pid) for pid in processes.marked(lab.directory)]
+    commands = [command(pid) for pid in processes.marked(lab.directory)]
     return {Path(each[0]).name for each in commands if each} & PARTS
 
 
 def _kubelets(lab: Lab) -> list[int]:
-    return [pid for pid in processes.marked(lab.directory) if PROGRAM in _command(pid)]
-
-
-def _command(pid: int) -> list[str]:
-    try:
-        return [each for each in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if each]
-    except OSError:  # gone meanwhile
-        return []
+    return [pid for pid in processes.marked(lab.directory) if PROGRAM in command(pid)]

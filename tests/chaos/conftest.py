@@ -46,7 +46,7 @@ def judge(lab: Lab) -> Iterator[Judge]:
 
 @pytest.fixture
 def redis(lab: Lab) -> Iterator[str]:
-    """A namespace of its own in which addresses are reserved."""
+    """A new namespace in which addresses are reserved."""
     name = f"c-{secrets.token_hex(4)}"
     yield workloads.reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from calico.segment import RECORDS, IPReservation, canonical
+from calico.segment import RECORDS, SIZE, IPReservation, canonical
 from kube.client import Client, Resource
 from kube.types import Pod
-from lab.history import History, Hold, addresses
+from lab.history import History, Hold, Observation
 from lab.session import Lab
-from lab.watching import Observations, observed_by_now, watching
-from tests.chaos.rules import HOLD, LIMITS
+from lab.watching import Observations, watching
+from tests.chaos.rules import ENTRIES, HOLD
+from tests.cluster.witness import Witness
 
 
-class Judge:
-    """Follows all pods and all IPReservations; each look takes in what has been told by then."""
-
-    def __init__(self, lab: Lab, told: Observations) -> None:
-        self._lab, self._told, self._history = lab, told, History()
+class Judge(Witness):
+    def __init__(self, lab: Lab, observations: Observations) -> None:
+        super().__init__(observations)
+        self._lab = lab
         self.misshapen: list[str] = []
         """What was wrong with any segment at any time."""
-
-    @property
-    def history(self) -> History:
-        self._listen()
-        return self._history
 
     def await_running(self, namespace: str, count: int) -> list[Pod]:
         self._lab.wait(
@@ -34,35 +29,25 @@ class Judge:
         return self.history.running(namespace)
 
     def await_gone(self, pods: Sequence[Pod]) -> None:
-        def all_gone() -> bool:
-            return {pod.metadata.uid for pod in pods} <= self.history.departures.keys()
-
-        self._lab.wait(all_gone, 120, f"{len(pods)} pods to be gone")
+        self._lab.wait(lambda: self.gone(pods) == len(pods), 120, f"{len(pods)} pods to be gone")
 
     def await_end(self, pods: Sequence[Pod]) -> None:
         """Of *pods* first, of all reservations then: none is forgotten."""
         self.await_gone(pods)
         # The one watch may have told of the departures before the other tells of the reservations.
-        self._lab.wait(lambda: not lost(self.history, pods), 30, f"no address to be lost of {len(pods)} pods")
+        self._lab.wait(lambda: not self.unreserved(pods), 30, f"no address to be lost of {len(pods)} pods")
         self._lab.wait(lambda: not self.history.standing(), 120, "every address to be released")
 
     def complaints(self, pods: Sequence[Pod]) -> list[str]:
         """What was not as promised about *pods*, all of which are gone and released by now."""
         history = self.history
-        return [*lost(history, pods), *late(history, pods), *early(history, pods), *self.misshapen]
+        lost = [f"{pod} went and was not reserved" for pod in self.unreserved(pods)]
+        return [*lost, *late(history, pods), *early(history, pods), *self.misshapen]
 
-    def _listen(self) -> None:
-        for told in observed_by_now(self._told):
-            self._history.add(told)
-            if isinstance(told.object, IPReservation) and told.object.ours:
-                self.misshapen += misshapen(told.object)
-
-
-def lost(history: History, pods: Sequence[Pod]) -> list[str]:
-    """The pods whose objects went while an address of theirs was not reserved."""
-    return [
-        f"{_name(pod)} went and was not reserved" for pod in pods if not _left_its_addresses(history, pod)
-    ]
+    def _take_in(self, observation: Observation) -> None:
+        super()._take_in(observation)
+        if isinstance(observation.object, IPReservation) and observation.object.ours:
+            self.misshapen += misshapen(observation.object)
 
 
 def late(history: History, pods: Sequence[Pod]) -> list[str]:
@@ -89,16 +74,11 @@ def misshapen(segment: IPReservation) -> list[str]:
     held = [each for each in entries if canonical(each) == each]
     found = {
         f"segment {name} has an entry twice": len(set(entries)) < len(entries),
-        f"segment {name} has {len(held)} addresses": len(held) > LIMITS.entries,
-        f"segment {name} is too large": len(segment.metadata.annotations.get(RECORDS, "")) > LIMITS.size,
+        f"segment {name} has {len(held)} addresses": len(held) > ENTRIES,
+        f"segment {name} is too large": len(segment.metadata.annotations.get(RECORDS, "")) > SIZE,
         f"segment {name} has a malformed entry": held != entries,
     }
     return [what for what, is_so in found.items() if is_so]
-
-
-def _left_its_addresses(history: History, pod: Pod) -> bool:
-    end = history.departures[pod.metadata.uid].revision
-    return addresses(pod) <= {hold.record.cidr for hold in history.holds if hold.covers(end)}
 
 
 def _holds(history: History, pods: Sequence[Pod]) -> list[Hold]:
@@ -110,10 +90,6 @@ def _lasted(hold: Hold) -> bool:
     assert hold.record.ended is not None
     assert hold.released is not None
     return hold.released - hold.record.ended >= HOLD
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _what(hold: Hold) -> str:

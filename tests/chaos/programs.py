@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 from kube.client import Resource
@@ -62,3 +63,11 @@ def delete(lab: Lab, name: str) -> None:
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def command(pid: int) -> list[str]:
+    """Its words; none when it is gone."""
+    try:
+        return [each for each in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if each]
+    except OSError:
+        return []

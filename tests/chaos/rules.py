@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from calico.segment import Limits
-
 HOLD = timedelta(seconds=5)
-"""So short that the leader releases in the midst of each storm what the webhook servers are adding to."""
-LIMITS = Limits(entries=32)
+"""So short that the leader releases during each storm what the webhook servers are adding to."""
+ENTRIES = 32
 """So few that each storm fills many segments."""
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
@@ -18,7 +16,7 @@ VALUES: dict[str, Any] = {
         "ipReleasePeriod": "1s",
         "ipReserveMaxCount": 10_000,
     },
-    "ipReservation": {"segmentMaxEntries": LIMITS.entries},
+    "ipReservation": {"segmentMaxEntries": ENTRIES},
     "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }

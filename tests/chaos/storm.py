@@ -40,7 +40,7 @@ def when_a_replica_dies(error: KubeError) -> bool:
 
 
 def when_the_api_server_starts(error: KubeError) -> bool:
-    """It answers so before it is ready; whoever calls it through a load balancer is spared that."""
+    """It answers so before it is ready; clients behind a load balancer do not see that."""
     early = isinstance(error, ApiError) and "not yet ready to handle request" in error.message
     return early or when_a_replica_dies(error)
 
@@ -51,7 +51,7 @@ def when_etcd_stands_still(error: KubeError) -> bool:
 
 
 class Storm:
-    """One request for each pod, a deletion and an eviction in turn; none goes before it is let."""
+    """One request for each pod, a deletion and an eviction in turn; each waits until `let` permits it."""
 
     def __init__(self, lab: Lab, pods: Sequence[Pod], repeats: Repeats) -> None:
         self._lab, self._repeats = lab, repeats

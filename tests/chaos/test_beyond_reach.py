@@ -1,4 +1,4 @@
-"""What a webhook server needs to reserve is out of its reach; on a lab of their own, which they leave as it is."""
+"""What a webhook server needs to reserve is out of its reach; in a separate lab."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from certs import issue
 from certs.ca_bundle import certificates_in
-from certs.secret import Held
+from certs.rotation import Held
 from controllers.certificates.store import SECRETS, Store
 from kube.errors import ServerError
 from kube.types import Node
@@ -36,7 +36,7 @@ from webhook.anycast_ip import TAINT, is_tainted
 
 SECRET = "drawbridge-webhook-tls"
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in ("drawbridge.io/lab", TAINT.key)]
-# So long is a new authority known before it signs, when somebody may yet serve by an old one.
+# So long is a new authority known before it signs, when a server may still have an old one.
 VALUES = merged(lifecycle.VALUES, {"tolerations": TOLERATIONS, "certs": {"selfManaged": {"overlap": "5s"}}})
 UNANSWERED = "failed calling webhook"
 
@@ -104,7 +104,7 @@ def test_all_that_waited_goes_on_though_the_certificates_have_expired(
     assert_reserved(lab, world.redis, "first")
 
 
-def test_a_lost_secret_is_made_anew(lab: Lab, machines: Machines, world: World) -> None:
+def test_a_lost_secret_is_issued_again(lab: Lab, machines: Machines, world: World) -> None:
     machines.stop()
     forget_pods(lab)
     lab.client.delete(SECRETS, SECRET, programs.NAMESPACE)
@@ -128,7 +128,7 @@ def forget_pods(lab: Lab) -> None:
 
 
 def let_certificates_expire(lab: Lab) -> None:
-    """As after a long time in which nobody was there to renew them."""
+    """As after a long time without a renewal."""
     now = datetime.now(UTC)
     begin, end = now - timedelta(days=90), now - timedelta(hours=1)
     ca = issue.new_ca("drawbridge", begin, end)

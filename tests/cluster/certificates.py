@@ -10,13 +10,12 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from pathlib import Path
 
 from cryptography import x509
 
 from certs.ca_bundle import bundles_in, certificates_in
 from certs.issue import is_issued_by
-from certs.secret import Held, held_in
+from certs.rotation import Held, held_in
 from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from kube.errors import KubeError, NotFound
 from lab import processes
@@ -137,7 +136,7 @@ def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = Fal
 @contextmanager
 def late_kubelets(lab: Lab) -> Iterator[None]:
     """While the block runs, no server gets a change of its Secret: kubelets may take a minute and a half."""
-    [pid] = [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in _command(pid)]
+    [pid] = [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in programs.command(pid)]
     processes.send(pid, signal.SIGSTOP)
     try:
         yield
@@ -195,13 +194,6 @@ def rotated(lab: Lab, since: Held) -> bool:
     """Whether a leaf of another authority of the controllers is there."""
     now = held(lab)
     return now.signer not in (None, since.signer) and is_issued_by(now.leaf.certificate, now.signer)
-
-
-def _command(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:  # gone meanwhile
-        return []
 
 
 def _shows(address: str, bundle: bytes, leaf: x509.Certificate) -> bool:

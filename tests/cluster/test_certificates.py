@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from certs.secret import NOTHING
+from certs.rotation import NOTHING
 from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from kube.errors import NotFound
 from lab import install

@@ -28,7 +28,6 @@ CPU = "5"
 DELETED, UNREADY = 100, 101
 """Numbers of the nodes that are lost."""
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
-JOBS = Resource("batch", "v1", "jobs")
 
 
 def pods_of_each_family(lab: Lab, namespace: str, replicas: int = REPLICAS) -> list[Pod]:
@@ -165,31 +164,13 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
 
 def given_back(seen: Witness, pod: Pod) -> bool:
     """Whether each of its addresses was reserved, and no longer is."""
-    holds = seen.history_so_far().holds_of(pod)
+    holds = seen.history.holds_of(pod)
     over = {hold.record.cidr for hold in holds if hold.until is not None}
     return over == addresses(pod) and all(hold.until is not None for hold in holds)
 
 
 def given_back_events(lab: Lab, namespace: str) -> set[str]:
     return {event["involvedObject"]["uid"] for event in workloads.events(lab, namespace, "IPGivenBack")}
-
-
-@pytest.mark.parametrize("group", ["v3"])
-def test_nothing_is_reserved_for_the_pods_of_a_finished_job(lab: Lab, group: str, redis: str) -> None:
-    template = workloads.pod_template({"brokerId": "1"}, restartPolicy="Never")
-    job = {"completions": 2, "parallelism": 2, "template": template}
-    body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "once"}, "spec": job}
-    lab.client.create(JOBS, body, redis)
-    lab.kubectl("wait", "job/once", "-n", redis, "--for=condition=Complete", f"--timeout={SECONDS}s")
-    by_hand, with_its_job = workloads.pods_of(lab, redis)
-    assert all(addresses(pod) for pod in (by_hand, with_its_job))
-
-    lab.client.delete(PODS, by_hand.metadata.name, redis)
-    lab.kubectl("patch", "job/once", "-n", redis, "-p", '{"spec":{"ttlSecondsAfterFinished":0}}')
-    lab.wait(lambda: not workloads.pods_of(lab, redis), SECONDS, "the pods to be gone")
-    workloads.settle(lab, group)
-
-    assert not uids([by_hand, with_its_job]) & set(workloads.records(lab, group))
 
 
 @pytest.mark.promise

@@ -8,39 +8,41 @@ from contextlib import contextmanager
 from calico.segment import IPReservation
 from kube.client import Resource
 from kube.types import Pod
-from lab.history import History, addresses
+from lab.history import History, Observation, addresses
 from lab.session import Lab
 from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.workloads import PODS
 
 
 class Witness:
-    def __init__(self, observations: Observations) -> None:
-        self._observations, self.history = observations, History()
+    """Follows all pods and all IPReservations; each look takes in what has happened by then."""
 
-    def history_so_far(self) -> History:
-        """All that has happened, so far."""
-        self._listen()
-        return self.history
+    def __init__(self, observations: Observations) -> None:
+        self._observations, self._history = observations, History()
+
+    @property
+    def history(self) -> History:
+        for observation in observed_by_now(self._observations):
+            self._take_in(observation)
+        return self._history
+
+    def _take_in(self, observation: Observation) -> None:
+        self._history.add(observation)
 
     def gone(self, pods: Sequence[Pod]) -> int:
         """How many of *pods* are gone by now."""
-        self._listen()
-        return sum(pod.metadata.uid in self.history.departures for pod in pods)
+        departures = self.history.departures
+        return sum(pod.metadata.uid in departures for pod in pods)
 
     def unreserved(self, pods: Sequence[Pod]) -> list[str]:
         """Those of *pods* that went, so far, while an address of theirs was not reserved."""
-        self._listen()
-        return [pod.metadata.name for pod in pods if not self._left_its_addresses(pod)]
+        history = self.history
+        return [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not _kept(history, pod)]
 
-    def _left_its_addresses(self, pod: Pod) -> bool:
-        end = self.history.departures[pod.metadata.uid].revision
-        held = {hold.record.cidr for hold in self.history.holds if hold.covers(end)}
-        return addresses(pod) <= held
 
-    def _listen(self) -> None:
-        for observation in observed_by_now(self._observations):
-            self.history.add(observation)
+def _kept(history: History, pod: Pod) -> bool:
+    end = history.departures[pod.metadata.uid].revision
+    return addresses(pod) <= {hold.record.cidr for hold in history.holds if hold.covers(end)}
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from healthchecker.naming import deployment_name
 from kube.errors import KubeError, NotFound
-from kube.types import Pod, Value, complete
+from kube.types import Pod
 from settings import IngressDaemonSetSettings
-from webhook.admission import Decision, Request, allow, decoded, deny
+from webhook.admission import Decision, Request, allow, deny, is_dry_run
 from webhook.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
@@ -70,7 +70,7 @@ class EvictionWebhook:
                 return allow(audit={"skipped": found})
             if found.ends_at(now) <= now:
                 return _allowed(f"{pod} is evicted though its node is not known to be detached")
-            if found.requested_at is None and not _is_dry_run(request):
+            if found.requested_at is None and not is_dry_run(request):
                 at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
                 self._cluster.request_drain(found.resource, found.node, at, deadline=deadline)
         except KubeError as error:
@@ -138,20 +138,3 @@ def _denied(pod: str, found: Attached, now: datetime) -> Decision:
 
 def _allowed(warning: str) -> Decision:
     return allow(warnings=(warning,), audit={"failed-open": warning})
-
-
-def _is_dry_run(request: Request) -> bool:
-    if request.dry_run or request.object is None:
-        return request.dry_run
-    return bool(decoded(request.object, _Eviction, "object").delete_options.dry_run)
-
-
-class _DeleteOptions(Value, frozen=True):
-    dry_run: tuple[str, ...] = ()
-
-
-class _Eviction(Value, frozen=True):
-    delete_options: _DeleteOptions = _DeleteOptions()
-
-
-complete(_Eviction)

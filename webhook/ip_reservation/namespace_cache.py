@@ -62,12 +62,13 @@ class Cluster:
         with self._lock:
             if name not in self._namespaces:
                 # Only namespaces of the last seconds are kept, which bounds their number.
-                kept = {key: each for key, each in self._namespaces.items() if self._is_wanted(each)}
+                kept = {
+                    key: each
+                    for key, each in self._namespaces.items()
+                    if each.turn.locked() or not self._is_old(each)
+                }
                 self._namespaces = kept | {name: _Known()}
             return self._namespaces[name]
-
-    def _is_wanted(self, known: _Known) -> bool:
-        return known.turn.locked() or not self._is_old(known)
 
     def _is_old(self, known: _Known) -> bool:
         return self._clock() - known.read_at > NAMESPACE_SECONDS

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from calico.segment import Limits
 from settings import IPReservationSettings
 from webhook.admission import Webhook
 from webhook.features import Server
@@ -18,10 +17,6 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     def settings() -> IPReservationSettings:
         return server.settings().ip_reservation
 
-    ledger = Ledger(
-        Reservations(server.client, settings().calico_api_version),
-        server.replica,
-        limits=lambda: Limits(settings().segment_max_entries),
-        max_age=lambda: settings().segment_max_age,
-    )
+    reservations = Reservations(server.client, settings().calico_api_version)
+    ledger = Ledger(reservations, server.replica, settings)
     return [IPReservationWebhook(Cluster(server.client), ledger, settings)]

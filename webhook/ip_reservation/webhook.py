@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from calico.errors import NotReserved
-from calico.segment import Record, canonical
+from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
-from kube.types import Namespace, Pod, Value, complete
+from kube.types import Namespace, Pod
 from settings import IPReservationSettings
-from webhook.admission import Decision, Request, allow, decoded, deny
+from webhook.admission import Decision, Request, allow, decoded, deny, is_dry_run
 from webhook.ip_reservation import (
     NAME,
     OWNERS,
@@ -42,14 +40,6 @@ class Ledger(Protocol):
         """Return when *records* are durable, else raise NotReserved."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The pod, or None when there is none, and the annotations of its namespace."""
-
-    pod: Pod | None
-    namespace_annotations: Mapping[str, str]
-
-
 class IPReservationWebhook:
     name, path = NAME, PATH
 
@@ -70,22 +60,16 @@ class IPReservationWebhook:
         if skipped := _skip_reason(request):
             return allow(audit={"skipped": skipped})
         try:
-            snapshot = self._gather(request, deadline)
-            records = decide(request, snapshot, self._settings(), self._now())
+            pod = self._pod(request, deadline)
+            annotations = self._namespace_annotations(pod, request, deadline)
+            records = decide(request, pod, annotations, self._settings(), self._now())
             if isinstance(records, str):
                 return allow(audit={"skipped": records})
             self._ledger.reserve(records, deadline)
         except (KubeError, NotReserved) as error:
             return self._not_reserved(request, error)
         reserved = ",".join(record.cidr for record in records)
-        return allow(warnings=_warnings(snapshot.pod), audit={"reserved": reserved})
-
-    def _gather(self, request: Request, deadline: float) -> Snapshot:
-        pod = self._pod(request, deadline)
-        if pod is None or RESERVE in pod.metadata.annotations:
-            return Snapshot(pod, {})
-        namespace = self._cluster.namespace(request.namespace, deadline=deadline)
-        return Snapshot(pod, namespace.metadata.annotations)
+        return allow(warnings=_warnings(pod), audit={"reserved": reserved})
 
     def _pod(self, request: Request, deadline: float) -> Pod | None:
         # A delete-collection names no pod: a deletion is judged by the object that it carries.
@@ -95,6 +79,11 @@ class IPReservationWebhook:
             return self._cluster.pod(request.namespace, request.name, deadline=deadline)
         except NotFound:
             return None
+
+    def _namespace_annotations(self, pod: Pod | None, request: Request, deadline: float) -> Mapping[str, str]:
+        if pod is None or RESERVE in pod.metadata.annotations:
+            return {}
+        return self._cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
 
     def _not_reserved(self, request: Request, error: Exception) -> Decision:
         pod = f"pod {request.namespace}/{_name(request)}"
@@ -114,10 +103,13 @@ class IPReservationWebhook:
 
 
 def decide(
-    request: Request, snapshot: Snapshot, settings: IPReservationSettings, now: datetime
+    request: Request,
+    pod: Pod | None,
+    namespace_annotations: Mapping[str, str],
+    settings: IPReservationSettings,
+    now: datetime,
 ) -> Sequence[Record] | str:
     """What must be reserved before *request* is admitted, or why nothing needs to be."""
-    pod = snapshot.pod
     if pod is None:
         return "no such pod"
     if pod.terminating:
@@ -127,7 +119,7 @@ def decide(
             return f"phase {pod.status.phase}"
         if settings.skip_when_owner_is_deleted and _is_deleted_with_owner(request, pod):
             return "its owner is being deleted"
-    if skipped := unselected(pod, snapshot.namespace_annotations, settings):
+    if skipped := unselected(pod, namespace_annotations, settings):
         return skipped
     if evicted:  # the leader reserves it when it fails; this covers the time without a leader
         return records_of_evicted(pod, settings, now)
@@ -136,7 +128,7 @@ def decide(
 
 def _skip_reason(request: Request) -> str:
     """Why *request* needs no look at a pod, or nothing."""
-    if request.dry_run or _is_dry_run_eviction(request):
+    if is_dry_run(request):
         return "dry run"
     return "" if request.operation in ("DELETE", "CREATE") else f"operation {request.operation}"
 
@@ -164,20 +156,3 @@ def _name(request: Request) -> str:
 
 def _is_eviction(request: Request) -> bool:
     return request.sub_resource == "eviction"
-
-
-def _is_dry_run_eviction(request: Request) -> bool:
-    if not _is_eviction(request) or request.object is None:
-        return False
-    return bool(decoded(request.object, _Eviction, "object").delete_options.dry_run)
-
-
-class _DeleteOptions(Value, frozen=True):
-    dry_run: tuple[str, ...] = ()
-
-
-class _Eviction(Value, frozen=True):
-    delete_options: _DeleteOptions = _DeleteOptions()
-
-
-complete(_Eviction)

@@ -1,4 +1,4 @@
-"""Somebody's hands are in Drawbridge's IPReservations in the midst of a storm."""
+"""Another client changes Drawbridge's IPReservations during a storm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kube.errors import Conflict, NotFound
 from kube.types import Pod
 from lab.history import Hold, addresses
 from lab.session import Lab
-from tests.chaos.judge import Judge, lost
+from tests.chaos.judge import Judge
 from tests.chaos.rules import HOLD
 from tests.chaos.storm import crowd, storming
 from tests.cluster.workloads import GROUPS
@@ -27,7 +27,7 @@ SOON = 10.0
 """Seconds for what the leader does at once, on a machine that is busy with a storm."""
 
 Segment = dict[str, Any]
-Hand = Callable[[Lab, Segment], set[str] | None]
+Change = Callable[[Lab, Segment], set[str] | None]
 """Does something to a segment; the addresses that it concerned. None: not to this one."""
 
 
@@ -80,14 +80,14 @@ def put_back(lab: Lab, segment: Segment) -> None:
     lab.client.replace(IPRESERVATIONS, segment["metadata"]["name"], segment)
 
 
-@pytest.mark.parametrize("hand", [remove_an_entry, delete_it, empty_it], ids=lambda each: each.__name__)
-def test_what_a_hand_takes_away_is_reserved_again_and_held_for_its_time(
-    lab: Lab, judge: Judge, redis: str, hand: Hand
+@pytest.mark.parametrize("change", [remove_an_entry, delete_it, empty_it], ids=lambda each: each.__name__)
+def test_what_another_client_takes_away_is_reserved_again_and_held_for_its_time(
+    lab: Lab, judge: Judge, redis: str, change: Change
 ) -> None:
     pods = crowd(lab, judge, redis, 80)
 
     taken = meddle_with_a_storm(
-        lab, pods, hand, then=lambda taken: lab.wait(lambda: are_back(judge, taken), SOON, "all to be back")
+        lab, pods, change, then=lambda taken: lab.wait(lambda: are_back(judge, taken), SOON, "all to be back")
     )
 
     judge.await_gone(pods)
@@ -130,7 +130,7 @@ def test_addresses_whose_records_were_garbled_are_kept_and_not_for_ever(
     garbled = meddle_with_a_storm(lab, pods, garble_the_records)
 
     judge.await_end(pods)
-    assert lost(judge.history, pods) == []
+    assert judge.unreserved(pods) == []
     assert judge.complaints([pod for pod in pods if not addresses(pod) & garbled]) == []
 
 
@@ -146,22 +146,22 @@ def test_a_clock_that_jumps_back_keeps_no_address_for_ever_and_releases_none_ear
 
 
 def meddle_with_a_storm(
-    lab: Lab, pods: Sequence[Pod], hand: Hand, then: Callable[[set[str]], object] = lambda taken: None
+    lab: Lab, pods: Sequence[Pod], change: Change, then: Callable[[set[str]], object] = lambda taken: None
 ) -> set[str]:
-    """What the hand has taken out of a segment that is being filled."""
+    """What the change has taken out of a segment that is being filled."""
     with storming(lab, pods) as storm:
         storm.let(50)
         storm.await_answers(25)
-        taken: set[str] = lab.wait(lambda: [*tried(lab, hand)], 30, f"{hand.__name__} to succeed")[0]
+        taken: set[str] = lab.wait(lambda: [*tried(lab, change)], 30, f"{change.__name__} to succeed")[0]
         then(taken)
         return taken
 
 
-def tried(lab: Lab, hand: Hand) -> list[set[str]]:
-    """What it came to, or nothing when somebody else wrote meanwhile, or there is no segment for it yet."""
+def tried(lab: Lab, change: Change) -> list[set[str]]:
+    """The result, or nothing when another client wrote meanwhile, or there is no segment for it yet."""
     with suppress(Conflict, NotFound):
         for segment in segments(lab):
-            if segment["spec"].get("reservedCIDRs") and (taken := hand(lab, segment)) is not None:
+            if segment["spec"].get("reservedCIDRs") and (taken := change(lab, segment)) is not None:
                 return [taken]
     return []
 

@@ -1,11 +1,11 @@
-"""A label selector that any one of its requirements meets."""
+"""The settings of ip_reservation, and its label selector that any one of its requirements meets."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.values import Model
+from settings.values import Model, Period
 
 
 class Requirement(Model):
@@ -44,3 +44,23 @@ class LabelSelector(Model):
     def matches_any(self, labels: Mapping[str, str]) -> bool:
         wanted = any(labels.get(key) == value for key, value in self.match_labels.items())
         return wanted or any(requirement.matches(labels) for requirement in self.match_expressions)
+
+
+class IPReservationSettings(Model):
+    enabled: bool = True
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
+    ip_reserve_max_count: Annotated[int, Field(ge=1)] = 300
+    ip_reserve_time: Period = 2400.0
+    ip_release_period: Period = 5.0
+    give_back_after: Period = 120.0
+    skip_when_owner_is_deleted: bool = True
+    label_selector: LabelSelector = LabelSelector(
+        match_expressions=(
+            Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),
+            Requirement(key="brokerId", operator="Exists"),
+        )
+    )
+    # The records are an annotation, and Kubernetes limits an object's annotations to 256 KiB.
+    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 64
+    segment_max_age: Period = 600.0

@@ -1,0 +1,144 @@
+"""Release reservations that are over, reserve addresses of pods that were missed, and restore those taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record
+from controllers.clock import Clock
+from controllers.ip_reservation.late_planner import Departure, decide, passes_admission
+from controllers.ip_reservation.observers import Departures, Removals
+from controllers.ip_reservation.release_planner import Change, is_over, plan
+from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader
+from kube.errors import Conflict, KubeError, NotFound
+from settings import IPReservationSettings
+from webhook.ip_reservation import kubelet_evicted
+
+CATCH_UP = 1.0
+"""Seconds in which the watch of the reservations may lag behind the watch of the pods."""
+STALE = 150.0
+"""Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
+
+Settings = Callable[[], IPReservationSettings]
+Reserve = Callable[[Sequence[Record]], IPReservation]
+"""Make records durable; returns the segment that has the last of them, or raises NotReserved."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ReleaseReconciler:
+    """Note which pods ended, release what is due, and report what is reserved.
+
+    There is one key: a total limits all segments together.
+    """
+
+    reader: SnapshotReader
+    reservations: Reservations
+    removals: Removals
+    settings: Settings
+    reporter: Reporter
+    clock: Clock
+
+    def reconcile(self, _key: str) -> float:
+        """Release nothing while the cache of pods may be older than their ends."""
+        settings, now = self.settings(), self.clock.now()
+        if self.reader.silence > STALE:
+            log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
+            return settings.ip_release_period
+        snapshot = self.reader.read(settings)
+        for change in plan(snapshot.ours, snapshot.pods, settings, now):
+            self._apply(change)
+        self.reporter.inventory(snapshot.everything, snapshot.ours, settings)
+        return settings.ip_release_period
+
+    def _apply(self, change: Change) -> None:
+        name, kept = change.segment.metadata.name, {record.key for record in change.kept}
+        # Before the write: the watch may deliver it before its answer is here.
+        self.removals.note_own(name, (each for each in change.segment.records if each.key not in kept))
+        try:
+            if change.delete:
+                self.reservations.delete(change.segment)
+            else:
+                self.reservations.write(change.segment, change.kept, timeout=5.0)
+        except (Conflict, NotFound):
+            return  # another client has written since: the next run reads it
+        except KubeError as error:
+            # One segment that cannot be written must not keep the others from being released.
+            log.warning("segment not written", name=name, error=str(error))
+            return
+        self.reporter.released(change.segment, change.released)
+
+
+@dataclass(frozen=True)
+class LateReconciler:
+    """Reserve the addresses of a pod, by its uid, that goes without a record."""
+
+    departures: Departures
+    caches: Caches
+    live: LiveReader
+    reserve: Reserve
+    settings: Settings
+    reporter: Reporter
+
+    def reconcile(self, uid: str) -> float | None:
+        departure = self.departures.of(uid)
+        if departure is None:
+            return None
+        if missing := self._missing(departure):
+            waited = self.departures.waited(departure)
+            if passes_admission(departure) and waited < CATCH_UP:
+                return CATCH_UP - waited
+            self._reserve_late(departure, missing)
+        self.departures.forget(uid)
+        return None
+
+    def _missing(self, departure: Departure) -> Sequence[Record]:
+        """By the caches."""
+        namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
+        records = decide(departure, namespace.metadata.annotations if namespace else {}, self.settings())
+        return [each for each in records if not self.caches.is_reserved(each)]
+
+    def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
+        reserved = self.live.reserved_since(departure.since)
+        missing = [record for record in records if record.key not in reserved]
+        if missing and not self._goes_with_owner(departure):
+            self.reporter.reserved_late(departure.pod, missing[0].reason, self.reserve(missing))
+
+    def _goes_with_owner(self, departure: Departure) -> bool:
+        pod, owner = departure.pod, departure.pod.metadata.controller
+        if owner is None or kubelet_evicted(pod) or not self.settings().skip_when_owner_is_deleted:
+            return False
+        return self.live.is_owner_deleted(pod.metadata.namespace, owner)
+
+
+@dataclass(frozen=True)
+class RestoreReconciler:
+    """Reserve again what another client has taken out of a segment, by its name, or deleted with it.
+
+    Released addresses stay out, and so do those that a later reservation of their pod has replaced, that another
+    segment has, and that would be released by age anyway.
+    """
+
+    removals: Removals
+    caches: Caches
+    reserve: Reserve
+    settings: Settings
+    reporter: Reporter
+    clock: Clock
+
+    def reconcile(self, name: str) -> None:
+        taken, settings, now = self.removals.of(name), self.settings(), self.clock.now()
+        missing = [
+            record
+            for record in taken.values()
+            if not self.caches.is_reserved(record) and not is_over(record, settings, now)
+        ]
+        if missing:
+            self.reporter.restored(name, missing, self.reserve(missing))
+        self.removals.forget(name, taken)
