@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import healthchecker as names
-from healthchecker import DEFAULT_ANNOTATION, DEFAULT_BOUND, FAIL, KEEP, LONGEST_BOUND, SHORTEST_BOUND
-from healthchecker.naming import deployment_name
+from healthchecker import (
+    DEFAULT_ANNOTATION,
+    DEFAULT_BOUND,
+    FAIL,
+    KEEP,
+    LONGEST_BOUND,
+    SHORTEST_BOUND,
+    deployment_name,
+)
 
 
 class ConfigError(Exception):

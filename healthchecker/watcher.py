@@ -12,9 +12,8 @@ import threading
 import msgspec
 import structlog
 
-from healthchecker.checker import Checker
+from healthchecker.checker import Checker, Deployment
 from healthchecker.config import Config
-from healthchecker.readiness import Deployment
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.errors import KubeError, Unreachable, event_error

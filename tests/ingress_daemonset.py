@@ -16,7 +16,7 @@ from settings import IngressDaemonSetSettings
 from tests.fake_api import merged
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
-from webhook.ingress_daemonset.field_errors import Problem
+from webhook.ingress_daemonset.template import Problem
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.validate import PortUser
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook

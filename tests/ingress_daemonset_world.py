@@ -12,15 +12,12 @@ import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
-from controllers.ingress_daemonset.child_resources import Children
-from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.node_rollout import NodeRollout
-from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.health_check_daemonsets import Children
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Reading
+from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.types import Grant, Workload
-from healthchecker import SCHEDULED
-from healthchecker.state import State
+from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 from tests.fake_api import merged

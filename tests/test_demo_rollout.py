@@ -18,7 +18,7 @@ from demo.rollout import OK, REVISION, Answer, Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
 from demo.scenes import rollout as scene
 from demo.stage import ROOT
-from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus
+from healthchecker.checker import Deployment, DeploymentSpec, DeploymentStatus
 from kube.types import ObjectMeta, Pod
 from lab.history import Observation
 from tests.factories import NOW

@@ -17,13 +17,10 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
 from controllers.ingress_daemonset import rollout_annotations
-from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, readiness
-from healthchecker.checker import Checker
+from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, State, checker, deployment_name
+from healthchecker.__main__ import serve
+from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.config import Config, ConfigError
-from healthchecker.naming import deployment_name
-from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
-from healthchecker.server import serve
-from healthchecker.state import State
 from kube.types import OwnerReference
 from webhook import ingress_daemonset
 
@@ -327,5 +324,5 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
 
 def test_the_words_are_those_of_admission_and_the_controllers() -> None:
     assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
-    assert readiness.KIND == ingress_daemonset.KIND
+    assert checker.KIND == ingress_daemonset.KIND
     assert SCHEDULED == rollout_annotations.SCHEDULED

@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from healthchecker import DEFAULT_ANNOTATION, watcher
+from healthchecker import DEFAULT_ANNOTATION, State, watcher
+from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
 from healthchecker.config import Config
-from healthchecker.server import serve
 from healthchecker.service_account import ServiceAccount
-from healthchecker.state import State
 from healthchecker.watcher import follow
 from kube.backoff import Backoff
 from kube.client import Client

@@ -20,7 +20,7 @@ from webhook.ingress_daemonset import (
     VERSION,
     types,
 )
-from webhook.ingress_daemonset.defaults import OTHER_SPELLINGS
+from webhook.ingress_daemonset.types import OTHER_SPELLINGS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 [SERVED] = CRD["spec"]["versions"]

@@ -9,9 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
-from webhook.ingress_daemonset.int_or_percent import amount, is_some
-from webhook.ingress_daemonset.types import Annotation, RollingUpdate, Timestamp, resource
+from webhook.ingress_daemonset.types import (
+    Annotation,
+    RollingUpdate,
+    Timestamp,
+    amount,
+    defaulted,
+    is_some,
+    overridden,
+    resource,
+    rolling_update,
+)
 from webhook.ingress_daemonset.validate import two_spellings
 
 DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
 from kube.types import Pod

@@ -14,8 +14,7 @@ from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
 from tests.ingress_daemonset import Templates, raw, request, webhooks
 from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
-from webhook.ingress_daemonset.openapi import PodTemplates
-from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, reachable, schema_problems
+from webhook.ingress_daemonset.openapi import POD_TEMPLATE, PodTemplates, Schema, reachable, schema_problems
 
 INDEX, DOCUMENT = "/openapi/v3", "/openapi/v3/apis/apps/v1"
 SECONDS = 30.0

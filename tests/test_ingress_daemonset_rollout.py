@@ -17,8 +17,7 @@ from controllers.ingress_daemonset.planner import Plan, limit
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
-from webhook.ingress_daemonset.int_or_percent import share
-from webhook.ingress_daemonset.types import RollingUpdate
+from webhook.ingress_daemonset.types import RollingUpdate, share
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}

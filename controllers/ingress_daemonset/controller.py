@@ -12,9 +12,8 @@ from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import RetryState
 from controllers.ingress_daemonset.types import Child
-from controllers.ingress_daemonset.writer import Writer
+from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff

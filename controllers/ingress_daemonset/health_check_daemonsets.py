@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 import healthchecker
-from controllers.ingress_daemonset.desired import metadata
-from healthchecker.naming import deployment_name
+from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete
+from controllers.ingress_daemonset.desired import digest, metadata
+from controllers.ingress_daemonset.drift import (
+    Altered,
+    Baseline,
+    Drift,
+    annotations_of,
+    baseline_of,
+    covers,
+    drift_of,
+    overwrite,
+    rewritten,
+)
+from controllers.ingress_daemonset.types import Child, Grant, Workload
+from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
@@ -107,3 +122,108 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in said.items()] + [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
     ]
+
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Children:
+    """The objects of an IngressDaemonSet's namespace that bear a label of ours, and unmanaged ones of their names."""
+
+    deployments: Sequence[Workload] = ()
+    daemonsets: Sequence[Workload] = ()
+    roles: Sequence[Grant] = ()
+    bindings: Sequence[Grant] = ()
+
+
+class ChildResources:
+    """Desired and held, but for Deployments."""
+
+    def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
+        self._uid, self._held = resource.metadata.uid, held
+        self._daemonsets = _by_name(daemon_sets(resource, defaults))
+        self._access = access(resource)
+
+    def daemonset_actions(self) -> Iterable[Action]:
+        held = {each.metadata.name: each for each in self._held.daemonsets}
+        for name, body in self._daemonsets.items():
+            if name not in held:
+                yield create("DaemonSet", _with_baseline(body))
+            elif self._is_managed(held[name], body):
+                yield from _daemonset_changes(held[name], body)
+        yield from self._surplus("DaemonSet", self._held.daemonsets, set(self._daemonsets))
+
+    def access_actions(self) -> Iterable[Action]:
+        """The Role first: the API server refuses a binding to a Role that it does not know yet."""
+        by_kind: dict[Kind, Sequence[Grant]] = {"Role": self._held.roles, "RoleBinding": self._held.bindings}
+        for body in self._access:
+            kind: Kind = body["kind"]
+            found = next((each for each in by_kind[kind] if each.metadata.name == _name(body)), None)
+            if found is None:
+                yield create(kind, body)
+            elif found.is_of(self._uid) and (parts := _differing(body, found)):
+                yield change(kind, found.metadata, {}, **parts)
+        for kind, grants in by_kind.items():
+            yield from self._surplus(kind, grants, {_name(body) for body in self._access})
+
+    def altered(self) -> Iterable[Altered]:
+        """DaemonSets that are left as another writer made them."""
+        for held in self._held.daemonsets:
+            body = self._daemonsets.get(held.metadata.name)
+            if body and self._is_managed(held, body) and _drift(held, body) is Drift.ALTERED:
+                yield Altered("DaemonSet", held.metadata.name, held.spec_digest)
+
+    def unmanaged(self) -> list[str]:
+        """The names of objects that have a name of ours; they are left alone."""
+        bodies = self._daemonsets | _by_name(self._access)
+        held: list[Child] = [*self._held.daemonsets, *self._held.roles, *self._held.bindings]
+        taken = [each for each in held if each.metadata.name in bodies]
+        return [
+            each.metadata.name for each in taken if not self._is_managed(each, bodies[each.metadata.name])
+        ]
+
+    def _surplus(self, kind: Kind, held: Iterable[Child], desired: set[str]) -> Iterable[Action]:
+        for each in held:
+            if each.is_of(self._uid) and not each.is_terminating and each.metadata.name not in desired:
+                yield delete(kind, each.metadata)
+
+    def _is_managed(self, held: Child, body: Body) -> bool:
+        fits = held.could_become(body) if isinstance(held, Workload) else True
+        return held.is_of(self._uid) and fits
+
+
+def _with_baseline(body: Body) -> Body:
+    annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
+    return body | {"metadata": body["metadata"] | {"annotations": annotations}}
+
+
+def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
+    """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
+    drift, old = _drift(held, body), baseline_of(held.metadata.annotations) or Baseline()
+    now, desired = held.metadata.generation, digest(body["spec"])
+    if drift.calls_for_update:
+        asked = rewritten(Baseline(desired, generation=now + 1), drift, old, held.spec_digest)
+        spec = overwrite(body["spec"], held.spec)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(asked)}, spec=spec)
+    elif drift is Drift.UNRECORDED:
+        known = Baseline(desired, generation=now, digest=held.spec_digest, undone=old.undone)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
+
+
+def _drift(held: Workload, body: Body) -> Drift:
+    desired = body["spec"]
+    return drift_of(held, digest(desired), held.spec_digest, lambda: covers(desired, held.spec))
+
+
+def _differing(body: Body, held: Grant) -> Body:
+    live = {"rules": held.rules, "subjects": held.subjects}
+    return {part: body[part] for part in live if part in body and not covers(body[part], live[part])}
+
+
+def _by_name(bodies: Iterable[Body]) -> dict[str, Body]:
+    return {_name(body): body for body in bodies}
+
+
+def _name(body: Body) -> str:
+    return str(body["metadata"]["name"])

@@ -15,16 +15,14 @@ from prometheus_client import Histogram
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
-from controllers.ingress_daemonset.child_resources import Children
-from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
+from controllers.ingress_daemonset.health_check_daemonsets import Children
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
-from controllers.ingress_daemonset.node_rollout import NodeRollout
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Readings
 from controllers.ingress_daemonset.object_cache import ObjectCache
-from controllers.ingress_daemonset.planner import Plan, plan
+from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings

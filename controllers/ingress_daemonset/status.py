@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset.drains import Departure
-from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
-from controllers.ingress_daemonset.reasons import available_pods, rfc3339, why
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
@@ -215,3 +214,72 @@ def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: dat
     old = next((each for each in conditions if each["type"] == kind), {})
     since = old["lastTransitionTime"] if old.get("status") == status else rfc3339(now)
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def why(rollout: NodeRollout, now: datetime) -> str:
+    not_ready = "" if rollout.node.ready else "; the node is NotReady"
+    return _sentence(rollout, now) + not_ready
+
+
+def _sentence(rollout: NodeRollout, now: datetime) -> str:
+    name, held = rollout.name, rollout.deployment
+    match rollout.phase:
+        case Phase.UNMANAGED:
+            return f"Deployment {name} {_difference(rollout)}: delete or rename it"
+        case Phase.DETACHING:
+            return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
+        case Phase.DRAINING:
+            return _draining(rollout, now)
+        case Phase.UPDATING if held and held.is_stuck:
+            return f"Deployment {name} has not become available within its progressDeadlineSeconds"
+        case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
+            return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
+        case Phase.ATTACHING:
+            return "all pods are available; its annotations are being removed"
+        case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
+            return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
+        case Phase.OUTDATED:
+            return "it waits for its turn"
+        case Phase.ALTERED:
+            return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
+        case Phase.CURRENT:
+            return "it is up to date"
+
+
+def _difference(rollout: NodeRollout) -> str:
+    ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+    return "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
+
+
+def _draining(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.drain.evictable:
+        return "it is detached to be drained: its pods may be evicted"
+    if not rollout.in_flight:
+        return "it is to be drained, and waits for room in maxUnavailableNodes"
+    return f"it is to be drained; {_detaching(rollout, now)}"
+
+
+def _detaching(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.deployment_unmarked or rollout.node_unmarked:
+        return "it is being detached"
+    if rollout.is_doubted(now):
+        return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+    if (safe_at := rollout.safe_at) is not None:
+        return f"the load balancer has until {rfc3339(safe_at)} to stop sending traffic"
+    key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
+    return f"its detachment is not confirmed: annotation {key} is missing or old"
+
+
+def _way_out(rollout: NodeRollout) -> str:
+    if (ends := rollout.doubt_ends_at) is not None:
+        return f"the update goes on without a confirmation at {rfc3339(ends)}"
+    return "see why, or set confirm to preferred or off"
+
+
+def available_pods(rollout: NodeRollout) -> int:
+    held = None if rollout.unmanaged else rollout.deployment
+    return held.status.available_replicas if held else 0
+
+
+def rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound
 from kube.types import Pod, Value, complete
 from settings import IngressDaemonSetSettings

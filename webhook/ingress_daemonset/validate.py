@@ -8,17 +8,19 @@ from itertools import chain
 from typing import Any
 
 from webhook.ingress_daemonset import RESERVED
-from webhook.ingress_daemonset.defaults import DEGRADED, OTHER_SPELLINGS, PODS
-from webhook.ingress_daemonset.field_errors import Problem, key_problems
-from webhook.ingress_daemonset.int_or_percent import Share, amount
-from webhook.ingress_daemonset.template import labels_of, template_problems
+from webhook.ingress_daemonset.template import Problem, key_problems, labels_of, template_problems
 from webhook.ingress_daemonset.types import (
     CONFIRM,
+    DEGRADED,
     ON_OUTAGE,
+    OTHER_SPELLINGS,
+    PODS,
     HealthChecker,
     IngressDaemonSet,
     RollingUpdate,
+    Share,
     Spec,
+    amount,
 )
 
 ROLLING = "spec.updateStrategy.rollingUpdate"

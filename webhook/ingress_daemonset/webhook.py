@@ -11,10 +11,8 @@ from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, deny
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
-from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
-from webhook.ingress_daemonset.field_errors import Problem
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
+from webhook.ingress_daemonset.template import Problem, readable
+from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from webhook.ingress_daemonset.validate import (
     PortUser,
     port_problems,
