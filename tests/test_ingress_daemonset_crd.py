@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+import healthchecker
 from tests.charts import CHART
 from tests.ingress_daemonset import DATA, Raw, example, raw
 from webhook.ingress_daemonset import (
@@ -97,6 +98,17 @@ def test_the_schema_has_the_fields_that_are_read_and_explains_each() -> None:
     assert ours == {*read(types.Spec, "spec")} | {f"{ROLLING}.{name}" for name in OTHER_SPELLINGS}
     explained = {path for path, field in FIELDS.items() if field.get("description", "").endswith(".")}
     assert FIELDS.keys() - explained == {"metadata"}
+
+
+def test_its_bounds_are_those_of_the_health_checker() -> None:
+    """And not of the webhook, which the API server asks only about what has passed the schema."""
+    outage = FIELDS["spec.healthChecker.outageToleranceSeconds"]
+
+    assert (outage["minimum"], outage["maximum"]) == (
+        healthchecker.SHORTEST_BOUND,
+        healthchecker.LONGEST_BOUND,
+    )
+    assert FIELDS["spec.healthChecker.onApiServerOutage"]["enum"] == [healthchecker.KEEP, healthchecker.FAIL]
 
 
 def test_every_column_shows_a_field_of_the_schema() -> None:

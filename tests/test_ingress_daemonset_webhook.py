@@ -84,10 +84,10 @@ def test_the_example_may_be_applied_again_and_again() -> None:
 def test_a_refusal_is_one_of_an_invalid_object() -> None:
     _, rules = webhooks()
 
-    decision = rules.review(request(raw({"podsPerNode": 0})), deadline=0)
+    decision = rules.review(request(raw({"minReadySeconds": 600})), deadline=0)
 
     assert (decision.code, decision.reason) == (422, "Invalid")
-    assert decision.message.startswith('IngressDaemonSet "web" is invalid: spec.podsPerNode: ')
+    assert decision.message.startswith('IngressDaemonSet "web" is invalid: spec.progressDeadlineSeconds: ')
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,6 @@ def _pod(pod: PodSpec) -> Iterator[Problem]:
 
 
 def _containers(pod: PodSpec) -> Iterator[Problem]:
-    if not pod.containers:
-        yield f"{PATH}.spec.containers", "it is empty: give at least one container"
     taken = {each.name for each in pod.init_containers}
     for index, container in enumerate(pod.containers):
         path = f"{PATH}.spec.containers[{index}]"

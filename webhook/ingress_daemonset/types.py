@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+import healthchecker
 from kube.types import ObjectMeta, Value, complete
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 
@@ -27,6 +28,36 @@ PARTS = {
     "waitForDetachmentByAnnotatedTimestamp": {"format": "RFC3339"},
 }
 """Defaults of these fields where they are given."""
+
+
+Share = int | str
+"""A budget: a number, or a percentage such as ``"25%"``."""
+PERCENTAGE = re.compile("(100|[0-9]{1,2})%", re.ASCII)
+
+
+def amount(share: Share) -> int:
+    """The number, or that of the percentage. ValueError for what the schema refuses."""
+    if isinstance(share, int) and share >= 0:
+        return share
+    if found := PERCENTAGE.fullmatch(str(share)):
+        return int(found[1])
+    raise ValueError(f"{share!r:.20} is no budget")
+
+
+def is_some(share: Share) -> bool:
+    """Whether it is a budget of more than 0."""
+    try:
+        return amount(share) > 0
+    except ValueError:
+        return False
+
+
+def share(value: Share, whole: int) -> int:
+    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
+    number = amount(value)
+    if isinstance(value, int):
+        return number
+    return max(1, -(-number * whole // 100)) if number else 0
 
 
 def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
@@ -95,43 +126,7 @@ def _selector(spec: Raw, before: Raw) -> dict[str, Any]:
     return {"selector": {"matchLabels": labels}} if labels else {}
 
 
-Share = int | str
-"""A number, or a percentage such as ``"25%"``."""
-
-WAY_OUT = 'write a whole number, or a percentage from "0%" to "100%"'
-
-
-def amount(share: Share) -> int:
-    """The number, or that of the percentage. ValueError."""
-    if isinstance(share, int):
-        if share < 0:
-            raise ValueError(f"{share} is no budget: {WAY_OUT}")
-        return share
-    digits = share.removesuffix("%")
-    is_number = digits != share and digits.isascii() and digits.isdigit() and len(digits) <= 3
-    if not is_number or int(digits) > 100:
-        raise ValueError(f"{share[:20]!r} is no budget: {WAY_OUT}")
-    return int(digits)
-
-
-def is_some(share: Share) -> bool:
-    """Whether it is a budget of more than 0."""
-    try:
-        return amount(share) > 0
-    except ValueError:
-        return False
-
-
-def share(value: Share, whole: int) -> int:
-    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
-    number = amount(value)
-    if isinstance(value, int):
-        return number
-    return max(1, -(-number * whole // 100)) if number else 0
-
-
-REQUIRED, PREFERRED, OFF = CONFIRM = ("required", "preferred", "off")
-KEEP, FAIL = ON_OUTAGE = ("keep", "fail")
+REQUIRED, PREFERRED, OFF = "required", "preferred", "off"
 ORIGINAL_IMAGE = r"(.*/)?mumoshu/ingress-daemonset-(controller|node-healthcheck-server)([:@].*)?"
 
 
@@ -202,8 +197,8 @@ class HealthChecker(Value, frozen=True):
     image_pull_policy: str = ""
     service_account_name: str = ""
     resources: dict[str, Any] = {}
-    on_api_server_outage: str = KEEP
-    outage_tolerance_seconds: int = 30
+    on_api_server_outage: str = healthchecker.KEEP
+    outage_tolerance_seconds: int = healthchecker.DEFAULT_BOUND
 
     @property
     def is_the_originals(self) -> bool:

@@ -73,7 +73,7 @@ class ValidatingWebhook:
         new, old = _resource(raw), resource(stored) if stored else None
         users, fields, unknown = self._lookup(new, old, deadline) if is_readable(raw) else ((), (), [])
         spelt = two_spellings(rolling_update(defaulted(raw)))
-        found = [*spelt, *problems(new, old), *fields, *port_problems(new, users)]
+        found = [*spelt, *problems(new), *fields, *port_problems(new, users)]
         if found:
             return refused(new.metadata.name, found)
         return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
