@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
-from controllers.ingress_daemonset.planner import Plan, limit
+from controllers.ingress_daemonset.planner import Plan
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
-from webhook.ingress_daemonset.types import RollingUpdate, share
+from webhook.ingress_daemonset.types import share
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
@@ -546,11 +546,6 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 )
 def test_a_percentage_is_rounded_up_and_at_least_one(value: int | str, whole: int, number: int) -> None:
     assert share(value, whole) == number
-
-
-def test_only_one_of_the_two_budgets_counts() -> None:
-    assert limit(RollingUpdate(max_unavailable_nodes=2, max_degraded_nodes=3), 30) == 2
-    assert limit(RollingUpdate(max_unavailable_nodes=0, max_degraded_nodes="50%"), 30) == 15
 
 
 LIMIT, GRACE = 2, 10

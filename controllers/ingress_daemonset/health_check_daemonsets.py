@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 import healthchecker
-from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete
+from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete, target
 from controllers.ingress_daemonset.desired import digest, metadata
 from controllers.ingress_daemonset.drift import (
     Altered,
@@ -23,7 +22,7 @@ from controllers.ingress_daemonset.drift import (
     overwrite,
     rewritten,
 )
-from controllers.ingress_daemonset.types import Child, Grant, Workload
+from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import tolerations
@@ -127,75 +126,58 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
 Body = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Children:
-    """The objects of an IngressDaemonSet's namespace that bear a label of ours, and unmanaged ones of their names."""
-
-    deployments: Sequence[Workload] = ()
-    daemonsets: Sequence[Workload] = ()
-    roles: Sequence[Grant] = ()
-    bindings: Sequence[Grant] = ()
-
-
 class ChildResources:
-    """Desired and held, but for Deployments."""
+    """Desired and held children of *resource*, but for Deployments; *held* may have others, too."""
 
     def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
-        self._uid, self._held = resource.metadata.uid, held
-        self._daemonsets = _by_name(daemon_sets(resource, defaults))
-        self._access = access(resource)
+        self._uid = resource.metadata.uid
+        self._held = {target(kind, each.metadata): each for kind, found in held.items() for each in found}
+        bodies = [*daemon_sets(resource, defaults), *access(resource)]
+        self._desired = {create(body["kind"], body).target: body for body in bodies}
 
-    def daemonset_actions(self) -> Iterable[Action]:
-        held = {each.metadata.name: each for each in self._held.daemonsets}
-        for name, body in self._daemonsets.items():
-            if name not in held:
-                yield create("DaemonSet", _with_baseline(body))
-            elif self._is_managed(held[name], body):
-                yield from _daemonset_changes(held[name], body)
-        yield from self._surplus("DaemonSet", self._held.daemonsets, set(self._daemonsets))
-
-    def access_actions(self) -> Iterable[Action]:
-        """The Role first: the API server refuses a binding to a Role that it does not know yet."""
-        by_kind: dict[Kind, Sequence[Grant]] = {"Role": self._held.roles, "RoleBinding": self._held.bindings}
-        for body in self._access:
-            kind: Kind = body["kind"]
-            found = next((each for each in by_kind[kind] if each.metadata.name == _name(body)), None)
-            if found is None:
-                yield create(kind, body)
-            elif found.is_of(self._uid) and (parts := _differing(body, found)):
-                yield change(kind, found.metadata, {}, **parts)
-        for kind, grants in by_kind.items():
-            yield from self._surplus(kind, grants, {_name(body) for body in self._access})
+    def actions(self, *kinds: Kind) -> Iterable[Action]:
+        for each, body in self._desired.items():
+            held = self._held.get(each)
+            if each.kind in kinds and held is None:
+                yield create(each.kind, _with_baseline(body) if each.kind == "DaemonSet" else body)
+            elif each.kind in kinds and held and held.is_managed(self._uid, body):
+                yield from _changes(each.kind, held, body)
+        for each, held in self._held.items():
+            if (
+                each.kind in kinds
+                and each not in self._desired
+                and held.is_of(self._uid)
+                and not held.is_terminating
+            ):
+                yield delete(each.kind, held.metadata)
 
     def altered(self) -> Iterable[Altered]:
         """DaemonSets that are left as another writer made them."""
-        for held in self._held.daemonsets:
-            body = self._daemonsets.get(held.metadata.name)
-            if body and self._is_managed(held, body) and _drift(held, body) is Drift.ALTERED:
-                yield Altered("DaemonSet", held.metadata.name, held.spec_digest)
+        for each, body in self._desired.items():
+            held = self._held.get(each)
+            if each.kind != "DaemonSet" or held is None or not held.is_managed(self._uid, body):
+                continue
+            if _drift(held, body) is Drift.ALTERED:
+                yield Altered(each.kind, each.name, held.spec_digest)
 
     def unmanaged(self) -> list[str]:
         """The names of objects that have a name of ours; they are left alone."""
-        bodies = self._daemonsets | _by_name(self._access)
-        held: list[Child] = [*self._held.daemonsets, *self._held.roles, *self._held.bindings]
-        taken = [each for each in held if each.metadata.name in bodies]
-        return [
-            each.metadata.name for each in taken if not self._is_managed(each, bodies[each.metadata.name])
-        ]
-
-    def _surplus(self, kind: Kind, held: Iterable[Child], desired: set[str]) -> Iterable[Action]:
-        for each in held:
-            if each.is_of(self._uid) and not each.is_terminating and each.metadata.name not in desired:
-                yield delete(kind, each.metadata)
-
-    def _is_managed(self, held: Child, body: Body) -> bool:
-        fits = held.could_become(body) if isinstance(held, Workload) else True
-        return held.is_of(self._uid) and fits
+        taken = [(self._held[each], body) for each, body in self._desired.items() if each in self._held]
+        return [held.metadata.name for held, body in taken if not held.is_managed(self._uid, body)]
 
 
 def _with_baseline(body: Body) -> Body:
     annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
     return body | {"metadata": body["metadata"] | {"annotations": annotations}}
+
+
+def _changes(kind: Kind, held: Workload | Grant, body: Body) -> Iterable[Action]:
+    if isinstance(held, Workload):
+        yield from _daemonset_changes(held, body)
+        return
+    live = {"rules": held.rules, "subjects": held.subjects}
+    if parts := {part: body[part] for part in live if part in body and not covers(body[part], live[part])}:
+        yield change(kind, held.metadata, {}, **parts)
 
 
 def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
@@ -214,16 +196,3 @@ def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
 def _drift(held: Workload, body: Body) -> Drift:
     desired = body["spec"]
     return drift_of(held, digest(desired), held.spec_digest, lambda: covers(desired, held.spec))
-
-
-def _differing(body: Body, held: Grant) -> Body:
-    live = {"rules": held.rules, "subjects": held.subjects}
-    return {part: body[part] for part in live if part in body and not covers(body[part], live[part])}
-
-
-def _by_name(bodies: Iterable[Body]) -> dict[str, Body]:
-    return {_name(body): body for body in bodies}
-
-
-def _name(body: Body) -> str:
-    return str(body["metadata"]["name"])

@@ -12,7 +12,7 @@ from typing import Any
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Target, Writes, target
 from controllers.ingress_daemonset.desired import deployment
-from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, covers, drift_of
+from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Workload
 from healthchecker import SCHEDULED, State, deployment_name
@@ -151,9 +151,8 @@ class NodeRollout:
 
     @cached_property
     def unmanaged(self) -> bool:
-        """Whether the Deployment has another owner, or the selector that the original controller gave it."""
         held = self.deployment
-        return held is not None and not (held.is_of(self.uid) and held.could_become(self.body))
+        return held is not None and not held.is_managed(self.uid, self.body)
 
     @cached_property
     def absent(self) -> bool:
@@ -244,6 +243,13 @@ class NodeRollout:
         if self.deployment.available:
             return Phase.CURRENT
         return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
+
+    @property
+    def altered(self) -> Altered | None:
+        """The Deployment, if it is left as another writer made it."""
+        if self.deployment is None or self.unmanaged or self.drift is not Drift.ALTERED:
+            return None
+        return Altered("Deployment", self.name, self.deployment.template_digest)
 
     @property
     def is_detaching(self) -> bool:

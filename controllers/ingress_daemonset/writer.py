@@ -138,7 +138,7 @@ class Writer:
         self, context: Context, cache: ObjectCache, retries: RetryState, reporter: Reporter, submit: Submit
     ) -> None:
         self._context, self._cache, self._submit = context, cache, submit
-        self._retries, self._reporter = retries, reporter
+        self.retries, self._reporter = retries, reporter
         self._answers = Answers()
 
     def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]], decided: float) -> bool:
@@ -148,7 +148,7 @@ class Writer:
 
     def settle(self) -> None:
         """Repeat the writes of unknown outcome that are due. LeadershipLost."""
-        self._concurrently([partial(self._try, write) for write in self._retries.doubtful()])
+        self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
 
     def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> None:
         """KubeError, LeadershipLost. The fields for drains are not part of *status*: the webhook writes them, too."""
@@ -158,16 +158,6 @@ class Writer:
         written = self._send(Change(target, body, "status"))
         if written is not None:
             self._cache.take_in(target, written)
-
-    def retry_after(self, owner: ObjectMeta, actions: Iterable[Action]) -> float | None:
-        """Seconds until the next retry, where *actions* are all that *owner* wants now."""
-        return self._retries.retry_after(key_of(owner), {each.target for each in actions})
-
-    def writes(self, namespace: str) -> Writes:
-        return self._retries.writes(namespace, lambda target: self._cache.get(target) is not None)
-
-    def forget(self, key: str) -> None:
-        self._retries.forget(key)
 
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
         """Their results, when all have ended."""
@@ -184,7 +174,7 @@ class Writer:
         """Whether something is known now that was not before."""
         learned = False
         for write in step:
-            if not self._retries.may_begin(write.action.target):
+            if not self.retries.may_begin(write.action.target):
                 break
             learned = True
             if not self._try(write):
@@ -248,7 +238,7 @@ class Writer:
                 return False
         if action.target.kind == "Deployment" and (held := self._cache.get(action.target)):
             self._answers.learn(held)
-        self._retries.settled(write)
+        self.retries.settled(write)
         self._reporter.wrote(action, "ok")
         return True
 
@@ -263,23 +253,23 @@ class Writer:
         except KubeError as failure:
             self._doubt(write, failure)
         else:
-            self._retries.settled(write)
+            self.retries.settled(write)
 
     def _doubt(self, write: Write, error: Exception) -> None:
         log.warning("write has unknown outcome", **_keys(write), error=str(error))
-        self._retries.failed(write, doubtful=True)
+        self.retries.failed(write, doubtful=True)
         self._reporter.wrote(write.action, "unknown")
 
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
         log.warning("write refused", **_keys(write), error=str(error))
-        times = self._retries.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
+        times = self.retries.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
         self._reporter.wrote(write.action, "refused")
         if times > patience:
             self._reporter.refused(write.owner, write.action, error)
 
     def _unchanged(self, write: Write) -> None:
         log.warning("write had no effect", **_keys(write))
-        times = self._retries.failed(write, doubtful=False)
+        times = self.retries.failed(write, doubtful=False)
         self._reporter.wrote(write.action, "unchanged")
         if times > PATIENCE:
             self._reporter.unchanged(write.owner, write.action)
