@@ -15,7 +15,6 @@ import pytest
 
 from bench import processes
 from bench.ingress_daemonset import figures, manifests
-from bench.ingress_daemonset.checker import Started
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
 from bench.ingress_daemonset.progress import Creation, Deployment, Made, Observed, Rollout, follow
@@ -23,7 +22,6 @@ from bench.processes import MIB, Usage
 from bench.report import Figure
 from controllers.ingress_daemonset import desired
 from kube.types import Node, ObjectMeta
-from lab.errors import LabError
 from tests.ingress_daemonset import outcome, request, webhooks
 from webhook.ingress_daemonset import DETACHED_BY, NODE_LABEL, TO_BE_UPDATED
 from webhook.ingress_daemonset.types import resource
@@ -108,23 +106,11 @@ def test_all_exist_when_the_last_one_is_seen_and_are_available_with_the_last_one
     assert course.since(1.0) == Made(first=1.0, existed=3.0, available=5.0)
 
 
-def test_what_the_deployment_controller_has_not_looked_at_is_not_available() -> None:
-    assert not deployment(observed=1).available
-
-
-def test_a_timeout_says_how_many_are_left() -> None:
-    with pytest.raises(LabError, match="pods of two: 1 are left"):
-        follow(
-            observed(deployment("a"), deployment("b", available=1)), Creation(2), "pods of two", deadline=0.0
-        )
-
-
 @pytest.mark.parametrize(
     "unfinished",
     [
         pytest.param(deployment(image=OLD), id="of the old template"),
         pytest.param(deployment(image=NEW, observed=1), id="not looked at yet"),
-        pytest.param(deployment(image=NEW, updated=1, old=1), id="half of it"),
         pytest.param(deployment(image=NEW, old=1), id="an old pod is left"),
         pytest.param(deployment(image=NEW, available=1), id="a pod is not available"),
         pytest.param(deployment(image=NEW, annotations={TO_BE_UPDATED: ""}), id="still off"),
@@ -194,18 +180,6 @@ WAVES = (40.0, cost(seconds=4.0))
             id="too late",
         ),
         pytest.param(
-            Made(1.0, 15.0, 52.1),
-            {"deployments_POST": 1000},
-            {"until all are available, against a plain client"},
-            id="too slow",
-        ),
-        pytest.param(
-            Made(1.0, 15.0, 52.0),
-            {"deployments_POST": 1001},
-            {"Deployments created per node"},
-            id="one twice",
-        ),
-        pytest.param(
             Made(1.0, 15.0, 52.0),
             {"deployments_POST": 1000, "deployments_PATCH": 10, "deployments_PATCH_409": 7},
             {"changes of Deployments afterwards"},
@@ -217,15 +191,6 @@ def test_a_thousand_nodes_are_judged_by_the_plain_client(
     made: Made, counted: dict[str, int], misses: set[str]
 ) -> None:
     assert missed(by_name(list(figures.of_creation(1000, ALONE, (made, cost(**counted)))))) == misses
-
-
-def test_of_fewer_nodes_only_their_writes_are_judged() -> None:
-    found = by_name(
-        list(figures.of_creation(30, ALONE, (Made(1.0, 100.0, 100.0), cost(deployments_POST=31))))
-    )
-
-    assert missed(found) == {"Deployments created per node"}
-    assert found["until all Deployments exist, against a plain client"].ratio == 10.0
 
 
 @pytest.mark.parametrize(
@@ -251,25 +216,12 @@ def test_at_rest_nothing_may_be_written_though_it_is_looked_at(spent: Cost, miss
     assert found["heartbeats per node"].value == 5
 
 
-def test_a_status_that_is_written_at_rest_counts() -> None:
-    labels = 'resource="ingressdaemonsets",subresource="status",verb="PATCH"'
-    spent = Cost({f"apiserver_request_total{{{labels}}}": 2.0}, cost().leader, cost().used)
-
-    found = by_name(list(figures.of_rest(1000, Rest(60.0, 5000), spent)))
-
-    assert found["writes of any client to objects of the feature"].value == 2
-
-
 @pytest.mark.parametrize(
     ("rolled", "counted", "misses"),
     [
         pytest.param(Rolled(60.0, 50), {"deployments_PATCH": 3016, "nodes_PATCH": 2000}, set(), id="just so"),
         pytest.param(Rolled(60.0, 51), {}, {"nodes that were off at a time, at most"}, id="too many off"),
-        pytest.param(
-            Rolled(60.0, 50), {"deployments_PATCH": 3017}, {"changes per Deployment"}, id="once more"
-        ),
         pytest.param(Rolled(60.0, 50), {"nodes_PATCH": 2001}, {"changes per Node"}, id="a node once more"),
-        pytest.param(Rolled(60.0, 50), {"deployments_PATCH_409": 5000}, set(), id="conflicts change nothing"),
     ],
 )
 def test_a_rollout_is_judged_by_its_budget_and_its_writes(
@@ -280,22 +232,6 @@ def test_a_rollout_is_judged_by_its_budget_and_its_writes(
     assert missed(found) == misses
     assert found["wall, against waves of a plain client"].ratio == 1.5
     assert found["CPU of all programs, against a plain client"].ratio == 0.25
-
-
-def test_the_leaders_work_is_reported_per_plan() -> None:
-    found = by_name(list(figures.of_rollout(1000, 50, WAVES, (Rolled(60.0, 50), cost(seconds=2.0, plans=4)))))
-
-    assert found["to make a plan"].value == 125.0
-    assert found["CPU of the leader per plan, writes included"].value == 500.0
-    assert (found["memory of the leader"].value, found["peak memory of the leader"].value) == (50.0, 60.0)
-
-
-def test_of_several_health_checkers_the_median_is_reported() -> None:
-    starts = [Started(seconds, Usage(0.1, size * MIB)) for seconds, size in ((0.9, 30), (0.3, 33), (0.4, 99))]
-
-    found = by_name(list(figures.of_checkers(starts)))
-
-    assert (found["from its start to its first 200"].value, found["memory"].value) == (0.4, 33)
 
 
 # Processes

@@ -11,7 +11,7 @@ import yaml
 
 import healthchecker
 from tests.charts import CHART
-from tests.ingress_daemonset import DATA, Raw, example, raw
+from tests.ingress_daemonset import Raw, example, raw
 from webhook.ingress_daemonset import (
     DRAIN_REQUESTS,
     EVICTABLE_NODES,
@@ -115,15 +115,6 @@ def test_every_column_shows_a_field_of_the_schema() -> None:
     paths = [each["jsonPath"].lstrip(".").partition("[")[0] for each in SERVED["additionalPrinterColumns"]]
 
     assert {*paths} <= {*FIELDS, "metadata.creationTimestamp"}
-
-
-@pytest.mark.parametrize(
-    "path", sorted((DATA / "ingress_daemonset").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_no_golden_case_has_a_field_that_is_unknown(path: Any) -> None:
-    case = yaml.safe_load(path.read_text())
-
-    assert [*unknown(case.get("stored", {}), SCHEMA["properties"]["spec"])] == []
 
 
 def test_the_definition_outlives_its_release() -> None:

@@ -199,6 +199,28 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
+def test_a_pause_lets_an_update_that_has_begun_end() -> None:
+    here = begun("n1", "n2", rolling=detaching(1))
+    here.later(10)
+    here.turn()
+    here.raw["spec"]["paused"] = True
+    here.settle()
+    assert (updated(here), here.off()) == ({"n1"}, set())
+
+    here.raw["spec"]["paused"] = False
+    here.settle()
+    assert updated(here) == {"n1", "n2"}
+
+
+def test_a_template_that_is_reverted_before_the_update_touches_no_pod() -> None:
+    here = begun("n1", rolling=detaching(1))
+    before = here.deployments["web-n1"]["spec"]
+    here.retemplate("proxy:1")
+    here.settle()
+
+    assert (here.deployments["web-n1"]["spec"], here.off()) == (before, set())
+
+
 def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
     here = begun(rolling=detaching(1))
     here.later(10)

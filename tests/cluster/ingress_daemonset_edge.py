@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
-from kube.super_nodes import INSTANCE_TYPE
 from lab.errors import LabError
 from lab.history import Observation
-from lab.kwokctl import KWOK
-from lab.nodes import NODES, NOT_READY, UNREACHABLE, cloud_node
+from lab.nodes import NODES, cloud_node
 from lab.policy.mutations import LABEL as POLICY
 from lab.session import Lab
 from lab.waiting import until
@@ -31,7 +29,6 @@ from tests.cluster.ingress_daemonset import (
     INGRESS_DAEMONSETS,
     SECONDS,
     Raw,
-    image_of,
     is_at_rest,
     now,
     reasons_of,
@@ -73,18 +70,6 @@ class Edge:
 
     def patch_node(self, name: str, **changes: Any) -> None:
         self.client.patch(NODES, self.node_name(name), changes)
-
-    def label_node(self, name: str, value: str | None) -> None:
-        """By which it is chosen, or not any more."""
-        self.patch_node(name, metadata={"labels": {EDGE: value}})
-
-    def taint_node(self, name: str, *effects: str) -> None:
-        """With these and no others."""
-        taints = [{"key": "tests/taint", "effect": effect} for effect in effects]
-        self.patch_node(name, spec={"taints": taints})
-
-    def taints(self, name: str) -> set[str]:
-        return {each["key"] for each in self.node(name)["spec"].get("taints", ())}
 
     def annotate_node(self, name: str, **annotations: str | None) -> None:
         self.patch_node(name, metadata={"annotations": annotations})
@@ -222,11 +207,6 @@ class Edge:
         nodes = {self.short(each["metadata"]["name"]): each["metadata"] for each in self.nodes()}
         return {name for name, each in nodes.items() if DETACHED_BY in each.get("annotations", {})}
 
-    def await_images(self, node: str, *images: str, name: str = "web") -> None:
-        """Until the pods of the node have these images, and no other."""
-        what = f"pods of {images} on {node}"
-        self.wait(lambda: sorted(map(image_of, self.pods(node, name))) == sorted(images), what)
-
     def await_event(self, reason: str, name: str = "web") -> str:
         """Its message, or several."""
         what = f"an Event {reason} on {self.namespace}/{name}"
@@ -290,32 +270,3 @@ def confirming(edge: Edge) -> Iterator[None]:
         finally:
             ended.set()
         running.result()
-
-
-@contextmanager
-def lost(edge: Edge, name: str) -> Iterator[None]:
-    """Stop the node for the length of a block, so that it counts as NotReady."""
-    edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: None}})
-    # kwok may have a last word, that it is.
-    edge.wait(lambda: NOT_READY in _taints_after(edge, name, "False"), f"node {name} to count as not ready")
-    try:
-        yield
-    finally:
-        # As long as it counts as NotReady, its pods are made so, too, even those that start.
-        edge.wait(
-            lambda: not {NOT_READY, UNREACHABLE} & _taints_after(edge, name, "True"),
-            f"node {name} to count as ready",
-        )
-        edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: KWOK}})
-
-
-def _taints_after(edge: Edge, name: str, ready: str) -> set[str]:
-    _say_ready(edge, name, ready)
-    return edge.taints(name)
-
-
-def _say_ready(edge: Edge, name: str, status: str) -> None:
-    """As its kubelet would."""
-    conditions = [{"type": "Ready", "status": status, "reason": "Said", "lastHeartbeatTime": now()}]
-    change = {"status": {"conditions": conditions}}
-    edge.client.patch(NODES.sub("status"), edge.node_name(name), change)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lab.policy.mutations import pod_without_policy, without_policy
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
-    BINDINGS,
     CONFIRMED,
     DAEMONSETS,
     NODE_LABEL,
-    ROLES,
     Raw,
-    by_deployment,
     detaching,
     image_of,
     on_node,
@@ -22,78 +17,15 @@ from tests.cluster.ingress_daemonset import (
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
 from tests.cluster.ingress_daemonset_interruptions import (
-    a_node_does_not_match_any_more_in_the_middle_of_its_update,
     a_node_goes_in_the_middle_of_its_update,
     it_is_deleted_in_the_foreground,
-    it_is_deleted_in_the_middle_of_a_rollout,
-    it_is_paused_and_goes_on,
     left_behind,
-    the_template_changes_again_in_the_middle,
 )
 from tests.cluster.ingress_daemonset_playing import Scene
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.ingress_daemonset import EXAMPLE
 
-BY_HAND = "by-hand:1"
 LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
-
-
-def what_is_changed_by_hand_is_brought_back(edge: Edge) -> None:
-    edge.create(rolling=detaching(1, **by_deployment(2)), healthCheckNodePorts=[10080])
-    edge.settle("a", "b")
-
-    edge.patch_deployment("a", {"spec": {"replicas": 5}})
-    edge.wait(lambda: edge.deployment("a")["spec"]["replicas"] == 2, "its number of pods to be brought back")
-    labels = edge.deployment("a")["metadata"]["labels"]
-    for label in ("app", NODE_LABEL):
-        edge.patch_deployment("a", {"metadata": {"labels": {label: None}}})
-        edge.wait(lambda: edge.deployment("a")["metadata"]["labels"] == labels, f"label {label} to be back")
-    edge.client.delete(DEPLOYMENTS, f"web-{edge.node_name('b')}", edge.namespace)
-    edge.settle("a", "b")
-    assert edge.complaints(edge.promise(0)) == []
-
-    edge.patch_deployment("a", {"spec": {"template": {"spec": containers(BY_HAND)}}})
-    edge.settle("a", "b")
-    edge.await_images("a", "proxy:1", "proxy:1")
-    promise = edge.promise(1, deployment=Annotated(grace=2), hands=frozenset({BY_HAND}))
-    assert edge.complaints(promise) == []
-
-
-def containers(image: str) -> Raw:
-    return {"containers": [{"name": "proxy", "image": image}]}
-
-
-def health_checkers_changed_by_hand_are_brought_back(edge: Edge) -> None:
-    edge.create(healthCheckNodePorts=[10080])
-    edge.settle("a")
-    kinds = {DAEMONSETS: "web-10080", ROLES: "web-health-checker", BINDINGS: "web-health-checker"}
-
-    def there() -> list[Raw | None]:
-        held = [{raw["metadata"]["name"]: raw for raw in listed(kind)} for kind in kinds]
-        return [matter_of(each.get(name)) for each, name in zip(held, kinds.values(), strict=True)]
-
-    def listed(kind: Any) -> list[Raw]:
-        return edge.client.list(kind, edge.namespace).items
-
-    edge.wait(lambda: all(there()), "health checkers and their rights")
-    before = there()
-    container = [{"name": "health-checker", "image": BY_HAND}]
-    changes: list[Raw] = [
-        {"spec": {"template": {"spec": {"containers": container}}}},
-        {"rules": []},
-        {"subjects": []},
-    ]
-    for (kind, name), change in zip(kinds.items(), changes, strict=True):
-        edge.client.patch(kind, name, change, edge.namespace)
-    edge.wait(lambda: there() == before, "changes of health checkers to be taken back")
-    for kind, name in kinds.items():
-        edge.client.delete(kind, name, edge.namespace)
-    edge.wait(lambda: there() == before, "what was deleted of health checkers to be back")
-
-
-def matter_of(raw: Raw | None) -> Raw | None:
-    """What of a DaemonSet, a Role or a RoleBinding its maker writes."""
-    return raw and {part: raw[part] for part in ("spec", "rules", "subjects", "roleRef") if part in raw}
 
 
 def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) -> None:
@@ -230,15 +162,9 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
 SCENES: dict[Scene, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
     an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on: ("a", "b", "c"),
-    it_is_paused_and_goes_on: ("a", "b"),
-    the_template_changes_again_in_the_middle: ("a", "b"),
-    what_is_changed_by_hand_is_brought_back: ("a", "b"),
-    health_checkers_changed_by_hand_are_brought_back: ("a",),
     names_that_are_too_long_are_distinguished: (),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
-    it_is_deleted_in_the_middle_of_a_rollout: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
     a_node_goes_in_the_middle_of_its_update: ("a", "b", "c"),
-    a_node_does_not_match_any_more_in_the_middle_of_its_update: ("a", "b"),
 }
 """With the nodes on which each is played."""

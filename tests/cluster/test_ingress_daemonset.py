@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
@@ -176,39 +175,8 @@ def checkers(edge: Edge, count: str = "desiredNumberScheduled") -> dict[str, int
     return {each["metadata"]["name"]: each.get("status", {}).get(count, 0) for each in found}
 
 
-def test_health_checkers_follow_their_ports(thirty: Edge) -> None:
-    thirty.change(healthCheckNodePorts=[10081, 10082])
-    thirty.wait(
-        lambda: checkers(thirty) == {"web-10081": 30, "web-10082": 30}, "health checkers on two ports"
-    )
-
-    thirty.change(healthCheckNodePorts=[])
-    thirty.wait(lambda: not any(beside(thirty)), "health checkers and their rights to be gone")
-
-    thirty.change(healthCheckNodePorts=[PORT])
-    thirty.wait(lambda: checkers(thirty) == {f"web-{PORT}": 30}, "health checkers on one port")
-    assert [len(each) for each in beside(thirty)] == [1, 1, 1]
-
-
 def beside(edge: Edge) -> list[set[str]]:
     return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, ROLES, BINDINGS)]
-
-
-def test_another_number_of_pods_replaces_none_and_takes_no_node_off(thirty: Edge) -> None:
-    before, generations = uids_of(thirty.pods()), generations_of(thirty)
-    thirty.change(podsPerNode=3)
-    thirty.settle(*NODES, pods=3)
-    assert before < uids_of(thirty.pods())
-
-    thirty.change(podsPerNode=2)
-    thirty.settle(*NODES)
-    assert len(thirty.pods()) == 60
-    assert thirty.complaints(thirty.promise(LIMIT, deployment=Annotated(grace=GRACE))) == []
-    assert generations_of(thirty) == {node: each + 2 for node, each in generations.items()}
-
-
-def generations_of(edge: Edge) -> dict[str, int]:
-    return {node: each["metadata"]["generation"] for node, each in edge.deployments().items()}
 
 
 def test_nodes_that_join_and_leave_are_followed(thirty: Edge) -> None:
@@ -217,49 +185,6 @@ def test_nodes_that_join_and_leave_are_followed(thirty: Edge) -> None:
     thirty.leave("joined")
     thirty.settle(*NODES)
     thirty.wait(lambda: len(thirty.pods()) == 60, "the pods of a node that left to be gone")
-
-
-def test_a_node_that_does_not_match_any_more_loses_its_pods(thirty: Edge) -> None:
-    thirty.label_node("n00", None)
-    thirty.settle(*NODES[1:])
-    thirty.wait(lambda: not thirty.pods("n00"), "its pods to be gone")
-
-    thirty.label_node("n00", thirty.token)
-    thirty.settle(*NODES)
-
-
-def test_a_taint_keeps_newcomers_away_or_removes_what_runs_as_it_says(thirty: Edge) -> None:
-    taint = {"key": "tests/taint", "effect": "NoSchedule"}
-    kept = uids_of(thirty.pods("n00"))
-    thirty.taint_node("n00", "NoSchedule")
-    thirty.join("tainted", taints=[taint])
-    thirty.join("joined")
-    thirty.settle(*NODES, "joined")
-    assert uids_of(thirty.pods("n00")) == kept
-
-    thirty.taint_node("n00", "NoExecute")
-    thirty.taint_node("tainted")
-    thirty.settle(*NODES[1:], "joined", "tainted")
-
-    thirty.taint_node("n00")
-    thirty.leave("joined")
-    thirty.leave("tainted")
-    thirty.settle(*NODES)
-
-
-def test_a_cordoned_node_is_served_and_a_super_node_is_not(thirty: Edge) -> None:
-    kept = uids_of(thirty.pods("n00"))
-    thirty.patch_node("n00", spec={"unschedulable": True})
-    thirty.join("cordoned", unschedulable=True)
-    thirty.join("super", {INSTANCE_TYPE: SUPER_NODE})
-    thirty.join("joined")
-    thirty.settle(*NODES, "cordoned", "joined")
-    assert uids_of(thirty.pods("n00")) == kept
-
-    thirty.patch_node("n00", spec={"unschedulable": None})
-    for name in ("cordoned", "super", "joined"):
-        thirty.leave(name)
-    thirty.settle(*NODES)
 
 
 @pytest.mark.promise

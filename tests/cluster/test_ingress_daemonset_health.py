@@ -10,7 +10,6 @@ import pytest
 
 from kube.client import Client
 from lab.session import Lab
-from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import confirmed, detaching
 from tests.cluster.ingress_daemonset_answers import complaints
 from tests.cluster.ingress_daemonset_checkers import (
@@ -110,16 +109,3 @@ def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-
-
-def test_without_its_rights_a_health_checker_that_is_to_fail_does_not_answer_for_long(
-    balanced: Balanced,
-) -> None:
-    edge = balanced.edge
-    told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
-    with checking(edge, "a", **told) as checkers:
-        await_all(edge.lab, [checkers["a"]], 200)
-        edge.client.delete(ACCOUNTS, "default", edge.namespace)
-
-        await_all(edge.lab, [checkers["a"]], 503, "was last seen")
-        await_all(edge.lab, [checkers["a"]], 503, "Unauthorized")

@@ -49,12 +49,9 @@ class Story:
         name: str = "n1",
         annotations: dict[str, str] | None = None,
         *,
-        taint: str | None = None,
         gone: bool = False,
     ) -> None:
-        taints = [{"key": taint, "effect": "NoExecute"}] if taint else None
-        change = {"metadata": _given(annotations=annotations), "spec": _given(taints=taints)}
-        self._tell(SeenNode, name, change, gone=gone)
+        self._tell(SeenNode, name, {"metadata": _given(annotations=annotations)}, gone=gone)
 
     def deployment(
         self,
@@ -99,9 +96,6 @@ class Story:
             },
             gone=gone,
         )
-
-    def scale(self, replicas: int) -> None:
-        self._tell(SeenDeployment, "web-n1", {"spec": {"replicas": replicas}})
 
     def fill(self, *nodes: str) -> None:
         """These nodes have all of their pods."""
@@ -187,14 +181,6 @@ def the_template_comes_before_the_grace_is_over(story: Story) -> None:
     story.attach()
 
 
-def another_has_annotated_the_node(story: Story) -> None:
-    story.fill()
-    story.deployment(annotations=ON_DEPLOYMENT)
-    story.node(annotations={**ON_NODE, DETACHED_BY: json.dumps({"uid-other": {"key": DETACHED}})})
-    story.later(SPAN)
-    story.update()
-
-
 def the_confirmation_is_an_old_one(story: Story) -> None:
     story.fill()
     old = {CONFIRMED: BEGIN.isoformat()}
@@ -205,29 +191,9 @@ def the_confirmation_is_an_old_one(story: Story) -> None:
     story.update()
 
 
-def the_confirmation_is_fresh(story: Story) -> None:
-    story.fill()
-    story.detach()
-    story.later(SPAN)
-    story.node(annotations={**ON_NODE, CONFIRMED: story.now.isoformat()})
-    story.later(SPAN - 1)
-    story.update()
-
-
 def a_pod_is_lost_too_early(story: Story) -> None:
     story.fill()
     story.pod(1, 1, gone=True)
-
-
-def a_pod_is_lost_after_the_deployment_was_attached(story: Story) -> None:
-    story.fill()
-    story.detach()
-    story.later(SPAN)
-    story.deployment(image="proxy:2", complete=False)
-    story.replica_set(2)
-    story.pods(2)
-    story.deployment(annotations={})
-    story.pods(1, gone=True)
 
 
 def it_is_attached_too_early(story: Story) -> None:
@@ -239,11 +205,6 @@ def it_is_attached_too_early(story: Story) -> None:
     story.pods(1, gone=True)
     story.pods(2, ready=False)
     story.attach()
-
-
-def pods_of_another_template_come(story: Story) -> None:
-    story.fill()
-    story.replica_set(2)
 
 
 def annotations_are_left(story: Story) -> None:
@@ -258,32 +219,6 @@ def anothers_annotation_is_removed(story: Story) -> None:
     story.node(annotations={})
 
 
-def anothers_need_is_forgotten(story: Story) -> None:
-    both = {"uid-web": {"key": DETACHED}, "uid-other": {"key": DETACHED}}
-    story.fill()
-    story.node(annotations=ON_NODE)
-    story.node(annotations={DETACHED: "", DETACHED_BY: json.dumps(both)})
-    story.node(annotations={DETACHED_BY: json.dumps({"uid-other": {"key": DETACHED}})})
-
-
-def a_deployment_loses_an_annotation(story: Story) -> None:
-    story.fill()
-    story.deployment(annotations={"team": "edge"})
-    story.deployment(annotations={})
-
-
-def a_human_finds_the_node_on(story: Story) -> None:
-    story.fill()
-    story.node(annotations={DETACHED: "by hand"})
-    story.node(annotations={})
-
-
-def two_nodes_are_updated(story: Story) -> None:
-    story.fill("n1", "n2")
-    story.deployment("n1", image="proxy:2", complete=False)
-    story.deployment("n2", image="proxy:2", complete=False)
-
-
 def two_nodes_are_short_of_pods(story: Story) -> None:
     story.fill("n1", "n2")
     story.pod(1, 1, "n1", gone=True)
@@ -292,92 +227,29 @@ def two_nodes_are_short_of_pods(story: Story) -> None:
 
 Tale = Callable[[Story], None]
 
-WRONG: list[tuple[Tale, Promise, tuple[str, ...]]] = [
-    (a_second_node_is_detached, PROMISE, ("2 nodes were off, not 1: ['n1', 'n2']",)),
-    (the_template_comes_with_the_annotation, PROMISE, (f"its Deployment had no {TO_BE_UPDATED}",)),
-    (the_template_comes_before_the_grace_is_over, PROMISE, (f"7 s after {TO_BE_UPDATED}, not 10 s",)),
-    (another_has_annotated_the_node, BY_NODE, (f"its Node had no {DETACHED}",)),
-    (the_confirmation_is_an_old_one, AWAITED, ("while its detachment was not confirmed",)),
-    (the_confirmation_is_fresh, AWAITED, ("10 s are not over since",)),
-    (a_pod_is_lost_too_early, PROMISE, ("n1 lost pod web-n1-1-1 while its Deployment was not annotated",)),
-    (
-        a_pod_is_lost_after_the_deployment_was_attached,
-        PROMISE,
-        (
-            "n1 was attached with 4 of 2 pods, of 2 templates",
-            "n1 lost pod web-n1-1-1 while its Deployment was not annotated",
-        ),
-    ),
-    (it_is_attached_too_early, BY_NODE, ("n1 was attached with 0 of 2 pods",)),
-    (pods_of_another_template_come, PROMISE, ("n1 got another template for its pods",)),
-    (
-        annotations_are_left,
-        BY_NODE,
-        ("in the end n1 still has", "in the end the Deployment of n1 still has"),
-    ),
-    (anothers_annotation_is_removed, BY_NODE, (f"{DETACHED} was taken off n1", "team was taken off n1")),
-    (anothers_need_is_forgotten, BY_NODE, (f"{DETACHED} was taken off n1, where another still needs it",)),
-    (a_deployment_loses_an_annotation, PROMISE, ("team was taken off the Deployment of n1",)),
-    (
-        a_human_finds_the_node_on,
-        replace(BY_NODE, kept=frozenset({"n1"})),
-        ("in the end n1 is on, which a human had taken off",),
-    ),
-    (two_nodes_are_updated, DEGRADED, ("2 nodes were degraded, not 1: ['n1', 'n2']",)),
-    (two_nodes_are_short_of_pods, DEGRADED, ("2 nodes were degraded, not 1: ['n1', 'n2']",)),
+
+WRONG: list[tuple[Tale, Promise, str]] = [
+    (a_second_node_is_detached, PROMISE, "2 nodes were off, not 1: ['n1', 'n2']"),
+    (the_template_comes_with_the_annotation, PROMISE, f"its Deployment had no {TO_BE_UPDATED}"),
+    (the_template_comes_before_the_grace_is_over, PROMISE, f"7 s after {TO_BE_UPDATED}, not 10 s"),
+    (the_confirmation_is_an_old_one, AWAITED, "while its detachment was not confirmed"),
+    (a_pod_is_lost_too_early, PROMISE, "n1 lost pod web-n1-1-1 while its Deployment was not annotated"),
+    (it_is_attached_too_early, BY_NODE, "n1 was attached with 0 of 2 pods"),
+    (annotations_are_left, BY_NODE, "in the end n1 still has"),
+    (anothers_annotation_is_removed, BY_NODE, f"{DETACHED} was taken off n1"),
+    (two_nodes_are_short_of_pods, DEGRADED, "2 nodes were degraded, not 1: ['n1', 'n2']"),
 ]
 
 
 @pytest.mark.parametrize(("tale", "promise", "expected"), WRONG, ids=[each[0].__name__ for each in WRONG])
-def test_what_is_done_wrong_is_named(tale: Tale, promise: Promise, expected: tuple[str, ...]) -> None:
+def test_what_is_done_wrong_is_named(tale: Tale, promise: Promise, expected: str) -> None:
     story = Story()
     tale(story)
-    found = "\n".join(complaints(story.told, promise))
-
-    assert [each for each in expected if each not in found] == []
+    assert expected in "\n".join(complaints(story.told, promise))
 
 
-def there_are_to_be_fewer_pods(story: Story) -> None:
-    story.fill()
-    story.scale(1)
-    story.pod(1, 1, gone=True)
-
-
-def its_node_goes(story: Story) -> None:
-    story.fill()
-    story.detach()
-    story.node(gone=True)
-    story.pods(1, gone=True)
-    story.deployment(gone=True)
-
-
-def its_node_is_tainted(story: Story) -> None:
-    story.fill()
-    story.node(taint="example.com/broken")
-    story.pods(1, gone=True)
-
-
-def another_writer_changes_the_template(story: Story) -> None:
-    story.fill()
-    story.deployment(image="by-hand:1", complete=False)
-    story.replica_set(2)
-    story.pods(1, gone=True)
-    story.pods(2)
-
-
-RIGHT: list[tuple[Tale, Promise]] = [
-    (rollout, BY_NODE),
-    (rollout_that_is_confirmed, AWAITED),
-    (there_are_to_be_fewer_pods, PROMISE),
-    (its_node_goes, BY_NODE),
-    (its_node_is_tainted, PROMISE),
-    (another_writer_changes_the_template, replace(PROMISE, hands=frozenset({"by-hand:1"}))),
-    (two_nodes_are_updated, replace(DEGRADED, limit=2)),
-]
-
-
-@pytest.mark.parametrize(("tale", "promise"), RIGHT, ids=[each[0].__name__ for each in RIGHT])
-def test_of_what_is_done_right_nothing_is_said(tale: Tale, promise: Promise) -> None:
+@pytest.mark.parametrize(("tale", "promise"), [(rollout, BY_NODE), (rollout_that_is_confirmed, AWAITED)])
+def test_what_is_done_right_is_accepted(tale: Tale, promise: Promise) -> None:
     story = Story()
     tale(story)
     assert complaints(story.told, promise) == []

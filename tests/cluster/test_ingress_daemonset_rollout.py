@@ -17,22 +17,12 @@ from tests.cluster.ingress_daemonset import (
     image_of,
     on_node,
 )
-from tests.cluster.ingress_daemonset_edge import Edge, confirming, lost
+from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.ingress_daemonset_history import SeenNode
 from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
 
 STALE = "2026-01-01T00:00:00Z"
-
-
-def nodes_are_taken_off_by_health_checks_alone(edge: Edge) -> None:
-    edge.create(rolling=detaching(2, **by_deployment(4)))
-    edge.settle(*"abcdef")
-    edge.retemplate("proxy:2")
-    edge.settle(*"abcdef", image="proxy:2")
-
-    promise = edge.promise(2, deployment=Annotated(grace=4))
-    assert edge.verdict(promise) == ([], 2)
 
 
 def nodes_are_taken_off_by_their_annotation(edge: Edge) -> None:
@@ -86,38 +76,6 @@ def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
     assert edge.complaints(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
 
 
-def two_ingress_daemonsets_share_their_nodes(edge: Edge) -> None:
-    names = ("web", "second")
-    for name in names:
-        edge.create(name, rolling=detaching(1, **by_node(2)))
-    for name in names:
-        edge.settle(*"abc", name=name)
-    for name in names:
-        edge.retemplate("proxy:2", name)
-    for name in names:
-        edge.settle(*"abc", name=name, image="proxy:2")
-
-    for name in names:
-        assert edge.complaints(edge.promise(1, name, node=on_node(2))) == []
-
-
-def a_node_that_is_not_ready_counts_and_is_updated_last(edge: Edge) -> None:
-    edge.create(rolling=detaching(2, **by_node(0), **awaiting(0)))
-    edge.settle(*"abcd")
-    with lost(edge, "b"):
-        edge.retemplate("proxy:2")
-        for name in "acd":
-            edge.wait(lambda: edge.detached() == {name}, f"{name} alone to be detached")  # noqa: B023
-            edge.confirm(name)
-        edge.wait(lambda: edge.detached() == {"b"}, "the node that is not ready to be detached")
-        edge.wait(lambda: "NotReady" in edge.why("b"), "the status to say what it waits for")
-        assert [image_of(pod) for name in "acd" for pod in edge.pods(name)] == ["proxy:2"] * 6
-        edge.confirm("b")
-    edge.settle(*"abcd", image="proxy:2")
-
-    assert edge.complaints(edge.promise(1, node=on_node(0), timestamp=Annotated(CONFIRMED))) == []
-
-
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     edge.create(progressDeadlineSeconds=3, rolling=detaching(2))
     edge.settle(*"abcd")
@@ -134,13 +92,10 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
 
 
 SCENES: dict[Scene, tuple[str, ...]] = {
-    nodes_are_taken_off_by_health_checks_alone: tuple("abcdef"),
     nodes_are_taken_off_by_their_annotation: tuple("abcd"),
     a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
     pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
     health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
-    two_ingress_daemonsets_share_their_nodes: tuple("abc"),
-    a_node_that_is_not_ready_counts_and_is_updated_last: tuple("abcd"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
 }
 
