@@ -24,10 +24,7 @@ ANSWERS = Counter("drawbridge_healthchecker_answers", "Answers to load balancers
 
 
 def serve(
-    check: Check,
-    state: Callable[[], State],
-    address: tuple[str, int],
-    registry: CollectorRegistry = REGISTRY,
+    check: Check, state: Callable[[], State], address: tuple[str, int], registry: CollectorRegistry = REGISTRY
 ) -> Server:
     """Serve until `close`. OSError when the port is taken."""
 

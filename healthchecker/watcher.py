@@ -47,11 +47,7 @@ def look(client: Client, config: Config, checker: Checker) -> str:
     """See the Deployment as it is; the version to watch from."""
     began = checker.clock()
     listed = client.list(
-        DEPLOYMENTS,
-        config.namespace,
-        type=Deployment,
-        field_selector=_only(config),
-        timeout=config.bound / 6,
+        DEPLOYMENTS, config.namespace, type=Deployment, field_selector=_only(config), timeout=config.bound / 6
     )
     checker.see(next((each for each in listed.items if _is_it(each, config)), None), began)
     return listed.resource_version

@@ -9,9 +9,7 @@ from hypothesis import settings
 pytest_plugins = ["tests.groups"]
 
 # What scenes assert is shown with its values, as it is in test modules.
-pytest.register_assert_rewrite(
-    "tests.cluster.ingress_daemonset_scenes", "tests.cluster.ingress_daemonset_interruptions"
-)
+pytest.register_assert_rewrite("tests.cluster.ingress_daemonset_scenes")
 
 
 def pytest_configure() -> None:

@@ -233,11 +233,7 @@ def test_a_variable_that_is_missing_is_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("HEALTH_CHECK_PORT", "http"),
-        ("HEALTH_CHECK_PORT", "65536"),
-        ("LONGEST_WITHOUT_SIGHT_SECONDS", "5"),
-    ],
+    [("HEALTH_CHECK_PORT", "http"), ("HEALTH_CHECK_PORT", "65536"), ("LONGEST_WITHOUT_SIGHT_SECONDS", "5")],
 )
 def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is '{value}'; write a whole number from "):

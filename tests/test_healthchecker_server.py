@@ -242,10 +242,7 @@ def test_a_deployment_that_cannot_be_read_is_read_again(trouble: Answer) -> None
     answer = lists_and_watches(in_turn(trouble, listed(deployment())), lambda _: SILENT)
     with (
         serving(answer) as server,
-        watching(server.client(), Config("edge", "node-1", "nginx", 10080, bound=6)) as (
-            checker,
-            _,
-        ),
+        watching(server.client(), Config("edge", "node-1", "nginx", 10080, bound=6)) as (checker, _),
     ):
         until(lambda: checker.problem() is None, LONG)
 

@@ -12,15 +12,7 @@ import yaml
 import healthchecker
 from tests.charts import CHART
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset import (
-    DRAIN_REQUESTS,
-    EVICTABLE_NODES,
-    GROUP,
-    KIND,
-    PLURAL,
-    VERSION,
-    types,
-)
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
 from webhook.ingress_daemonset.types import OTHER_SPELLINGS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())

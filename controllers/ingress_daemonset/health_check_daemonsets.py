@@ -92,10 +92,11 @@ def _pod_spec(resource: IngressDaemonSet, port: int, given: HealthChecker) -> di
 
 def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
     wanted = resource.spec.health_checker
+    image, policy = ("", "") if wanted.is_the_originals else (wanted.image, wanted.image_pull_policy)
     return {
         "name": "health-checker",
-        "image": wanted.own_image or given.image,
-        "imagePullPolicy": wanted.own_pull_policy or given.image_pull_policy or "IfNotPresent",
+        "image": image or given.image,
+        "imagePullPolicy": policy or given.image_pull_policy or "IfNotPresent",
         "command": ["python", "-m", "healthchecker"],
         "env": _environment(resource, port),
         "ports": [{"name": "health", "containerPort": port, "hostPort": port}],

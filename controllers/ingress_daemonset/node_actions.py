@@ -11,14 +11,7 @@ from msgspec.structs import replace
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, change, create
 from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
-from controllers.ingress_daemonset.drift import (
-    Baseline,
-    Drift,
-    annotations_of,
-    covers,
-    overwrite,
-    rewritten,
-)
+from controllers.ingress_daemonset.drift import Baseline, Drift, annotations_of, covers, overwrite, rewritten
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.rollout_annotations import Changes
 from controllers.ingress_daemonset.types import Workload

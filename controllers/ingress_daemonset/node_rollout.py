@@ -76,16 +76,18 @@ LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Phase(StrEnum):
-    CURRENT = "Current"
-    STARTING = "Starting"
-    DEGRADED = "Degraded"
-    OUTDATED = "Outdated"
+    """The most urgent ones first, as a status names them."""
+
+    UNMANAGED = "Foreign"
+    ALTERED = "Altered"
     DETACHING = "Detaching"
+    DRAINING = "Draining"
     UPDATING = "Updating"
     ATTACHING = "Attaching"
-    DRAINING = "Draining"
-    ALTERED = "Altered"
-    UNMANAGED = "Foreign"
+    DEGRADED = "Degraded"
+    STARTING = "Starting"
+    OUTDATED = "Outdated"
+    CURRENT = "Current"
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,7 @@ class _Planning:
         self._departures = drains.departures(self._resource, without_node, self._writes, self._now)
 
     def plan(self) -> Plan:
-        altered = (
-            *(each.altered for each in self._rollouts if each.altered),
-            *self._children.altered(),
-        )
+        altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
         findings = Findings(self._departures, self._children.unmanaged(), altered)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),

@@ -16,17 +16,6 @@ SHOWN = 10
 """Nodes that a status names at most."""
 DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
 UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
-URGENT = (
-    Phase.UNMANAGED,
-    Phase.ALTERED,
-    Phase.DETACHING,
-    Phase.DRAINING,
-    Phase.UPDATING,
-    Phase.ATTACHING,
-    Phase.DEGRADED,
-    Phase.STARTING,
-    Phase.OUTDATED,
-)
 
 Verdict = tuple[bool, str, str]
 """Whether a condition holds, the reason, and the message."""
@@ -94,9 +83,9 @@ def _leaving(departure: Departure) -> dict[str, str]:
 
 
 def _waiting_for(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[dict[str, str]]:
-    """The first few, the most urgent phases first."""
-    waiting = [each for each in rollouts if each.phase in URGENT]
-    for each in sorted(waiting, key=lambda each: URGENT.index(each.phase))[:SHOWN]:
+    urgency = [*Phase]
+    waiting = [each for each in rollouts if each.phase is not Phase.CURRENT]
+    for each in sorted(waiting, key=lambda each: urgency.index(each.phase))[:SHOWN]:
         mark = each.node_mark or each.deployment_mark
         since = {"since": rfc3339(mark.at)} if mark else {}
         yield {"node": each.node.name, "phase": each.phase.value, "reason": why(each, now)} | since

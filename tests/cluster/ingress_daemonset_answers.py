@@ -42,7 +42,7 @@ class Span:
         return self.begin - LATE <= moment and (self.end is None or moment <= self.end + LATE)
 
 
-def complaints(history: Iterable[Observation], answers: Answers, grace: float) -> list[str]:
+def violations(history: Iterable[Observation], answers: Answers, grace: float) -> list[str]:
     seen = sorted(history, key=lambda each: each.revision)
     return [*turned_while_attached(seen, answers), *replaced_unconfirmed(seen, answers, grace)]
 

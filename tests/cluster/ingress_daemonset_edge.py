@@ -34,8 +34,7 @@ from tests.cluster.ingress_daemonset import (
     reasons_of,
 )
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
-from tests.cluster.ingress_daemonset_judge import DETACHED_BY, complaints, judged
-from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Promise
+from tests.cluster.ingress_daemonset_promise import DETACHED_BY, TO_BE_UPDATED, Promise, replayed, violations
 
 T = TypeVar("T")
 
@@ -238,14 +237,14 @@ class Edge:
     def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
         return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
 
-    def complaints(self, promise: Promise) -> list[str]:
-        """Of the judge, when nothing is under way any more."""
-        return complaints(self.history(), promise)
+    def violations(self, promise: Promise) -> list[str]:
+        """When nothing is under way any more."""
+        return violations(self.history(), promise)
 
-    def verdict(self, promise: Promise) -> tuple[list[str], int]:
+    def violations_and_peak(self, promise: Promise) -> tuple[list[str], int]:
         """The same, and how many nodes counted against the limit at one time."""
-        case = judged(self.history(), promise)
-        return [*case.complaints, *case.remains()], case.most
+        replay = replayed(self.history(), promise)
+        return [*replay.violations, *replay.remains()], replay.most
 
     def history(self) -> list[Observation]:
         return self.record.until_now(self.lab, self.namespace, f"{self.token}-")

@@ -1,29 +1,98 @@
-"""What happens to IngressDaemonSets: by hand, by unmanaged objects, and in the middle of a rollout."""
+"""What happens to IngressDaemonSets, in scenes that run all at once: most of their time they wait."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
 from lab.policy.mutations import pod_without_policy, without_policy
+from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
+    BINDINGS,
     CONFIRMED,
     DAEMONSETS,
     NODE_LABEL,
+    ROLES,
     Raw,
+    awaiting,
+    by_node,
     detaching,
     image_of,
     on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
-from tests.cluster.ingress_daemonset_interruptions import (
-    a_node_goes_in_the_middle_of_its_update,
-    it_is_deleted_in_the_foreground,
-    left_behind,
-)
-from tests.cluster.ingress_daemonset_playing import Scene
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, Record
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.ingress_daemonset import EXAMPLE
+
+AWAITED = detaching(1, **by_node(0), **awaiting(0))
+
+
+def it_is_deleted_in_the_foreground(edge: Edge) -> None:
+    stop_in_the_middle(edge)
+    edge.annotate_node("a", team="edge")
+    edge.lab.kubectl("delete", "ids", "web", "-n", edge.namespace, "--cascade=foreground", "--timeout=90s")
+
+    assert edge.is_gone()
+    assert not any(left_behind(edge)[:-1])
+    assert edge.annotations("a") == {"team": "edge"}
+    assert edge.violations(edge.promise(1, node=on_node(0))) == []
+
+
+def stop_in_the_middle(edge: Edge) -> None:
+    """One node is detached, and never confirmed."""
+    edge.create(rolling=AWAITED, healthCheckNodePorts=[10080])
+    edge.settle("a", "b")
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.detached() == {"a"}, "a node to be detached")
+
+
+def left_behind(edge: Edge) -> list[list[Raw]]:
+    """Of Deployments and what is beside them, and of pods."""
+    kinds = (DEPLOYMENTS, DAEMONSETS, ROLES, BINDINGS)
+    return [*(edge.client.list(each, edge.namespace).items for each in kinds), edge.pods()]
+
+
+def a_node_goes_in_the_middle_of_its_update(edge: Edge) -> None:
+    edge.create(rolling=AWAITED)
+    edge.settle("a", "b", "c")
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
+    edge.leave("a")
+    for name in ("b", "c"):
+        edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
+        edge.confirm(name)
+    edge.settle("b", "c", image="proxy:2")
+
+    edge.join("a")
+    edge.settle("a", "b", "c", image="proxy:2")
+    promise = edge.promise(1, node=on_node(0), timestamp=Annotated(CONFIRMED))
+    assert edge.violations(promise) == []
+
+
+Scene = Callable[[Edge], None]
+
+
+@contextmanager
+def playing(
+    lab: Lab, record: Record, scenes: Mapping[Scene, Sequence[str]]
+) -> Iterator[Callable[[Scene], None]]:
+    """Each on nodes of these names; what it gives waits for the end of one, and raises what that raised."""
+    with ThreadPoolExecutor(len(scenes)) as pool:
+        played = {scene: pool.submit(_play, lab, record, scene, nodes) for scene, nodes in scenes.items()}
+        yield lambda scene: played[scene].result()
+
+
+def _play(lab: Lab, record: Record, scene: Scene, nodes: Sequence[str]) -> None:
+    scene(Edge(lab, record, *nodes))
+
+
+def title(scene: Scene) -> str:
+    return scene.__name__.replace("_", " ")
+
 
 LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
 
@@ -48,7 +117,7 @@ def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) 
 
     edge.client.delete(DEPLOYMENTS, name, edge.namespace)
     edge.settle("a", "b", "c", image="proxy:2")
-    assert edge.complaints(edge.promise(1)) == []
+    assert edge.violations(edge.promise(1)) == []
 
 
 def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
@@ -71,7 +140,7 @@ def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
     edge.retemplate("proxy:2", name)
     edge.settle(*nodes, name=name, image="proxy:2")
     assert {each["metadata"]["name"] for each in edge.deployments(name).values()} == names
-    assert edge.complaints(edge.promise(2, name)) == []
+    assert edge.violations(edge.promise(2, name)) == []
 
 
 def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
@@ -107,7 +176,7 @@ def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(e
     )
     edge.settle("a", "b", pods=1)
     assert {each["spec"]["strategy"]["type"] for each in edge.deployments().values()} == {"Recreate"}
-    assert edge.complaints(edge.promise(1)) == []
+    assert edge.violations(edge.promise(1)) == []
 
 
 def host_ports(pod: Raw) -> set[int]:
@@ -148,13 +217,8 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     edge.confirm("a", "b")
     edge.wait(lambda: edge.versions("ingress-nginx") == ["2"] * 4, "all pods to be of the new template")
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
-    promise = edge.promise(
-        2,
-        "nginx-ingress",
-        node=on_node(10),
-        timestamp=Annotated(CONFIRMED, 30),
-    )
-    assert edge.complaints(promise) == []
+    promise = edge.promise(2, "nginx-ingress", node=on_node(10), timestamp=Annotated(CONFIRMED, 30))
+    assert edge.violations(promise) == []
     edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), "--timeout=90s")
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
 

@@ -31,9 +31,8 @@ from tests.cluster.ingress_daemonset import (
 )
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
-from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
-from tests.cluster.ingress_daemonset_scenes import SCENES
+from tests.cluster.ingress_daemonset_scenes import SCENES, Scene, title
 
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE = 15, 2
@@ -46,11 +45,7 @@ TOLERATED = (
     ("pid-pressure", "NoSchedule"),
     ("unschedulable", "NoSchedule"),
 )
-WHOLE = {
-    "Available": "True AllNodesServe",
-    "Progressing": "False Complete",
-    "Degraded": "False AsDesired",
-}
+WHOLE = {"Available": "True AllNodesServe", "Progressing": "False Complete", "Degraded": "False AsDesired"}
 """The conditions of one with which all is as it should be."""
 OURS = ("ingressdaemonsets", "deployments", "daemonsets", "roles", "rolebindings", "nodes")
 """What the controllers write to."""
@@ -193,12 +188,12 @@ def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> N
     hashes = {node: hash_of(each) for node, each in thirty.deployments().items()}
     thirty.retemplate("proxy:2")
     thirty.settle(*NODES, image="proxy:2")
-    assert thirty.complaints(promise) == []
+    assert thirty.violations(promise) == []
     assert not set(hashes.values()) & {hash_of(each) for each in thirty.deployments().values()}
 
     thirty.retemplate("proxy:1")
     thirty.settle(*NODES)
-    assert thirty.complaints(promise) == []
+    assert thirty.violations(promise) == []
     assert {node: hash_of(each) for node, each in thirty.deployments().items()} == hashes
 
 

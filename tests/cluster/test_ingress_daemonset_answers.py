@@ -1,4 +1,4 @@
-"""The judge of health checks finds nodes that turned 503 while attached, and pods that were replaced too soon."""
+"""Answers of health checkers: nodes that turned 503 while attached, and pods that were replaced too soon, are found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lab.history import Observation
-from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_history import SeenDeployment
 from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED
 
@@ -69,7 +69,7 @@ def answers(*changes: tuple[int, int], end: int = 40) -> list[Said]:
     ],
 )
 def test_what_is_found(told: list[Said], history: list[Observation], found: list[str]) -> None:
-    said = complaints(history, {"n1": told}, GRACE)
+    said = violations(history, {"n1": told}, GRACE)
 
     assert len(said) == len(found), said
     assert all(part in each for part, each in zip(found, said, strict=True))

@@ -16,7 +16,7 @@ from kube.errors import Invalid
 from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching, on_node
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
-from tests.cluster.ingress_daemonset_playing import Scene, title
+from tests.cluster.ingress_daemonset_scenes import Scene, title
 from webhook.ingress_daemonset import TEMPLATE_HASH
 
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", namespaced=False)
@@ -140,7 +140,7 @@ def what_a_policy_adds_costs_nothing(edge: Edge) -> None:
         edge.settle(*"abc", image="proxy:2")
         assert_quiet(edge)
         assert edge.reasons()["Degraded"] == "False AsDesired"
-        assert edge.complaints(edge.promise(1, node=on_node(1))) == []
+        assert edge.violations(edge.promise(1, node=on_node(1))) == []
 
         edge.patch_deployment("b", {"spec": {"template": {"spec": {"hostPID": True}}}})
         edge.wait(lambda: not pod_of(edge, "b").get("hostPID"), "the template to be restored")
@@ -163,12 +163,7 @@ def mutating(edge: Edge, node: str, change: Raw) -> Iterator[None]:
     def run() -> None:
         while not ended.wait(0.2):
             if not pod_of(edge, node).get("hostPID"):
-                edge.client.request(
-                    "PATCH",
-                    path,
-                    body=change,
-                    query={"fieldManager": "background-policy"},
-                )
+                edge.client.request("PATCH", path, body=change, query={"fieldManager": "background-policy"})
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -11,7 +11,7 @@ import pytest
 from kube.client import Client
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import confirmed, detaching
-from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_checkers import (
     Checker,
     asking,
@@ -67,7 +67,7 @@ def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced:
         assert off[0].at < gone_at(edge, node)
         assert on.at > ready_at(edge, node)
     answers = {edge.node_name(node): each.answers for node, each in balanced.checkers.items()}
-    assert complaints(edge.history(), answers, GRACE) == []
+    assert violations(edge.history(), answers, GRACE) == []
 
 
 def ready_at(edge: Edge, node: str) -> datetime:

@@ -1,4 +1,4 @@
-"""Never are more nodes off than allowed, and no pod is replaced before its node is, says an independent judge."""
+"""No more nodes are detached than allowed, and no pod is replaced before its node is detached."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.cluster.ingress_daemonset import (
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.ingress_daemonset_history import SeenNode
-from tests.cluster.ingress_daemonset_playing import Scene, title
 from tests.cluster.ingress_daemonset_promise import Annotated
+from tests.cluster.ingress_daemonset_scenes import Scene, title
 
 STALE = "2026-01-01T00:00:00Z"
 
@@ -32,7 +32,7 @@ def nodes_are_taken_off_by_their_annotation(edge: Edge) -> None:
     edge.settle(*"abcd", image="proxy:2")
 
     promise = edge.promise(2, node=on_node(4))
-    assert edge.verdict(promise) == ([], 2)
+    assert edge.violations_and_peak(promise) == ([], 2)
     nodes = [each.object for each in edge.history() if isinstance(each.object, SeenNode)]
     assert {node.annotations.get(DETACHED) for node in nodes} == {None, "true"}
 
@@ -54,7 +54,7 @@ def a_timestamp_is_awaited_and_an_old_one_is_none(edge: Edge) -> None:
         edge.settle(*"abcd", image="proxy:2")
     assert all(edge.annotations(name).keys() == {CONFIRMED} for name in "abcd")
     promise = edge.promise(2, node=on_node(0), timestamp=Annotated(CONFIRMED, 3))
-    assert edge.complaints(promise) == []
+    assert edge.violations(promise) == []
 
 
 def pods_are_replaced_one_by_one_on_some_nodes_at_a_time(edge: Edge) -> None:
@@ -64,7 +64,7 @@ def pods_are_replaced_one_by_one_on_some_nodes_at_a_time(edge: Edge) -> None:
     edge.settle(*"abcde", image="proxy:2", pods=3)
 
     promise = edge.promise(2, detaches=False, deployment=None)
-    assert edge.verdict(promise) == ([], 2)
+    assert edge.violations_and_peak(promise) == ([], 2)
 
 
 def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
@@ -73,7 +73,7 @@ def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
     edge.retemplate("proxy:2")
     edge.settle(*"abc", image="proxy:2")
 
-    assert edge.complaints(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
+    assert edge.violations(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
 
 
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
@@ -88,7 +88,7 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
 
     edge.retemplate("proxy:3", serviceAccountName="default")
     edge.settle(*"abcd", image="proxy:3")
-    assert edge.complaints(edge.promise(2)) == []
+    assert edge.violations(edge.promise(2)) == []
 
 
 SCENES: dict[Scene, tuple[str, ...]] = {

@@ -45,17 +45,6 @@ Schemas = Mapping[str, Schema]
 complete(Schema)
 
 
-def reachable(schemas: Schemas, name: str) -> Schemas:
-    """*name* and all that it refers to, a small part of what an API server publishes."""
-    found: dict[str, Schema] = {}
-    left = [name]
-    while left:
-        if (each := left.pop()) not in found and each in schemas:
-            found[each] = schemas[each]
-            left += _references(schemas[each])
-    return found
-
-
 def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
     """Of *value*, the pod template at *path*."""
     yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
@@ -103,15 +92,6 @@ def _resolved(schema: Schema | None, schemas: Schemas) -> Schema | None:
 
 def _only(schema: Schema) -> str:
     return schema.all_of[0].ref if len(schema.all_of) == 1 else ""
-
-
-def _references(schema: Schema) -> Iterator[str]:
-    if schema.ref:
-        yield _name(schema.ref)
-    parts = [*schema.all_of, *schema.properties.values(), schema.items, schema.additional_properties]
-    for each in parts:
-        if isinstance(each, Schema):
-            yield from _references(each)
 
 
 def _name(reference: str) -> str:
@@ -195,10 +175,9 @@ class PodTemplates:
     def _schemas(self, deadline: float) -> Schemas:
         path = f"{INDEX}/{DOCUMENT}"
         document = self._client.request("GET", path, type=Document, timeout=self._left(deadline))
-        found = reachable(document.components.schemas, POD_TEMPLATE)
-        if not found:
+        if POD_TEMPLATE not in document.components.schemas:
             raise Unreachable(f"{path} has no schema of {POD_TEMPLATE}")
-        return found
+        return document.components.schemas
 
     def _left(self, deadline: float) -> float:
         return seconds_left(deadline, self._clock)

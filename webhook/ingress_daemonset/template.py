@@ -77,10 +77,6 @@ class PodSpec(Value, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Labelled(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class Template(Value, frozen=True):
     """The parts of a template that are checked."""
 
@@ -99,20 +95,7 @@ def readable(raw: Mapping[str, Any]) -> IngressDaemonSet:
     return resource(raw)
 
 
-def labels_of(spec: Spec) -> dict[str, str]:
-    """Of its pods; none of a template with unreadable metadata."""
-    try:
-        return msgspec.convert(_without_nulls(spec.template), Labelled).metadata.labels
-    except msgspec.ValidationError:
-        return {}
-
-
-def template_problems(spec: Spec) -> Iterator[Problem]:
-    try:
-        template = template_of(spec)
-    except msgspec.ValidationError as error:
-        yield PATH, f"it is no pod template: {error}"
-        return
+def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
     yield from _labels(template)
     yield from _pod(template.spec)
     yield from _containers(template.spec)
@@ -200,4 +183,4 @@ def _without_nulls(part: Any) -> Any:
     return [_without_nulls(each) for each in part] if isinstance(part, list) else part
 
 
-complete(Labelled, Template)
+complete(Template)

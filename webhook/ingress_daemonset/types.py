@@ -205,14 +205,6 @@ class HealthChecker(Value, frozen=True):
         """Whether its image is that of the original controller's manifests, another program."""
         return re.fullmatch(ORIGINAL_IMAGE, self.image) is not None
 
-    @property
-    def own_image(self) -> str:
-        return "" if self.is_the_originals else self.image
-
-    @property
-    def own_pull_policy(self) -> str:
-        return "" if self.is_the_originals else self.image_pull_policy
-
 
 class Selector(Value, frozen=True):
     match_labels: dict[str, str] = {}

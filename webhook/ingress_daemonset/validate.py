@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from webhook.ingress_daemonset import RESERVED
-from webhook.ingress_daemonset.template import Problem, key_problems, labels_of, template_problems
+from webhook.ingress_daemonset.template import PATH, Problem, key_problems, template_of, template_problems
 from webhook.ingress_daemonset.types import (
     DEGRADED,
     OTHER_SPELLINGS,
@@ -36,10 +38,19 @@ class PortUser:
 
 
 def problems(new: IngressDaemonSet) -> list[Problem]:
-    """Of *new*, with its defaults."""
+    """Of *new*, with its defaults; none but the first of a template that cannot be read."""
+    try:
+        template = template_of(new.spec)
+    except msgspec.ValidationError as error:
+        return [(PATH, f"it is no pod template: {error}")]
     rolling = new.spec.update_strategy.rolling_update
-    rules = (_deadline(new.spec), _selector(new.spec), _budgets(rolling), _annotations(rolling))
-    return [each for rule in (*rules, template_problems(new.spec)) for each in rule]
+    rules = (
+        _deadline(new.spec),
+        _selector(new.spec, template.metadata.labels),
+        _budgets(rolling),
+        _annotations(rolling),
+    )
+    return [each for rule in (*rules, template_problems(new.spec, template)) for each in rule]
 
 
 def two_spellings(rolling: dict[str, Any]) -> list[Problem]:
@@ -105,8 +116,8 @@ def _deadline(spec: Spec) -> Iterator[Problem]:
         yield "spec.progressDeadlineSeconds", message
 
 
-def _selector(spec: Spec) -> Iterator[Problem]:
-    path, wanted, given = "spec.selector.matchLabels", spec.selector.match_labels, labels_of(spec)
+def _selector(spec: Spec, given: Mapping[str, str]) -> Iterator[Problem]:
+    path, wanted = "spec.selector.matchLabels", spec.selector.match_labels
     if not wanted:
         yield path, "it is empty; remove spec.selector to use the template's labels"
     if missing := [f"{key}={value}" for key, value in wanted.items() if given.get(key) != value]:

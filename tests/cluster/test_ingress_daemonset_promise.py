@@ -1,4 +1,4 @@
-"""The judge of rollouts finds what is done wrong in a history, and nothing in one in which all is as promised."""
+"""Violations of a promise are found in a history, and none in one in which all is as promised."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from lab.history import Observation
-from tests.cluster.ingress_daemonset_history import (
-    SeenDeployment,
-    SeenNode,
-    SeenPod,
-    SeenReplicaSet,
-    Thing,
+from tests.cluster.ingress_daemonset_history import SeenDeployment, SeenNode, SeenPod, SeenReplicaSet, Thing
+from tests.cluster.ingress_daemonset_promise import (
+    DETACHED_BY,
+    SCHEDULED,
+    TO_BE_UPDATED,
+    Annotated,
+    Promise,
+    violations,
 )
-from tests.cluster.ingress_daemonset_judge import DETACHED_BY, SCHEDULED, complaints
-from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Annotated, Promise
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DETACHED, CONFIRMED = "lb.example.com/detached", "lb.example.com/since"
@@ -45,11 +45,7 @@ class Story:
         self.now += timedelta(seconds=seconds)
 
     def node(
-        self,
-        name: str = "n1",
-        annotations: dict[str, str] | None = None,
-        *,
-        gone: bool = False,
+        self, name: str = "n1", annotations: dict[str, str] | None = None, *, gone: bool = False
     ) -> None:
         self._tell(SeenNode, name, {"metadata": _given(annotations=annotations)}, gone=gone)
 
@@ -245,11 +241,11 @@ WRONG: list[tuple[Tale, Promise, str]] = [
 def test_what_is_done_wrong_is_named(tale: Tale, promise: Promise, expected: str) -> None:
     story = Story()
     tale(story)
-    assert expected in "\n".join(complaints(story.told, promise))
+    assert expected in "\n".join(violations(story.told, promise))
 
 
 @pytest.mark.parametrize(("tale", "promise"), [(rollout, BY_NODE), (rollout_that_is_confirmed, AWAITED)])
 def test_what_is_done_right_is_accepted(tale: Tale, promise: Promise) -> None:
     story = Story()
     tale(story)
-    assert complaints(story.told, promise) == []
+    assert violations(story.told, promise) == []
