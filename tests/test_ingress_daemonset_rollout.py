@@ -266,20 +266,6 @@ def test_no_node_is_detached_before_the_finalizer_is_there() -> None:
     assert here.off() == {"n1", "n2"}
 
 
-def test_the_finalizer_is_there_for_the_length_of_a_rollout_alone() -> None:
-    """At rest nothing of ours prevents a deletion, also when Drawbridge is gone."""
-    here = world(rolling=detaching(1))
-    here.settle()
-    assert here.raw["metadata"]["finalizers"] == []
-
-    here.retemplate("proxy:2")
-    while here.turn().actions or here.off():
-        here.run_pods()
-        here.later(10)
-        assert here.raw["metadata"]["finalizers"] == [FINALIZER] or not here.off()
-    assert here.raw["metadata"]["finalizers"] == []
-
-
 def test_one_that_is_going_already_is_given_no_finalizer() -> None:
     here = begun("n1", rolling=detaching(1))
     here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["else/where"]}
@@ -287,14 +273,6 @@ def test_one_that_is_going_already_is_given_no_finalizer() -> None:
     here.turn()
     assert here.off() == set()
     assert here.raw["metadata"]["finalizers"] == ["else/where"]
-
-
-def test_the_finalizer_stays_after_a_rollout_while_a_node_may_yet_be_detached() -> None:
-    here = world("n1", rolling=detaching(1))
-    here.raw["metadata"]["finalizers"] = [FINALIZER]
-
-    assert here.plan(Writes(frozenset({Target("Node", "", "gone")}))).actions == ()
-    assert written(here.plan()) == {"web"}
 
 
 def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment() -> None:
@@ -457,9 +435,12 @@ def test_a_grace_counts_from_when_a_late_write_was_heard_of() -> None:
     assert here.plan(Writes(late={Target("Node", "", "n1"): at - timedelta(seconds=1)})).actions
 
 
-def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"deletionTimestamp": "2026-01-02T03:04:05Z"}], ids=["at rest", "deleted"]
+)
+def test_the_finalizer_stays_while_a_node_may_yet_be_detached(how: dict[str, str]) -> None:
     here = world("n1", rolling=detaching(1))
-    here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": [FINALIZER]}
+    here.raw["metadata"] |= {"finalizers": [FINALIZER]} | how
 
     assert here.plan(Writes(frozenset({Target("Node", "", "n1")}))).actions == ()
     assert written(here.plan()) == {"web"}

@@ -128,7 +128,7 @@ class _Planning:
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),
             status_of(self._resource, self._rollouts, findings, self._now),
-            unconfirmed(self._rollouts, self._now),
+            tuple(unconfirmed(self._rollouts, self._now)),
             tuple(self._rollouts),
             altered,
         )

@@ -63,17 +63,14 @@ def status_of(
     }
 
 
-def unconfirmed(rollouts: Sequence[NodeRollout], now: datetime) -> tuple[Unconfirmed, ...]:
-    """Those without a timestamp, and those whose graces are over without a word of their health checkers."""
-    return tuple(each for rollout in rollouts for each in _unconfirmed(rollout, now))
-
-
-def _unconfirmed(rollout: NodeRollout, now: datetime) -> Iterator[Unconfirmed]:
-    node, timeout = rollout.node.name, rollout.rolling.confirm_timeout_seconds
-    if rollout.lacks_timestamp and rollout.node_mark:
-        yield Unconfirmed(node, rollout.node_mark.at, why(rollout, now))
-    elif rollout.is_doubted(now) and (safe_at := rollout.safe_at):
-        yield Unconfirmed(node, safe_at, why(rollout, now), timeout)
+def unconfirmed(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Unconfirmed]:
+    """Those without a timestamp, and those whose graces are over without a confirmation by their health checkers."""
+    for each in rollouts:
+        if each.lacks_timestamp and each.node_mark:
+            yield Unconfirmed(each.node.name, each.node_mark.at, why(each, now))
+        elif each.is_doubted(now) and (safe_at := each.safe_at):
+            timeout = each.rolling.confirm_timeout_seconds
+            yield Unconfirmed(each.node.name, safe_at, why(each, now), timeout)
 
 
 def _leaving(departure: Departure) -> dict[str, str]:
@@ -103,33 +100,27 @@ def _counts(rollouts: Sequence[NodeRollout]) -> dict[str, int]:
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
-    serving = sum(available_pods(each) > 0 for each in rollouts)
     if not rollouts:
         return False, "NoNodes", "no node matches the template"
+    serving = sum(available_pods(each) > 0 for each in rollouts)
     message = f"{serving} of {len(rollouts)} nodes have available pods"
     return (
-        serving == len(rollouts),
-        "AllNodesServe" if serving == len(rollouts) else "NodesWithoutPods",
-        message,
+        (True, "AllNodesServe", message) if serving == len(rollouts) else (False, "NodesWithoutPods", message)
     )
 
 
 def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Verdict:
     behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
-    left = [
-        each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED) and each not in behind
-    ]
-    message = f"{len(rollouts) - len(behind) - len(left)} of {len(rollouts)} nodes are as desired"
+    left_alone = (Phase.UNMANAGED, Phase.ALTERED)
+    as_desired = sum(each not in behind and each.phase not in left_alone for each in rollouts)
+    message = f"{as_desired} of {len(rollouts)} nodes are as desired"
     if not behind:
         return False, "Complete", message
     if resource.spec.paused:
         return False, "Paused", message
     if any(each.is_stuck for each in rollouts):
-        return (
-            False,
-            "Halted",
-            f"{message}; {_stuck(rollouts)} did not become available with the new template",
-        )
+        message += f"; {_stuck(rollouts)} did not become available with the new template"
+        return False, "Halted", message
     for each in rollouts:
         if each.lacks_timestamp or each.is_doubted(now):
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
@@ -165,12 +156,8 @@ def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
         if each.unmanaged:
             return True, "ForeignDeployment", f"{each.node.name}: {why(each, LONG_AGO)}"
     if findings.unmanaged:
-        name = findings.unmanaged[0]
-        return (
-            True,
-            "ForeignObject",
-            f"{name}, a name for health checks, is not managed by Drawbridge: rename one",
-        )
+        taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
+        return True, "ForeignObject", taken
     if any(each.is_stuck for each in rollouts):
         return True, "RolloutStuck", f"no available pods in time on {_stuck(rollouts)}"
     if findings.altered:

@@ -29,8 +29,7 @@ class Annotated:
 class Promise:
     """What one IngressDaemonSet may do to the nodes whose names begin with *nodes*: to *limit* of them at a time.
 
-    *node* and *timestamp* are None where nodes bear none. A template with an image of *hands* was written by
-    hand; nodes that are *kept* off by a human are so in the end.
+    *node* and *timestamp* are None where nodes bear none.
     """
 
     namespace: str
@@ -41,8 +40,6 @@ class Promise:
     deployment: Annotated | None = Annotated()
     node: Annotated | None = None
     timestamp: Annotated | None = None
-    hands: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
 
 
 SCHEDULED = "drawbridge.io/update-scheduled"
@@ -126,14 +123,12 @@ class Replay:
         on_node, on_deployment = {DETACHED_BY}, {SCHEDULED}
         on_deployment |= {by_deployment.key} if by_deployment else set()
         for name, node in self.nodes.items():
-            wrong = on_node | ({by_node.key} if by_node and name not in self.promise.kept else set())
+            wrong = on_node | ({by_node.key} if by_node else set())
             if left := wrong & node.annotations.keys():
                 yield f"in the end {name} still has {sorted(left)}"
         for name, deployment in self.deployments.items():
             if left := on_deployment & deployment.annotations.keys():
                 yield f"in the end the Deployment of {name} still has {sorted(left)}"
-        for name in sorted(self.promise.kept - self.off()):
-            yield f"in the end {name} is on, which a human had taken off"
 
     def _take_node(self, node: SeenNode, seen: Observation) -> None:
         before = self.nodes.pop(node.name, None)
@@ -203,8 +198,6 @@ class Replay:
     def _check_template(self, deployment: SeenDeployment, seen: Observation) -> None:
         """It was annotated before, and so was the Node, and the last grace is over."""
         name, at = deployment.node, deployment.written_at
-        if self._is_by_hand(name):
-            return
         waits = (
             ("Deployment", self.promise.deployment, self._scheduled.get(name)),
             ("Node", self.promise.node, self._detached.get(name)),
@@ -263,7 +256,7 @@ class Replay:
         return len({each.owner for each in there}) > 1 or len(there) <= deployment.replicas
 
     def _check_off(self, name: str, seen: Observation, what: str) -> None:
-        if not self.promise.detaches or name not in self.nodes or self._is_by_hand(name):
+        if not self.promise.detaches or name not in self.nodes:
             return
         if name not in self._annotated():
             self._report(seen, f"{name} {what} while its Deployment was not annotated")
@@ -273,7 +266,7 @@ class Replay:
     def _check_return(self, name: str, seen: Observation) -> None:
         """A node that comes back to the load balancer has all of its pods, of one template."""
         deployment = self.deployments.get(name)
-        if deployment is None or deployment.leaving or name not in self.nodes or self._is_by_hand(name):
+        if deployment is None or deployment.leaving or name not in self.nodes:
             return
         templates = {pod.owner for pod in self._pods_on(name)}
         if self._lacks(name) or len(templates) > 1:
@@ -303,9 +296,6 @@ class Replay:
 
     def _has_lost(self, name: str) -> bool:
         return name in self._was_complete and self._lacks(name)
-
-    def _is_by_hand(self, name: str) -> bool:
-        return bool(self.deployments[name].images & self.promise.hands)
 
     def _is_ours(self, deployment: SeenDeployment) -> bool:
         owner = deployment.metadata.controller
