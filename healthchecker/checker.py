@@ -134,13 +134,11 @@ class Checker:
 
     @property
     def age(self) -> float:
-        """Seconds since the last look; infinite before the first."""
         seen = self._seen
         return self.clock() - seen.at if seen else float("inf")
 
     @property
     def is_blind(self) -> bool:
-        """Whether the last look is longer ago than the bound."""
         return self.age > self._config.bound
 
     def problem(self) -> str | None:
@@ -154,7 +152,6 @@ class Checker:
         return seen.fault
 
     def answer(self) -> str | None:
-        """The problem, for a health check."""
         problem = self.problem()
         if problem:
             with self._counting:

@@ -38,7 +38,6 @@ class Config:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:
-        """Raises ConfigError."""
         return cls(
             namespace=_text(environ, names.NAMESPACE),
             node=_text(environ, names.NODE),

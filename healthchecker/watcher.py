@@ -74,7 +74,6 @@ def watch(client: Client, config: Config, checker: Checker, version: str) -> str
 
 
 def _see(line: bytes, config: Config, checker: Checker) -> str:
-    """Take in an event; its version."""
     try:
         event = msgspec.json.decode(line, type=Event)
         if event.type == "ERROR":
@@ -97,7 +96,6 @@ def _is_it(deployment: Deployment, config: Config) -> bool:
 
 
 def _after(error: Exception, checker: Checker, pauses: Backoff, failures: int) -> float:
-    """Record the failure; seconds to wait."""
     checker.failed(error)
     pause = pauses.delay(failures)
     bug = not isinstance(error, KubeError)

@@ -10,7 +10,7 @@ import yaml
 
 from demo.rollout import REVISION, Answer, Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from demo.scenes import rollout as scene
+from demo.scenes import rollout as scenario
 from demo.stage import ROOT
 from healthchecker.checker import Deployment, DeploymentSpec, DeploymentStatus
 from kube.types import ObjectMeta, Pod
@@ -24,14 +24,14 @@ Event = Callable[[Rollout], None]
 
 
 def deployment(revision: int, *, off: bool = False, available: int = 1, node: str = "n") -> Event:
-    """A node's Deployment of one pod, as it was told at *revision*, so many seconds from NOW."""
+    """A node's Deployment of one pod, as it was seen at *revision*, so many seconds from NOW."""
     metadata = ObjectMeta(
         resource_version=str(revision),
         labels={NODE_LABEL: node},
         annotations={TO_BE_UPDATED: ""} if off else {},
     )
     seen = Deployment(metadata, DeploymentSpec(replicas=1), DeploymentStatus(available_replicas=available))
-    return _told(seen, revision)
+    return _seen(seen, revision)
 
 
 def pod(
@@ -45,14 +45,14 @@ def pod(
         labels={NODE_LABEL: node, REVISION: name[0]},
         deletion_timestamp=NOW if leaving else None,
     )
-    return _told(Pod(metadata), revision, gone)
+    return _seen(Pod(metadata), revision, gone)
 
 
 def check(second: float, status: int, node: str = "n") -> Event:
     return lambda rollout: rollout.hear(Answer(node, status, NOW + timedelta(seconds=second)))
 
 
-def _told(what: Pod | Deployment, revision: int, gone: bool = False) -> Event:
+def _seen(what: Pod | Deployment, revision: int, gone: bool = False) -> Event:
     return lambda rollout: rollout.add(Observation(what, gone, NOW + timedelta(seconds=revision)))
 
 
@@ -151,11 +151,11 @@ def test_the_nodes_that_are_awaited_are_those_of_the_manifest() -> None:
     namespace, *nodes, manifest = yaml.safe_load_all((ROOT / "demo" / "edge.yaml").read_text())
     selector = manifest["spec"]["template"]["spec"]["nodeSelector"]
 
-    assert namespace["metadata"]["name"] == manifest["metadata"]["namespace"] == scene.NAMESPACE
-    assert tuple(each["metadata"]["name"] for each in nodes) == scene.NODES
+    assert namespace["metadata"]["name"] == manifest["metadata"]["namespace"] == scenario.NAMESPACE
+    assert tuple(each["metadata"]["name"] for each in nodes) == scenario.NODES
     assert all(selector.items() <= each["metadata"]["labels"].items() for each in nodes)
-    assert (manifest["kind"], manifest["metadata"]["name"]) == (KIND, scene.NAME)
-    assert manifest["spec"]["healthCheckNodePorts"] == [scene.PORT]
+    assert (manifest["kind"], manifest["metadata"]["name"]) == (KIND, scenario.NAME)
+    assert manifest["spec"]["healthCheckNodePorts"] == [scenario.PORT]
     assert problems(resource(manifest)) == []
 
 
@@ -164,7 +164,7 @@ def test_the_rollout_is_as_the_scene_says() -> None:
     spec = resource(manifest).spec
     rolling = spec.update_strategy.rolling_update
 
-    assert (spec.pods_per_node, rolling.max_unavailable_nodes) == (scene.PODS_PER_NODE, scene.AT_A_TIME)
+    assert (spec.pods_per_node, rolling.max_unavailable_nodes) == (scenario.PODS_PER_NODE, scenario.AT_A_TIME)
     assert rolling.deployment_annotation is not None
     assert rolling.deployment_annotation.key == TO_BE_UPDATED
-    assert rolling.deployment_annotation.grace_period_seconds >= 2 * scene.AT_LEAST
+    assert rolling.deployment_annotation.grace_period_seconds >= 2 * scenario.AT_LEAST

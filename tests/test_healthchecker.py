@@ -76,7 +76,9 @@ def test_a_node_gets_traffic(seen: Deployment) -> None:
             deployment(deletion_timestamp=datetime.now(UTC)), "is being deleted", id="being deleted"
         ),
         pytest.param(
-            deployment(owner_references=()), "is not one of IngressDaemonSet nginx", id="nobody's Deployment"
+            deployment(owner_references=()),
+            "is not one of IngressDaemonSet nginx",
+            id="a Deployment without an owner",
         ),
         pytest.param(
             deployment(owner_references=(OwnerReference(kind=OURS.kind, name="other", controller=True),)),

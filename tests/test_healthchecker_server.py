@@ -281,7 +281,7 @@ def test_one_who_connects_and_says_nothing_is_hung_up_on(monkeypatch: pytest.Mon
         assert client.recv(1) == b""
 
 
-def test_connections_that_are_held_keep_nobody_from_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "timeout", 4 * LONG)
     with answering(lambda: None) as port, ExitStack() as stack:
         oldest, *_ = [stack.enter_context(connected(port)) for _ in range(MAX_CONNECTIONS + 1)]
@@ -394,7 +394,7 @@ def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """One that nobody gets by chance meanwhile: it is bound, and may be bound again, but does not listen."""
+    """One that no other process gets meanwhile: it is bound, and may be bound again, but does not listen."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

@@ -67,7 +67,6 @@ class Writes:
 
     @property
     def may_detach(self) -> bool:
-        """Whether a write to a Node may still arrive."""
         return any(each.kind == "Node" for each in self.uncertain)
 
 

@@ -80,8 +80,6 @@ def reconciling(
 
 
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:
-    """Enqueue the IngressDaemonSets that a change concerns."""
-
     def enqueue(key: str) -> None:
         queue.add_after(key, pace(key))
 

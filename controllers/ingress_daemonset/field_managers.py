@@ -55,7 +55,6 @@ def alteration(found: Managed) -> Alteration:
 
 
 def _is_ours(entry: ManagedFields) -> bool:
-    """Whether it wrote our baseline."""
     return f"f:{APPLIED_TEMPLATE}" in _at(entry.fields, ("f:metadata", "f:annotations"))
 
 

@@ -42,7 +42,6 @@ def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
 def _deployment_changes(
     rollout: NodeRollout, held: Workload, begun: bool, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of its metadata, and of its spec."""
     annotations, template = _annotations_and_template(rollout, held, begun, now)
     # With the old template, the number of pods for the new one could refuse each other's ports.
     apart = rollout.outdated and shares_ports(rollout.resource) and not template

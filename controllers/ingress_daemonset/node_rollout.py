@@ -111,7 +111,6 @@ class NodeRollout:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The desired Deployment."""
         return deployment(self.resource, self.node.name)
 
     @cached_property
@@ -122,7 +121,6 @@ class NodeRollout:
 
     @property
     def name(self) -> str:
-        """Of its Deployment."""
         return self.target.name
 
     @cached_property
@@ -212,7 +210,6 @@ class NodeRollout:
 
     @cached_property
     def drift(self) -> Drift:
-        """Of the template."""
         if self.deployment is None:
             return Drift.NONE
         live, desired = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
@@ -263,12 +260,10 @@ class NodeRollout:
 
     @cached_property
     def deployment_unmarked(self) -> bool:
-        """Whether the Deployment lacks the annotation to detach, or our mark of it."""
         return _lacks(self.rolling.deployment_annotation, self.deployment_mark, self.annotations)
 
     @cached_property
     def node_unmarked(self) -> bool:
-        """Whether the Node lacks the annotation to detach, or our mark of it."""
         return _lacks(self.rolling.node_annotation, self.node_mark, self.node.metadata.annotations)
 
     @property
@@ -335,7 +330,6 @@ class NodeRollout:
 
 
 def _place(template: dict[str, Any]) -> tuple[Any, Any]:
-    """The parts that differ from node to node."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 

@@ -103,8 +103,6 @@ def plan(snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollo
 
 
 class _Planning:
-    """The parts of one plan, each derived from the snapshot."""
-
     def __init__(self, snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout]) -> None:
         self._resource, self._writes, self._now = snapshot.resource, snapshot.writes, snapshot.now
         self._children = ChildResources(snapshot.resource, snapshot.children, defaults)

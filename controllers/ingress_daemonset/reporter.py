@@ -109,7 +109,6 @@ class Reporter:
         ALTERED.labels(*labels).set(len(planned.altered))
 
     def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
-        """What is new in *status*."""
         for reason, message, type_ in news(resource.status, status):
             self._event(resource.metadata, reason, message, type_)
 
@@ -128,7 +127,6 @@ class Reporter:
         return min(left, default=None)
 
     def forget(self, key: str) -> None:
-        """It is gone."""
         self._reminded.pop(key, None)
         self._explained.pop(key, None)
         namespace, _, name = key.partition("/")

@@ -32,6 +32,16 @@ PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0
 """Seconds after which a write that was decided on is late, so that graces count from its answer."""
 
+PATIENCE = 3
+"""Refusals of the kind that may pass by itself, before an Event: a RoleBinding may come before its Role is known."""
+FAILURES = {
+    "unknown": "write has unknown outcome",
+    "refused": "write refused",
+    "unchanged": "write had no effect",
+}
+
+log = structlog.stdlib.get_logger(__name__)
+
 
 @dataclass(frozen=True)
 class Write:
@@ -85,7 +95,6 @@ class RetryState:
         return max(0.0, min(dues) - self._clock.monotonic()) if dues else None
 
     def forget(self, owner: str) -> None:
-        """It is gone."""
         with self._lock:
             self._drop(lambda _, it: it.owner == owner)
 
@@ -113,7 +122,6 @@ class RetryState:
                 self._late[target] = self._clock.now()
 
     def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0) -> int:
-        """The number of failures in a row."""
         target = write.action.target
         with self._lock:
             old = self._failures.get(target, Failures())
@@ -123,12 +131,6 @@ class RetryState:
             doubt, due = write if doubtful else old.doubtful, self._clock.monotonic() + pause
             self._failures[target] = Failures(key_of(write.owner), doubt, in_a_row, due)
         return in_a_row
-
-
-PATIENCE = 3
-"""Refusals of the kind that may pass by itself, before an Event: a RoleBinding may come before its Role is known."""
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 class Writer:
@@ -160,7 +162,6 @@ class Writer:
             self._cache.take_in(target, written)
 
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
-        """Their results, when all have ended."""
         results: SimpleQueue[bool | Exception] = SimpleQueue()
         for work in works:
             self._submit(partial(_put_result, work, results))
@@ -182,7 +183,6 @@ class Writer:
         return learned
 
     def _try(self, write: Write) -> bool:
-        """Whether it was done as decided."""
         if self._context.stop.is_set():
             return False
         self._context.check()
@@ -191,7 +191,7 @@ class Writer:
         except Exception as error:
             # It must not be retried without a pause.
             log.exception("write failed", **_keys(write))
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
             return False
 
     def _attempt(self, write: Write) -> bool:
@@ -200,27 +200,30 @@ class Writer:
         except (Conflict, NotFound, AlreadyExists) as error:
             self._outdated(write, error)
         except ServerError as error:
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
         except ApiError as error:
             self._refused(write, error)
         except KubeError as error:
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
         else:
             return self._done(write, written)
         return False
 
     def _send(self, action: Action) -> msgspec.Raw | None:
-        """The object after the write; None of a deleted one."""
         kind, namespace, name = action.target
-        resource, client, timeout = RESOURCES[kind], self._context.client, CALL_TIMEOUT
+        resource, place, client, timeout = (
+            RESOURCES[kind],
+            namespace or None,
+            self._context.client,
+            CALL_TIMEOUT,
+        )
         match action:
             case Create(body=body):
-                return client.create(resource, body, namespace or None, type=msgspec.Raw, timeout=timeout)
+                return client.create(resource, body, place, type=msgspec.Raw, timeout=timeout)
             case Change(body=body, subresource=part):
-                part_of, place = resource.sub(part), namespace or None
-                return client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=timeout)
+                return client.patch(resource.sub(part), name, body, place, type=msgspec.Raw, timeout=timeout)
             case Delete(uid=uid):
-                client.delete(resource, name, namespace or None, preconditions={"uid": uid}, timeout=timeout)
+                client.delete(resource, name, place, preconditions={"uid": uid}, timeout=timeout)
                 return None
 
     def _done(self, write: Write, written: msgspec.Raw | None) -> bool:
@@ -234,7 +237,8 @@ class Writer:
                 isinstance(action, Change)
                 and action.body["metadata"]["resourceVersion"] == stored.resource_version
             ):
-                self._unchanged(write)
+                if self._failed(write, "unchanged") > PATIENCE:
+                    self._reporter.unchanged(write.owner, action)
                 return False
         if action.target.kind == "Deployment" and (held := self._cache.get(action.target)):
             self._answers.learn(held)
@@ -251,28 +255,21 @@ class Writer:
         try:
             self._cache.read(write.action.target)
         except KubeError as failure:
-            self._doubt(write, failure)
+            self._failed(write, "unknown", failure)
         else:
             self.retries.settled(write)
 
-    def _doubt(self, write: Write, error: Exception) -> None:
-        log.warning("write has unknown outcome", **_keys(write), error=str(error))
-        self.retries.failed(write, doubtful=True)
-        self._reporter.wrote(write.action, "unknown")
-
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
-        log.warning("write refused", **_keys(write), error=str(error))
-        times = self.retries.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
-        self._reporter.wrote(write.action, "refused")
-        if times > patience:
+        if self._failed(write, "refused", error, error.retry_after or 0.0) > patience:
             self._reporter.refused(write.owner, write.action, error)
 
-    def _unchanged(self, write: Write) -> None:
-        log.warning("write had no effect", **_keys(write))
-        times = self.retries.failed(write, doubtful=False)
-        self._reporter.wrote(write.action, "unchanged")
-        if times > PATIENCE:
-            self._reporter.unchanged(write.owner, write.action)
+    def _failed(
+        self, write: Write, result: str, error: Exception | None = None, retry_after: float = 0.0
+    ) -> int:
+        said = {"error": str(error)} if error else {}
+        log.warning(FAILURES[result], **_keys(write), **said)
+        self._reporter.wrote(write.action, result)
+        return self.retries.failed(write, doubtful=result == "unknown", retry_after=retry_after)
 
 
 def _keys(write: Write) -> dict[str, str]:

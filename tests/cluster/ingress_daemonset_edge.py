@@ -133,13 +133,13 @@ class Edge:
         return found
 
     def waiting_for(self, name: str = "web") -> dict[str, str]:
-        """The phases of those nodes that its status tells of."""
+        """The phases of those nodes that its status names."""
         return {self.short(each["node"]): each["phase"] for each in self.status(name).get("waitingFor", ())}
 
     def why(self, node: str, name: str = "web") -> str:
         """What a node waits for, in the words of the status."""
-        told = self.status(name).get("waitingFor", ())
-        return next((each["reason"] for each in told if self.short(each["node"]) == node), "")
+        reported = self.status(name).get("waitingFor", ())
+        return next((each["reason"] for each in reported if self.short(each["node"]) == node), "")
 
     def reasons(self, name: str = "web") -> dict[str, str]:
         return reasons_of(self.resource(name))
@@ -214,10 +214,10 @@ class Edge:
     def events(self, name: str = "web") -> dict[str, str]:
         """All messages by reason, one after the other."""
         selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         for event in self.client.list(EVENTS, self.namespace, field_selector=selector).items:
-            told[event["reason"]] = f"{told.get(event['reason'], '')}{event['message']}\n"
-        return told
+            reported[event["reason"]] = f"{reported.get(event['reason'], '')}{event['message']}\n"
+        return reported
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         try:
@@ -227,7 +227,7 @@ class Edge:
             raise
 
     def _state(self) -> dict[str, Raw]:
-        """What tells why a rollout goes no further."""
+        """Why a rollout goes no further."""
         resources = self.client.list(INGRESS_DAEMONSETS, self.namespace).items
         deployments = self.client.list(DEPLOYMENTS, self.namespace).items
         return {each["metadata"]["name"]: each.get("status", {}) for each in resources} | {

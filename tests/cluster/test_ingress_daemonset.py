@@ -32,7 +32,7 @@ from tests.cluster.ingress_daemonset import (
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.ingress_daemonset_promise import Annotated
-from tests.cluster.ingress_daemonset_scenes import SCENES, Scene, title
+from tests.cluster.ingress_daemonset_scenarios import SCENARIOS, Scenario, title
 
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE = 15, 2
@@ -52,7 +52,7 @@ OURS = ("ingressdaemonsets", "deployments", "daemonsets", "roles", "rolebindings
 
 
 @pytest.fixture(scope="module")
-def thirty(edge_lab: Lab, record: Record, played: Callable[[Scene], None]) -> Edge:
+def thirty(edge_lab: Lab, record: Record, played: Callable[[Scenario], None]) -> Edge:
     """Each test leaves it as it was."""
     edge = Edge(edge_lab, record, *NODES)
     edge.create(healthCheckNodePorts=[PORT], rolling=detaching(LIMIT, **by_deployment(GRACE)))
@@ -213,23 +213,23 @@ def test_a_second_one_comes_to_the_same_nodes_and_is_deleted_with_all_that_is_it
     thirty.wait(lambda: not thirty.pods(name="second"), "its pods to be gone")
     thirty.wait(
         lambda: beside(thirty) == [{f"web-{PORT}"}, {"web-health-checker"}, {"web-health-checker"}],
-        "its health checkers and their rights to be gone",
+        "its health checkers and their permissions to be gone",
     )
     assert first == [uids_of(list(thirty.deployments().values())), uids_of(thirty.pods())]
     assert [each["metadata"]["name"] for each in thirty.nodes() if ours_of(each)] == []
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
-    played(scene)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
+def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
+    played(scenario)
 
 
 def test_new_controllers_write_nothing_where_all_is_as_it_should_be(
-    played: Callable[[Scene], None], thirty: Edge
+    played: Callable[[Scenario], None], thirty: Edge
 ) -> None:
     lab = thirty.lab
-    for scene in SCENES:
-        played(scene)
+    for scenario in SCENARIOS:
+        played(scenario)
     thirty.settle(*NODES)
     thirty.wait(lambda: all(map(says_so, everywhere(lab))), "the status of each to say so")
     versions = versions_of(thirty)

@@ -54,7 +54,7 @@ def answers(*changes: tuple[int, int], end: int = 40) -> list[Said]:
 
 
 @pytest.mark.parametrize(
-    ("told", "history", "found"),
+    ("given", "history", "found"),
     [
         pytest.param(answers((0, 200), (11, 503), (31, 200)), ROLLOUT, [], id="as it should be"),
         pytest.param(
@@ -68,8 +68,8 @@ def answers(*changes: tuple[int, int], end: int = 40) -> list[Said]:
         ),
     ],
 )
-def test_what_is_found(told: list[Said], history: list[Observation], found: list[str]) -> None:
-    said = violations(history, {"n1": told}, GRACE)
+def test_what_is_found(given: list[Said], history: list[Observation], found: list[str]) -> None:
+    said = violations(history, {"n1": given}, GRACE)
 
     assert len(said) == len(found), said
     assert all(part in each for part, each in zip(found, said, strict=True))

@@ -1,4 +1,4 @@
-"""kubectl drain, on a real control plane: the load balancer hears of it before the first pod is evicted."""
+"""kubectl drain, on a real control plane: a node is off the load balancer before its first pod is evicted."""
 
 from __future__ import annotations
 

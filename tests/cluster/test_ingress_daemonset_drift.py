@@ -16,7 +16,7 @@ from kube.errors import Invalid
 from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching, on_node
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
-from tests.cluster.ingress_daemonset_scenes import Scene, title
+from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 from webhook.ingress_daemonset import TEMPLATE_HASH
 
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", namespaced=False)
@@ -231,13 +231,13 @@ WHOLE: Raw = {
 """Fields of many kinds, which every API server knows."""
 
 
-SCENES: dict[Scene, tuple[str, ...]] = {
+SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     what_a_policy_adds_costs_nothing: tuple("abc"),
     a_change_that_comes_back_is_said_and_left: tuple("ab"),
     an_unknown_field_is_refused_with_its_path: tuple("a"),
 }
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
-    played(scene)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
+def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
+    played(scenario)

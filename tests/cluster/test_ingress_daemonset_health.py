@@ -1,4 +1,4 @@
-"""A load balancer that asks real health checkers hears of each node that it is off before its pods go."""
+"""A load balancer gets 503 from the real health checker of each node before its pods are replaced."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_no
     client = Client.from_kubeconfig(kubeconfig_of(balanced.edge))
     body = {"spec": {"namespace": balanced.edge.namespace}}
     try:
-        here = rights(client, body["spec"]["namespace"])
-        elsewhere = rights(client, "default")
+        here = permissions(client, body["spec"]["namespace"])
+        elsewhere = permissions(client, "default")
     finally:
         client.close()
 
@@ -93,7 +93,7 @@ def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_no
     assert {group for group, _, _ in elsewhere} <= {"authorization.k8s.io", "authentication.k8s.io"}
 
 
-def rights(client: Client, namespace: str) -> set[tuple[str, str, str]]:
+def permissions(client: Client, namespace: str) -> set[tuple[str, str, str]]:
     """All that may be done there: group, resource and verb."""
     body = {
         "apiVersion": "authorization.k8s.io/v1",

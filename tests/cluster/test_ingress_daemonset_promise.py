@@ -34,10 +34,10 @@ ON_DEPLOYMENT = {TO_BE_UPDATED: "", SCHEDULED: "{}"}
 
 
 class Story:
-    """A history, told one object at a time; what a step leaves out is as it was before."""
+    """A history, history one object at a time; what a step leaves out is as it was before."""
 
     def __init__(self) -> None:
-        self.told: list[Observation] = []
+        self.history: list[Observation] = []
         self.now = BEGIN
         self._held: dict[str, dict[str, Any]] = {}
 
@@ -47,7 +47,7 @@ class Story:
     def node(
         self, name: str = "n1", annotations: dict[str, str] | None = None, *, gone: bool = False
     ) -> None:
-        self._tell(SeenNode, name, {"metadata": _given(annotations=annotations)}, gone=gone)
+        self._record(SeenNode, name, {"metadata": _given(annotations=annotations)}, gone=gone)
 
     def deployment(
         self,
@@ -69,10 +69,10 @@ class Story:
             "spec": _given(replicas=2, template=template),
             "status": status,
         }
-        self._tell(SeenDeployment, f"web-{node}", change, gone=gone)
+        self._record(SeenDeployment, f"web-{node}", change, gone=gone)
 
     def replica_set(self, version: int, node: str = "n1") -> None:
-        self._tell(SeenReplicaSet, f"web-{node}-{version}", {"metadata": _owned(f"web-{node}")})
+        self._record(SeenReplicaSet, f"web-{node}-{version}", {"metadata": _owned(f"web-{node}")})
 
     def pods(self, version: int, node: str = "n1", *, ready: bool = True, gone: bool = False) -> None:
         for number in (1, 2):
@@ -82,7 +82,7 @@ class Story:
         self, version: int, number: int, node: str = "n1", *, ready: bool = True, gone: bool = False
     ) -> None:
         conditions = [{"type": "Ready", "status": str(ready)}]
-        self._tell(
+        self._record(
             SeenPod,
             f"web-{node}-{version}-{number}",
             {
@@ -118,13 +118,13 @@ class Story:
         self.deployment(node, {})
         self.node(node, {})
 
-    def _tell(self, kind: type[Thing], name: str, change: dict[str, Any], *, gone: bool = False) -> None:
+    def _record(self, kind: type[Thing], name: str, change: dict[str, Any], *, gone: bool = False) -> None:
         held = self._held.setdefault(name, {"metadata": {"name": name, "uid": name}})
         for part, fields in change.items():
             held[part] = held.get(part, {}) | fields
-        revision = str(len(self.told) + 1)
+        revision = str(len(self.history) + 1)
         held["metadata"] |= {"resourceVersion": revision, "managedFields": [{"time": self.now.isoformat()}]}
-        self.told.append(Observation(msgspec.convert(held, kind), gone, self.now))
+        self.history.append(Observation(msgspec.convert(held, kind), gone, self.now))
         if gone:
             del self._held[name]
 
@@ -241,11 +241,11 @@ WRONG: list[tuple[Tale, Promise, str]] = [
 def test_what_is_done_wrong_is_named(tale: Tale, promise: Promise, expected: str) -> None:
     story = Story()
     tale(story)
-    assert expected in "\n".join(violations(story.told, promise))
+    assert expected in "\n".join(violations(story.history, promise))
 
 
 @pytest.mark.parametrize(("tale", "promise"), [(rollout, BY_NODE), (rollout_that_is_confirmed, AWAITED)])
 def test_what_is_done_right_is_accepted(tale: Tale, promise: Promise) -> None:
     story = Story()
     tale(story)
-    assert violations(story.told, promise) == []
+    assert violations(story.history, promise) == []

@@ -20,7 +20,7 @@ from tests.cluster.ingress_daemonset import (
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.ingress_daemonset_history import SeenNode
 from tests.cluster.ingress_daemonset_promise import Annotated
-from tests.cluster.ingress_daemonset_scenes import Scene, title
+from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 
 STALE = "2026-01-01T00:00:00Z"
 
@@ -91,7 +91,7 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     assert edge.violations(edge.promise(2)) == []
 
 
-SCENES: dict[Scene, tuple[str, ...]] = {
+SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     nodes_are_taken_off_by_their_annotation: tuple("abcd"),
     a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
     pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
@@ -101,6 +101,6 @@ SCENES: dict[Scene, tuple[str, ...]] = {
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
-    played(scene)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
+def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
+    played(scenario)

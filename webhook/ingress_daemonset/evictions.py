@@ -38,7 +38,6 @@ class Attached:
 
     @property
     def requested_at(self) -> datetime | None:
-        """When an eviction first requested its drain."""
         return time_of(self.resource.drain_requests.get(self.node, ""))
 
     def ends_at(self, now: datetime) -> datetime:

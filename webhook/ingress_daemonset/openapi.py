@@ -30,8 +30,6 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class Schema(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of a schema that are read."""
-
     type: str = ""
     ref: str = msgspec.field(default="", name="$ref")
     all_of: tuple[Schema, ...] = ()
@@ -46,7 +44,6 @@ complete(Schema)
 
 
 def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
-    """Of *value*, the pod template at *path*."""
     yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
 
 

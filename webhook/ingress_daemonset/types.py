@@ -45,7 +45,6 @@ def amount(share: Share) -> int:
 
 
 def is_some(share: Share) -> bool:
-    """Whether it is a budget of more than 0."""
     try:
         return amount(share) > 0
     except ValueError:
@@ -227,7 +226,6 @@ class Spec(Value, frozen=True):
 
     @property
     def detaches_for_evictions(self) -> bool:
-        """Whether nodes are detached for evictions as in a rollout."""
         rolling = self.update_strategy.rolling_update
         return (
             bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0

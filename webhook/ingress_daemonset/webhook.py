@@ -81,7 +81,6 @@ class ValidatingWebhook:
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
     ) -> tuple[Sequence[PortUser], Sequence[Problem], list[str]]:
-        """Other users of its ports, unknown fields of a changed template, and warnings of what is not known."""
         users: Sequence[PortUser] = ()
         fields: Sequence[Problem] = ()
         unknown = []

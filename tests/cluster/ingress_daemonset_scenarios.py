@@ -1,4 +1,4 @@
-"""What happens to IngressDaemonSets, in scenes that run all at once: most of their time they wait."""
+"""What happens to IngressDaemonSets, in scenarios that run all at once: most of their time they wait."""
 
 from __future__ import annotations
 
@@ -73,25 +73,28 @@ def a_node_goes_in_the_middle_of_its_update(edge: Edge) -> None:
     assert edge.violations(promise) == []
 
 
-Scene = Callable[[Edge], None]
+Scenario = Callable[[Edge], None]
 
 
 @contextmanager
 def playing(
-    lab: Lab, record: Record, scenes: Mapping[Scene, Sequence[str]]
-) -> Iterator[Callable[[Scene], None]]:
+    lab: Lab, record: Record, scenarios: Mapping[Scenario, Sequence[str]]
+) -> Iterator[Callable[[Scenario], None]]:
     """Each on nodes of these names; what it gives waits for the end of one, and raises what that raised."""
-    with ThreadPoolExecutor(len(scenes)) as pool:
-        played = {scene: pool.submit(_play, lab, record, scene, nodes) for scene, nodes in scenes.items()}
-        yield lambda scene: played[scene].result()
+    with ThreadPoolExecutor(len(scenarios)) as pool:
+        played = {
+            scenario: pool.submit(_play, lab, record, scenario, nodes)
+            for scenario, nodes in scenarios.items()
+        }
+        yield lambda scenario: played[scenario].result()
 
 
-def _play(lab: Lab, record: Record, scene: Scene, nodes: Sequence[str]) -> None:
-    scene(Edge(lab, record, *nodes))
+def _play(lab: Lab, record: Record, scenario: Scenario, nodes: Sequence[str]) -> None:
+    scenario(Edge(lab, record, *nodes))
 
 
-def title(scene: Scene) -> str:
-    return scene.__name__.replace("_", " ")
+def title(scenario: Scenario) -> str:
+    return scenario.__name__.replace("_", " ")
 
 
 LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
@@ -192,12 +195,12 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     for each in ("a", "b"):
         edge.patch_node(each, metadata={"labels": {"ingress-controller-node": "true"}})
     applied = edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
-    for told in (
+    for warning in (
         "maxDegradedNodes is 0, not 3",
         "maxUnavailablePodsPerNode is 100%, not 3",
         "another program",
     ):
-        assert told in applied.stderr
+        assert warning in applied.stderr
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
     generation = edge.resource("nginx-ingress")["metadata"]["generation"]
     edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
@@ -223,7 +226,7 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
 
 
-SCENES: dict[Scene, tuple[str, ...]] = {
+SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
     an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on: ("a", "b", "c"),
     names_that_are_too_long_are_distinguished: (),
