@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from controllers.ingress_daemonset.actions import Create
 from controllers.ingress_daemonset.desired import shared_digest
-from controllers.ingress_daemonset.drift import Answers, Baseline, Drift, annotations_of, drift_of
-from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
+from controllers.ingress_daemonset.drift import (
+    Alteration,
+    Answers,
+    Baseline,
+    Drift,
+    Managed,
+    alteration,
+    annotations_of,
+    drift_of,
+)
 from tests.ingress_daemonset_leader import DETACHING, KEY, UNKNOWN, Api, Leader, default, with_nodes
 from tests.ingress_daemonset_world import workload
 from webhook.ingress_daemonset import APPLIED_TEMPLATE, NODE_LABEL, TEMPLATE_HASH

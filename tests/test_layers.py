@@ -105,7 +105,6 @@ PLANS = [
     "controllers/ingress_daemonset/rollout_annotations.py",
     "controllers/ingress_daemonset/types.py",
     "controllers/ingress_daemonset/drift.py",
-    "controllers/ingress_daemonset/field_managers.py",
     "controllers/ingress_daemonset/node_actions.py",
     "controllers/ingress_daemonset/planner.py",
     "controllers/ingress_daemonset/node_rollout.py",

@@ -15,8 +15,7 @@ from prometheus_client import Histogram
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
-from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
+from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Readings
 from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache

@@ -147,7 +147,7 @@ class PodTemplates:
         self._known = _Known()
         self._reading = threading.Lock()
 
-    def problems(self, template: Mapping[str, Any], *, deadline: float) -> list[Problem]:
+    def problems(self, template: Mapping[str, Any], deadline: float) -> list[Problem]:
         """Fields of *template* that the API server would drop or refuse. KubeError.
 
         A field that the last schema does not have may be one of a newer API server.

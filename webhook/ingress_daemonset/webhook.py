@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,16 +24,10 @@ from webhook.ingress_daemonset.validate import (
 
 Settings = Callable[[], IngressDaemonSetSettings]
 Raw = dict[str, Any]
-
-
-class Cluster(Protocol):
-    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[PortUser]:
-        """Other IngressDaemonSets, of all namespaces, that use a health port of *new*. KubeError."""
-
-
-class PodTemplates(Protocol):
-    def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
-        """Fields of *template* that the API server would drop or refuse. KubeError."""
+PortUsers = Callable[[IngressDaemonSet, float], Sequence[PortUser]]
+"""Other IngressDaemonSets, of all namespaces, that use a health port of one, read by a deadline. KubeError."""
+TemplateProblems = Callable[[Mapping[str, Any], float], Sequence[Problem]]
+"""Fields of a template that the API server would drop or refuse, read by a deadline. KubeError."""
 
 
 class DefaultingWebhook:
@@ -59,8 +53,10 @@ class DefaultingWebhook:
 class ValidatingWebhook:
     name, path = NAME, RULES_PATH
 
-    def __init__(self, settings: Settings, cluster: Cluster, templates: PodTemplates) -> None:
-        self._settings, self._cluster, self._templates = settings, cluster, templates
+    def __init__(
+        self, settings: Settings, port_users: PortUsers, template_problems: TemplateProblems
+    ) -> None:
+        self._settings, self._port_users, self._template_problems = settings, port_users, template_problems
 
     def fails_open(self) -> bool:
         """Never, as the defaults."""
@@ -86,12 +82,12 @@ class ValidatingWebhook:
         unknown = []
         if new.spec.health_check_node_ports:
             try:
-                users = self._cluster.port_users(new, deadline=deadline)
+                users = self._port_users(new, deadline)
             except KubeError as error:
                 unknown.append(f"healthCheckNodePorts were not compared with others': {error}")
         if not old or new.spec.template != old.spec.template:
             try:
-                fields = self._templates.problems(new.spec.template, deadline=deadline)
+                fields = self._template_problems(new.spec.template, deadline)
             except KubeError as error:
                 unknown.append(f"unknown fields of spec.template were not looked for: {error}")
         return users, fields, unknown
