@@ -104,16 +104,15 @@ def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
         return False, "NoNodes", "no node matches the template"
     serving = sum(available_pods(each) > 0 for each in rollouts)
     message = f"{serving} of {len(rollouts)} nodes have available pods"
-    return (
-        (True, "AllNodesServe", message) if serving == len(rollouts) else (False, "NodesWithoutPods", message)
-    )
+    if serving < len(rollouts):
+        return False, "NodesWithoutPods", message
+    return True, "AllNodesServe", message
 
 
 def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Verdict:
     behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
-    left_alone = (Phase.UNMANAGED, Phase.ALTERED)
-    as_desired = sum(each not in behind and each.phase not in left_alone for each in rollouts)
-    message = f"{as_desired} of {len(rollouts)} nodes are as desired"
+    left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
+    message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
     if not behind:
         return False, "Complete", message
     if resource.spec.paused:
