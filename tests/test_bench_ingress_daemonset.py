@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -13,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench import processes
 from bench.ingress_daemonset import figures, manifests
 from bench.ingress_daemonset.ours import Rest, Rolled
 from bench.ingress_daemonset.phases import Cost
@@ -232,20 +227,3 @@ def test_a_rollout_is_judged_by_its_budget_and_its_writes(
     assert missed(found) == misses
     assert found["wall, against waves of a plain client"].ratio == 1.5
     assert found["CPU of all programs, against a plain client"].ratio == 0.25
-
-
-# Processes
-
-
-def test_a_process_is_found_by_its_environment_and_says_when_it_began() -> None:
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    word = f"here-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "BENCH_TEST": word}
-    ) as process:
-        try:
-            assert processes.with_variable("BENCH_TEST", word) == [process.pid]
-            began = processes.started_at(process.pid)
-            assert before - 0.1 <= began <= time.clock_gettime(time.CLOCK_BOOTTIME)
-        finally:
-            process.kill()

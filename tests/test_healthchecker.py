@@ -202,16 +202,6 @@ def test_a_node_that_is_short_of_pods_is_not_detached_by_that() -> None:
     )
 
 
-@pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1.ap-guangzhou.compute.internal" + "x" * 200])
-def test_a_name_that_is_too_long_ends_with_a_hash(node: str) -> None:
-    name, other = deployment_name("nginx", node), deployment_name("nginx", f"{node}2")
-
-    assert len(name) <= 63
-    assert name.startswith("nginx-")
-    assert name != other
-    assert (name == f"nginx-{node}") is (len(node) < 20)
-
-
 def test_a_shortened_name_has_no_dot_before_its_hash() -> None:
     name = deployment_name("n" * 49, "a.example.com-and-some-more")
 

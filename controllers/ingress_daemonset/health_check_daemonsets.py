@@ -33,6 +33,7 @@ FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
+KINDS: tuple[Kind, ...] = ("DaemonSet", "Role", "RoleBinding")
 SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
 SECURITY = {
     "runAsNonRoot": True,
@@ -128,11 +129,11 @@ Body = dict[str, Any]
 
 
 class ChildResources:
-    """Desired and held children of *resource*, but for Deployments; *held* may have others, too."""
+    """The desired and the held children of *resource*, but for Deployments."""
 
     def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
         self._uid = resource.metadata.uid
-        self._held = {target(kind, each.metadata): each for kind, found in held.items() for each in found}
+        self._held = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
         bodies = [*daemon_sets(resource, defaults), *access(resource)]
         self._desired = {create(body["kind"], body).target: body for body in bodies}
 
@@ -144,12 +145,8 @@ class ChildResources:
             elif each.kind in kinds and held and held.is_managed(self._uid, body):
                 yield from _changes(each.kind, held, body)
         for each, held in self._held.items():
-            if (
-                each.kind in kinds
-                and each not in self._desired
-                and held.is_of(self._uid)
-                and not held.is_terminating
-            ):
+            ours = held.is_of(self._uid) and not held.is_terminating
+            if ours and each.kind in kinds and each not in self._desired:
                 yield delete(each.kind, held.metadata)
 
     def altered(self) -> Iterable[Altered]:
