@@ -199,6 +199,14 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
+def test_a_node_whose_deployment_gets_another_owner_in_the_middle_is_attached() -> None:
+    here = begun("n1", rolling=detaching(1))
+    here.deployments["web-n1"]["metadata"]["ownerReferences"] = []
+    here.turn()
+
+    assert here.off() == set()
+
+
 def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.nodes["n2"]["spec"]["unschedulable"] = True
