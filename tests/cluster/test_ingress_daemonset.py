@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
 from tests.cluster import workloads
@@ -48,7 +49,8 @@ def thirty(edge_lab: Lab, record: Record, played: Callable[[Scenario], None]) ->
 @pytest.mark.promise
 def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) -> None:
     owner, pods = owner_of(thirty), thirty.pods()
-    for node, held in thirty.deployments().items():
+    for node, found in thirty.deployments().items():
+        held = without_policy(found)
         assert held["metadata"]["name"] == f"web-{thirty.node_name(node)}"
         assert held["metadata"]["labels"] == {"app": "web", NODE_LABEL: thirty.node_name(node)}
         assert held["metadata"]["ownerReferences"] == [owner]
