@@ -16,7 +16,7 @@ from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica
 from demo.step import Step
 from demo.steps import STEPS, burst, join, rollout
 from demo.world import World
-from healthchecker.readiness import Deployment
+from healthchecker.checker import Deployment
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.types import Node, Pod

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from healthchecker.readiness import Deployment
+from healthchecker.checker import Deployment
 from kube.types import Pod
 from lab.history import Observation
 from webhook.ingress_daemonset import NODE_LABEL, TO_BE_UPDATED

@@ -4,6 +4,12 @@ One runs per node and port, configured by the environment variables below; the c
 Invariant: 503 from the moment that an update is scheduled; without the API server the last answer stays, by default.
 """
 
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
 NAMESPACE = "POD_NAMESPACE"
 NODE = "NODE_NAME"
 INGRESS_DAEMONSET = "INGRESS_DAEMONSET"
@@ -28,3 +34,40 @@ SCHEDULED = "drawbridge.io/update-scheduled"
 DEFAULT_BOUND = 30
 SHORTEST_BOUND, LONGEST_BOUND = 6, 3600
 """Seconds; with less than the shortest, a watch would be opened every second."""
+
+LONGEST = 63
+"""Characters; pods carry the name on, in names and labels."""
+DIGEST = 10
+
+
+def deployment_name(ingress_daemonset: str, node: str) -> str:
+    return shortened(f"{ingress_daemonset}-{node}")
+
+
+def shortened(name: str) -> str:
+    """*name*; its beginning and a hash of the whole when it is too long."""
+    if len(name) <= LONGEST:
+        return name
+    beginning = name[: LONGEST - DIGEST - 1].rstrip("-.")
+    return f"{beginning}-{hashlib.sha256(name.encode()).hexdigest()[:DIGEST]}"
+
+
+class State(msgspec.Struct, frozen=True, rename="camel"):
+    """What a health checker answers, and why; durations, so that the clocks of two machines need not agree.
+
+    *status* has been answered *for_seconds*, because of the Deployment of this uid, version and generation.
+    For *detached_seconds* it has been 503 because the Deployment bears the annotation, with *scheduled* as what
+    SCHEDULED says; *refusals* are the health checks that were answered so since. *seen_seconds_ago* is the age of what
+    is known of the Deployment; None when it was never seen.
+    """
+
+    status: int = 503
+    reason: str = ""
+    for_seconds: float = 0.0
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    scheduled: str = ""
+    detached_seconds: float = 0.0
+    refusals: int = 0
+    seen_seconds_ago: float | None = None

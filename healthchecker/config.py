@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import healthchecker as names
-from healthchecker import DEFAULT_ANNOTATION, DEFAULT_BOUND, FAIL, KEEP, LONGEST_BOUND, SHORTEST_BOUND
-from healthchecker.naming import deployment_name
+from healthchecker import (
+    DEFAULT_ANNOTATION,
+    DEFAULT_BOUND,
+    FAIL,
+    KEEP,
+    LONGEST_BOUND,
+    SHORTEST_BOUND,
+    deployment_name,
+)
 
 
 class ConfigError(Exception):
@@ -31,7 +38,9 @@ class Config:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:
-        """Raises ConfigError."""
+        outage = environ.get(names.ON_OUTAGE) or KEEP
+        if outage not in (KEEP, FAIL):
+            raise ConfigError(f"{names.ON_OUTAGE} is {outage!r}; write {KEEP} or {FAIL}")
         return cls(
             namespace=_text(environ, names.NAMESPACE),
             node=_text(environ, names.NODE),
@@ -41,12 +50,16 @@ class Config:
             bound=_number(
                 environ.get(names.BOUND, str(DEFAULT_BOUND)), names.BOUND, SHORTEST_BOUND, LONGEST_BOUND
             ),
-            fails=_fails(environ.get(names.ON_OUTAGE) or KEEP),
+            fails=outage == FAIL,
         )
 
     @property
     def deployment(self) -> str:
         return deployment_name(self.ingress_daemonset, self.node)
+
+    @property
+    def field_selector(self) -> str:
+        return f"metadata.name={self.deployment}"
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
@@ -59,9 +72,3 @@ def _number(text: str, name: str, least: int, most: int) -> int:
     if text.isdecimal() and text.isascii() and least <= int(text) <= most:
         return int(text)
     raise ConfigError(f"{name} is {text!r}; write a whole number from {least} to {most}")
-
-
-def _fails(text: str) -> bool:
-    if text in (KEEP, FAIL):
-        return text == FAIL
-    raise ConfigError(f"{names.ON_OUTAGE} is {text!r}; write {KEEP} or {FAIL}")

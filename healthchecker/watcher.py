@@ -12,9 +12,8 @@ import threading
 import msgspec
 import structlog
 
-from healthchecker.checker import Checker
+from healthchecker.checker import Checker, Deployment
 from healthchecker.config import Config
-from healthchecker.readiness import Deployment
 from kube.client import Client
 from kube.errors import Backoff, KubeError, Unreachable, event_error
 from kube.list_watch import Event, Identified
@@ -40,7 +39,12 @@ def follow(
                 failures = 0
         except Exception as error:
             failures += 1
-            stop.wait(_after(error, checker, pauses, failures))
+            checker.failed(error)
+            pause = pauses.delay(failures)
+            log.warning(
+                "watch failed", error=str(error), pause=pause, exc_info=not isinstance(error, KubeError)
+            )
+            stop.wait(pause)
 
 
 def look(client: Client, config: Config, checker: Checker) -> str:
@@ -50,7 +54,7 @@ def look(client: Client, config: Config, checker: Checker) -> str:
         DEPLOYMENTS,
         config.namespace,
         type=Deployment,
-        field_selector=_only(config),
+        field_selector=config.field_selector,
         timeout=config.bound / 6,
     )
     checker.see(next((each for each in listed.items if _is_it(each, config)), None), began)
@@ -63,7 +67,7 @@ def watch(client: Client, config: Config, checker: Checker, version: str) -> str
     duration = random.randint(config.bound // 3, config.bound // 2)  # noqa: S311 - spreads load
     with client.watch(
         DEPLOYMENTS,
-        Selection(config.namespace, field_selector=_only(config)),
+        Selection(config.namespace, field_selector=config.field_selector),
         resource_version=version,
         duration=duration,
         read_timeout=duration + config.bound / 6,
@@ -78,7 +82,6 @@ def watch(client: Client, config: Config, checker: Checker, version: str) -> str
 
 
 def _see(line: bytes, config: Config, checker: Checker) -> str:
-    """Take in an event; its version."""
     try:
         event = msgspec.json.decode(line, type=Event)
         if event.type == "ERROR":
@@ -92,18 +95,5 @@ def _see(line: bytes, config: Config, checker: Checker) -> str:
         raise Unreachable(f"an event of Deployment {config.deployment} cannot be read: {error}") from error
 
 
-def _only(config: Config) -> str:
-    return f"metadata.name={config.deployment}"
-
-
 def _is_it(deployment: Deployment, config: Config) -> bool:
     return deployment.metadata.name == config.deployment
-
-
-def _after(error: Exception, checker: Checker, pauses: Backoff, failures: int) -> float:
-    """Record the failure; seconds to wait."""
-    checker.failed(error)
-    pause = pauses.delay(failures)
-    bug = not isinstance(error, KubeError)
-    log.warning("watch failed", error=str(error), pause=pause, exc_info=bug)
-    return pause

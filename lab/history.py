@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from calico.segment import IPReservation, Record, canonical
-from healthchecker.readiness import Deployment
+from healthchecker.checker import Deployment
 from kube.types import Node, Pod
 
 

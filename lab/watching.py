@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from calico.segment import IPReservation
-from healthchecker.readiness import Deployment
+from healthchecker.checker import Deployment
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
 from kube.transport import LineStream

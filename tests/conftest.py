@@ -8,10 +8,8 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.groups"]
 
-# What scenes assert is shown with its values, as it is in test modules.
-pytest.register_assert_rewrite(
-    "tests.cluster.ingress_daemonset_scenes", "tests.cluster.ingress_daemonset_interruptions"
-)
+# What scenarios assert is shown with its values, as it is in test modules.
+pytest.register_assert_rewrite("tests.cluster.ingress_daemonset_scenarios")
 
 
 def pytest_configure() -> None:

@@ -16,7 +16,7 @@ from settings import IngressDaemonSetSettings
 from tests.fake_api import merged
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
-from webhook.ingress_daemonset.field_errors import Problem
+from webhook.ingress_daemonset.template import Problem
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.validate import PortUser
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
@@ -53,19 +53,6 @@ def request(new: Any, old: Any = None) -> Request:
     return parse(msgspec.json.encode(review))
 
 
-class Cluster:
-    """A cluster whose other IngressDaemonSets are *others*; an exception among them is raised."""
-
-    def __init__(self, *others: PortUser | Exception) -> None:
-        self._others = others
-
-    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[PortUser]:
-        for each in self._others:
-            if isinstance(each, Exception):
-                raise each
-        return [each for each in self._others if isinstance(each, PortUser)]
-
-
 class Templates:
     """An API server that finds *faults*, a KubeError or problems, in each template that it is asked about."""
 
@@ -73,7 +60,7 @@ class Templates:
         self._faults = faults
         self.asked = 0
 
-    def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
+    def problems(self, template: Mapping[str, Any], deadline: float) -> Sequence[Problem]:
         self.asked += 1
         if isinstance(self._faults, KubeError):
             raise self._faults
@@ -83,10 +70,17 @@ class Templates:
 def webhooks(
     *others: PortUser | Exception, templates: Templates | None = None, **settings: Any
 ) -> tuple[DefaultingWebhook, ValidatingWebhook]:
+    """In a cluster with *others*; an exception among them is raised."""
     parsed = IngressDaemonSetSettings.model_validate({"enabled": True, **settings})
-    return DefaultingWebhook(lambda: parsed), ValidatingWebhook(
-        lambda: parsed, Cluster(*others), templates or Templates()
-    )
+
+    def port_users(new: IngressDaemonSet, deadline: float) -> Sequence[PortUser]:
+        for each in others:
+            if isinstance(each, Exception):
+                raise each
+        return [each for each in others if isinstance(each, PortUser)]
+
+    problems = (templates or Templates()).problems
+    return DefaultingWebhook(lambda: parsed), ValidatingWebhook(lambda: parsed, port_users, problems)
 
 
 def outcome(new: Raw, question: Request, decision: Decision) -> tuple[Raw, list[str]]:

@@ -12,15 +12,11 @@ import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
-from controllers.ingress_daemonset.child_resources import Children
-from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.node_rollout import NodeRollout
-from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.types import Grant, Workload
-from healthchecker import SCHEDULED
-from healthchecker.state import State
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Reading
+from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
+from controllers.ingress_daemonset.types import Children, Grant, Workload
+from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 from tests.fake_api import merged
@@ -97,12 +93,12 @@ class World:
 
     def plan(self, writes: Writes = NO_WRITES) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
-        children = Children(
-            [self._value(each, Workload) for each in self.deployments.values()],
-            [self._value(each, Workload) for each in self.daemonsets.values()],
-            [self._value(each, Grant) for each in self.roles.values()],
-            [self._value(each, Grant) for each in self.bindings.values()],
-        )
+        children: Children = {
+            "Deployment": [self._value(each, Workload) for each in self.deployments.values()],
+            "DaemonSet": [self._value(each, Workload) for each in self.daemonsets.values()],
+            "Role": [self._value(each, Grant) for each in self.roles.values()],
+            "RoleBinding": [self._value(each, Grant) for each in self.bindings.values()],
+        }
         nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
         given = with_defaults(copy.deepcopy(self.raw))

@@ -30,7 +30,10 @@ TARGETS = {
     "certs/rotation.py": ["tests/test_certificates_plan.py"],
     "controllers/anycast_ip/planner.py": ["tests/test_anycast_plan.py"],
     "controllers/elasticity/planner.py": ["tests/test_elasticity_placement.py"],
-    "controllers/ingress_daemonset/planner.py": ["tests/test_ingress_daemonset_rollout.py"],
+    "controllers/ingress_daemonset/planner.py": [
+        "tests/test_ingress_daemonset_rollout.py",
+        "tests/test_ingress_daemonset_drains.py",
+    ],
     "controllers/ip_reservation/late_planner.py": ["tests/test_ip_reservation_late.py"],
     "controllers/ip_reservation/release_planner.py": ["tests/test_ip_reservation_release_planner.py"],
 }

@@ -9,7 +9,7 @@ import pytest
 
 from demo.rollout import REVISION, Answer, Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus
+from healthchecker.checker import Deployment, DeploymentSpec, DeploymentStatus
 from kube.types import ObjectMeta, Pod
 from lab.history import Observation
 from tests.factories import NOW
@@ -19,7 +19,7 @@ Event = Callable[[Rollout], None]
 
 
 def deployment(revision: int, *, off: bool = False, available: int = 1, node: str = "n") -> Event:
-    """A node's Deployment of one pod, as it was at *revision*, so many seconds from NOW."""
+    """A node's Deployment of one pod, as it was seen at *revision*, so many seconds from NOW."""
     metadata = ObjectMeta(
         resource_version=str(revision),
         labels={NODE_LABEL: node},

@@ -38,7 +38,7 @@ from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pod_requirements import candidate
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Grant, Workload
-from healthchecker.readiness import Deployment
+from healthchecker.checker import Deployment
 from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.template import Labelled, Template

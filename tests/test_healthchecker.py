@@ -17,13 +17,10 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
 from controllers.ingress_daemonset import rollout_annotations
-from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, readiness
-from healthchecker.checker import Checker
+from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, State, checker, deployment_name
+from healthchecker.__main__ import serve
+from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.config import Config, ConfigError
-from healthchecker.naming import deployment_name
-from healthchecker.readiness import Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
-from healthchecker.server import serve
-from healthchecker.state import State
 from kube.types import OwnerReference
 from webhook import ingress_daemonset
 
@@ -58,7 +55,6 @@ class Clock:
     "seen",
     [
         pytest.param(deployment(), id="all replicas are available"),
-        pytest.param(deployment(available=3), id="one more is there for a while"),
         pytest.param(deployment(annotations={"a": "b"}), id="another annotation"),
     ],
 )
@@ -73,20 +69,16 @@ def test_a_node_gets_traffic(seen: Deployment) -> None:
         pytest.param(
             deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1", id="one is missing"
         ),
-        pytest.param(deployment(replicas=0, available=0), "0 of 0 replicas", id="scaled to none"),
         pytest.param(
             deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is to be updated", id="update scheduled"
-        ),
-        pytest.param(
-            deployment(annotations={DEFAULT_ANNOTATION: ""}),
-            "is to be updated",
-            id="scheduled without a value",
         ),
         pytest.param(
             deployment(deletion_timestamp=datetime.now(UTC)), "is being deleted", id="being deleted"
         ),
         pytest.param(
-            deployment(owner_references=()), "is not one of IngressDaemonSet nginx", id="nobody's Deployment"
+            deployment(owner_references=()),
+            "is not one of IngressDaemonSet nginx",
+            id="a Deployment without an owner",
         ),
         pytest.param(
             deployment(owner_references=(OwnerReference(kind=OURS.kind, name="other", controller=True),)),
@@ -210,16 +202,6 @@ def test_a_node_that_is_short_of_pods_is_not_detached_by_that() -> None:
     )
 
 
-@pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1.ap-guangzhou.compute.internal" + "x" * 200])
-def test_a_name_that_is_too_long_ends_with_a_hash(node: str) -> None:
-    name, other = deployment_name("nginx", node), deployment_name("nginx", f"{node}2")
-
-    assert len(name) <= 63
-    assert name.startswith("nginx-")
-    assert name != other
-    assert (name == f"nginx-{node}") is (len(node) < 20)
-
-
 def test_a_shortened_name_has_no_dot_before_its_hash() -> None:
     name = deployment_name("n" * 49, "a.example.com-and-some-more")
 
@@ -235,11 +217,6 @@ def test_the_task_is_read_from_the_environment() -> None:
     assert Config.from_environment(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "fail"}).fails
 
 
-def test_a_word_that_is_not_known_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match="ON_API_SERVER_OUTAGE is 'open'; write keep or fail"):
-        Config.from_environment(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "open"})
-
-
 @pytest.mark.parametrize("name", ENVIRONMENT)
 def test_a_variable_that_is_missing_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not set"):
@@ -248,13 +225,7 @@ def test_a_variable_that_is_missing_is_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("HEALTH_CHECK_PORT", "http"),
-        ("HEALTH_CHECK_PORT", "65536"),
-        ("HEALTH_CHECK_PORT", "-1"),
-        ("LONGEST_WITHOUT_SIGHT_SECONDS", "5"),
-        ("LONGEST_WITHOUT_SIGHT_SECONDS", "1e3"),
-    ],
+    [("HEALTH_CHECK_PORT", "http"), ("HEALTH_CHECK_PORT", "65536"), ("LONGEST_WITHOUT_SIGHT_SECONDS", "5")],
 )
 def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is '{value}'; write a whole number from "):
@@ -279,20 +250,6 @@ def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[int
 def test_every_health_path_answers_the_same(path: str) -> None:
     assert ask(path)[::2] == (200, b"ok\n")
     assert ask(path, "no pods")[::2] == (503, b"no pods\n")
-
-
-def test_a_head_has_the_status_and_no_body() -> None:
-    status, headers, body = ask("/healthz", "no pods", "HEAD")
-
-    assert (status, headers["Content-Length"], body) == (503, "8", b"")
-
-
-def test_no_cache_may_keep_an_answer() -> None:
-    assert ask("/healthz")[1]["Cache-Control"] == "no-store"
-
-
-def test_the_metrics_are_on_the_same_port() -> None:
-    assert b"some 7.0" in ask("/metrics", "no pods")[2]
 
 
 def test_the_state_is_on_the_same_port_and_is_no_health_check() -> None:
@@ -327,5 +284,20 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
 
 def test_the_words_are_those_of_admission_and_the_controllers() -> None:
     assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
-    assert readiness.KIND == ingress_daemonset.KIND
+    assert checker.KIND == ingress_daemonset.KIND
     assert SCHEDULED == rollout_annotations.SCHEDULED
+
+
+def test_a_word_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="ON_API_SERVER_OUTAGE is 'open'; write keep or fail"):
+        Config.from_environment(ENVIRONMENT | {"ON_API_SERVER_OUTAGE": "open"})
+
+
+def test_a_head_has_the_status_and_no_body() -> None:
+    status, headers, body = ask("/healthz", "no pods", "HEAD")
+
+    assert (status, headers["Content-Length"], body) == (503, "8", b"")
+
+
+def test_no_cache_may_keep_an_answer() -> None:
+    assert ask("/healthz")[1]["Cache-Control"] == "no-store"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.confirmation import Reading, doubt_of
-from healthchecker.state import State
+from controllers.ingress_daemonset.node_rollout import Reading, doubt_of
+from healthchecker import State
 from kube.types import ObjectMeta
 from tests.ingress_daemonset_world import World, raw_resource
 

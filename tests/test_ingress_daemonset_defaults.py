@@ -9,9 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
-from webhook.ingress_daemonset.int_or_percent import amount, is_some
-from webhook.ingress_daemonset.types import Annotation, RollingUpdate, Timestamp, resource
+from webhook.ingress_daemonset.types import (
+    Annotation,
+    RollingUpdate,
+    Timestamp,
+    amount,
+    defaulted,
+    is_some,
+    overridden,
+    resource,
+    rolling_update,
+)
 from webhook.ingress_daemonset.validate import two_spellings
 
 DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
@@ -100,6 +108,6 @@ def test_a_node_that_is_not_detached_is_not_written_to() -> None:
 
 @pytest.mark.parametrize("share", [-1, "", "%", "1", "-1%", "101%", "1.5%", "\u0661%", "0001%"])
 def test_what_is_no_budget_is_refused(share: int | str) -> None:
-    with pytest.raises(ValueError, match='write a whole number, or a percentage from "0%" to "100%"'):
+    with pytest.raises(ValueError, match="is no budget"):
         amount(share)
     assert not is_some(share)

@@ -10,7 +10,7 @@ import healthchecker
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, resource
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH

@@ -10,7 +10,7 @@ import pytest
 from controllers.ingress_daemonset.actions import Change, Target, Writes
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER, TO_BE_UPDATED
+from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3")
 GRACE, HELD = 20, 90 + 60
@@ -238,15 +238,6 @@ def test_a_node_that_cannot_be_detached_is_left_alone(parts: dict[str, Any]) -> 
     here.settle()
 
     assert marked(here) == set()
-
-
-def test_no_node_is_detached_to_be_drained_before_the_finalizer_is_there() -> None:
-    here = world()
-    request(here)
-    here.turn()
-    assert (marked(here), here.raw["metadata"]["finalizers"]) == (set(), [FINALIZER])
-    here.turn()
-    assert marked(here) == {"n1"}
 
 
 @pytest.mark.parametrize("how", ["deleted", "unlabelled", "finalized"])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
 from kube.types import Pod
@@ -155,9 +155,6 @@ def test_names_that_are_too_long_are_found_by_their_hash() -> None:
     assert cluster.requested == ("web", node, "2026-01-02T03:04:05Z")
 
 
-PATHS = ("edge", "web-n1-7d4-x")
-
-
 def served(crd: Kind | None = None) -> tuple[FakeAPI, ClusterLookup]:
     kinds = FakeAPI().kinds
     fake = FakeAPI(*(crd if crd and each.kind == crd.kind else each for each in kinds))
@@ -168,19 +165,6 @@ def served(crd: Kind | None = None) -> tuple[FakeAPI, ClusterLookup]:
 
 def kind_of_ours() -> Kind:
     return next(each for each in FakeAPI().kinds if each.kind == KIND)
-
-
-def test_what_is_read_and_written_goes_to_the_api_server() -> None:
-    _, lookup = served()
-    assert lookup.pod(*PATHS, deadline=9).metadata.uid == "uid-pod"
-    [found] = lookup.ingress_daemonsets("edge", deadline=9)
-    assert found.spec.drain_timeout_seconds == 7
-
-    for node in ("n1", "n2"):
-        lookup.request_drain(found, node, "2026-01-02T03:04:05Z", deadline=9)
-    [found] = lookup.ingress_daemonsets("edge", deadline=9)
-    assert found.drain_requests == dict.fromkeys(("n1", "n2"), "2026-01-02T03:04:05Z")
-    assert found.spec.drain_timeout_seconds == 7
 
 
 def test_a_request_for_another_of_the_same_name_is_not_stored() -> None:

@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 import pytest
 
 from controllers.ingress_daemonset import health_check_reader
-from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import (
     OLD,
     PERIOD,
@@ -20,8 +19,9 @@ from controllers.ingress_daemonset.health_check_reader import (
     checkers_of,
     read,
 )
-from healthchecker.server import serve
-from healthchecker.state import State
+from controllers.ingress_daemonset.node_rollout import Reading
+from healthchecker import State
+from healthchecker.__main__ import serve
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_world import World, raw_resource
 

@@ -101,7 +101,9 @@ def among(*others: object) -> tuple[DefaultingWebhook, ValidatingWebhook]:
     """Both halves, in a cluster with *others*."""
     defaults, _ = webhooks()
     settings = IngressDaemonSetSettings(enabled=True)
-    return defaults, ValidatingWebhook(lambda: settings, ClusterLookup(Objects(*others)), Templates())  # type: ignore[arg-type]
+    return defaults, ValidatingWebhook(
+        lambda: settings, ClusterLookup(Objects(*others)).port_users, Templates().problems
+    )  # type: ignore[arg-type]
 
 
 def asked(webhook: DefaultingWebhook | ValidatingWebhook, new: object, old: object = None) -> Decision:

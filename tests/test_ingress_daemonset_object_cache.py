@@ -40,13 +40,6 @@ class Case:
         return str(found["metadata"]["resourceVersion"])
 
 
-def test_an_answer_is_known_before_the_watch_delivers_it() -> None:
-    here = Case(**LABELLED)
-    assert here.version == here.stored
-    assert [each.metadata.name for each in here.cache.in_namespace("Deployment", "edge")] == ["web"]
-    assert here.cache.unlabelled() == {}
-
-
 def test_an_object_that_no_informer_follows_is_known_as_it_was_read() -> None:
     here = Case()
     assert here.version == here.stored

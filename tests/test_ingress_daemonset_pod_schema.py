@@ -14,8 +14,7 @@ from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
 from tests.ingress_daemonset import Templates, raw, request, webhooks
 from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
-from webhook.ingress_daemonset.openapi import PodTemplates
-from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, reachable, schema_problems
+from webhook.ingress_daemonset.openapi import POD_TEMPLATE, PodTemplates, Schema, schema_problems
 
 INDEX, DOCUMENT = "/openapi/v3", "/openapi/v3/apis/apps/v1"
 SECONDS = 30.0
@@ -56,7 +55,6 @@ PUBLISHED = {
     "Port": of(containerPort={"type": "integer"}, probe={"oneOf": [{"type": "integer"}, {"type": "string"}]}),
     "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "Time": {"type": "string", "format": "date-time"},
-    "Unrelated": of(name=STRING),
 }
 SCHEMAS = msgspec.convert(PUBLISHED, dict[str, Schema])
 
@@ -129,11 +127,6 @@ def test_whatever_stands_anywhere_ends_in_problems_with_paths(place: Place, wron
     problems = found(replaced(template, place, wrong))
 
     assert all(each.startswith("spec.template") for each in problems)
-
-
-def test_only_what_a_template_refers_to_is_kept() -> None:
-    assert set(reachable(SCHEMAS, POD_TEMPLATE)) == set(PUBLISHED) - {"Unrelated"}
-    assert reachable(SCHEMAS, "no such schema") == {}
 
 
 def test_schemas_that_refer_to_each_other_end() -> None:

@@ -15,8 +15,6 @@ from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nod
 from tests.ingress_daemonset_world import DETACHED, raw_node
 from webhook.ingress_daemonset import TEMPLATE_HASH
 
-CONFIRMED = DETACHING | {"waitForDetachmentByAnnotatedTimestamp": {"key": "a/b", "gracePeriodSeconds": 1}}
-
 
 def made(api: Api, kind: str) -> set[str]:
     return {key for found, key in api.objects if found == kind}
@@ -68,15 +66,6 @@ def test_at_rest_nothing_is_written() -> None:
     assert here.api.writes == before
     assert Leader(here.api).look() is None
     assert here.api.writes == before
-
-
-def test_a_rollout_goes_through_all_nodes_and_gives_each_back() -> None:
-    here = outdated("n1", "n2", "n3", rolling=DETACHING)
-    here.settle()
-
-    assert here.images() == {"proxy:2"}
-    assert here.off() == set()
-    assert here.recorder.reasons == ["RolloutStarted", "RolloutComplete"] * 2
 
 
 @pytest.mark.parametrize("fault", ["lost", "timed out"])
@@ -320,17 +309,6 @@ def test_who_no_longer_leads_writes_nothing() -> None:
     with pytest.raises(LeadershipLost):
         here.look()
     assert here.api.writes == []
-
-
-def test_an_unconfirmed_detachment_has_one_event_after_the_reminder() -> None:
-    here = outdated("n1", rolling=CONFIRMED)
-    for _ in range(80):
-        here.look()
-        here.clock.advance(10)
-
-    assert here.recorder.reasons.count("DetachmentUnconfirmed") == 1
-    assert here.images() == {"proxy:1"}
-    assert "Node n1" in dict(here.recorder.events)["DetachmentUnconfirmed"]
 
 
 def test_budgets_are_kept_among_those_that_share_nodes() -> None:

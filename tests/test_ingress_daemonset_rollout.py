@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
-from controllers.ingress_daemonset.planner import Plan, limit
+from controllers.ingress_daemonset.planner import Plan
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
-from webhook.ingress_daemonset.int_or_percent import share
-from webhook.ingress_daemonset.types import RollingUpdate
+from webhook.ingress_daemonset.types import share
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
@@ -200,6 +199,44 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
+def test_a_node_whose_deployment_gets_another_owner_in_the_middle_is_attached() -> None:
+    here = begun("n1", rolling=detaching(1))
+    here.deployments["web-n1"]["metadata"]["ownerReferences"] = []
+    here.turn()
+
+    assert here.off() == set()
+
+
+def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
+    here = begun("n1", "n2", rolling=detaching(1))
+    here.nodes["n2"]["spec"]["unschedulable"] = True
+    here.turn()
+
+    assert here.off() == {"n1"}
+
+
+def test_a_pause_lets_an_update_that_has_begun_end() -> None:
+    here = begun("n1", "n2", rolling=detaching(1))
+    here.later(10)
+    here.turn()
+    here.raw["spec"]["paused"] = True
+    here.settle()
+    assert (updated(here), here.off()) == ({"n1"}, set())
+
+    here.raw["spec"]["paused"] = False
+    here.settle()
+    assert updated(here) == {"n1", "n2"}
+
+
+def test_a_template_that_is_reverted_before_the_update_touches_no_pod() -> None:
+    here = begun("n1", rolling=detaching(1))
+    before = here.deployments["web-n1"]["spec"]
+    here.retemplate("proxy:1")
+    here.settle()
+
+    assert (here.deployments["web-n1"]["spec"], here.off()) == (before, set())
+
+
 def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
     here = begun(rolling=detaching(1))
     here.later(10)
@@ -245,20 +282,6 @@ def test_no_node_is_detached_before_the_finalizer_is_there() -> None:
     assert here.off() == {"n1", "n2"}
 
 
-def test_the_finalizer_is_there_for_the_length_of_a_rollout_alone() -> None:
-    """At rest nothing of ours prevents a deletion, also when Drawbridge is gone."""
-    here = world(rolling=detaching(1))
-    here.settle()
-    assert here.raw["metadata"]["finalizers"] == []
-
-    here.retemplate("proxy:2")
-    while here.turn().actions or here.off():
-        here.run_pods()
-        here.later(10)
-        assert here.raw["metadata"]["finalizers"] == [FINALIZER] or not here.off()
-    assert here.raw["metadata"]["finalizers"] == []
-
-
 def test_one_that_is_going_already_is_given_no_finalizer() -> None:
     here = begun("n1", rolling=detaching(1))
     here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["else/where"]}
@@ -266,14 +289,6 @@ def test_one_that_is_going_already_is_given_no_finalizer() -> None:
     here.turn()
     assert here.off() == set()
     assert here.raw["metadata"]["finalizers"] == ["else/where"]
-
-
-def test_the_finalizer_stays_after_a_rollout_while_a_node_may_yet_be_detached() -> None:
-    here = world("n1", rolling=detaching(1))
-    here.raw["metadata"]["finalizers"] = [FINALIZER]
-
-    assert here.plan(Writes(frozenset({Target("Node", "", "gone")}))).actions == ()
-    assert written(here.plan()) == {"web"}
 
 
 def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment() -> None:
@@ -436,9 +451,12 @@ def test_a_grace_counts_from_when_a_late_write_was_heard_of() -> None:
     assert here.plan(Writes(late={Target("Node", "", "n1"): at - timedelta(seconds=1)})).actions
 
 
-def test_the_finalizer_stays_while_a_node_may_yet_be_detached() -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"deletionTimestamp": "2026-01-02T03:04:05Z"}], ids=["at rest", "deleted"]
+)
+def test_the_finalizer_stays_while_a_node_may_yet_be_detached(how: dict[str, str]) -> None:
     here = world("n1", rolling=detaching(1))
-    here.raw["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": [FINALIZER]}
+    here.raw["metadata"] |= {"finalizers": [FINALIZER]} | how
 
     assert here.plan(Writes(frozenset({Target("Node", "", "n1")}))).actions == ()
     assert written(here.plan()) == {"web"}
@@ -547,11 +565,6 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 )
 def test_a_percentage_is_rounded_up_and_at_least_one(value: int | str, whole: int, number: int) -> None:
     assert share(value, whole) == number
-
-
-def test_only_one_of_the_two_budgets_counts() -> None:
-    assert limit(RollingUpdate(max_unavailable_nodes=2, max_degraded_nodes=3), 30) == 2
-    assert limit(RollingUpdate(max_unavailable_nodes=0, max_degraded_nodes="50%"), 30) == 15
 
 
 LIMIT, GRACE = 2, 10

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-import healthchecker
 from tests.ingress_daemonset import Raw, raw
-from webhook.ingress_daemonset.types import ON_OUTAGE, HealthChecker, resource
-from webhook.ingress_daemonset.validate import LONGEST_OUTAGE, SHORTEST_OUTAGE, problems, warnings
+from webhook.ingress_daemonset.types import resource
+from webhook.ingress_daemonset.validate import problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
@@ -39,39 +38,11 @@ NODE = {"key": "example.com/detached"}
 @pytest.mark.parametrize(
     ("spec", "field", "said"),
     [
-        ({"podsPerNode": 0}, "spec.podsPerNode", "write 1 or more"),
-        ({"podsPerNode": -1}, "spec.podsPerNode", "it is -1"),
-        ({"minReadySeconds": -1}, "spec.minReadySeconds", "0 or more"),
         (
             {"minReadySeconds": 60, "progressDeadlineSeconds": 60},
             "spec.progressDeadlineSeconds",
             r"more than minReadySeconds \(60\)",
         ),
-        ({"healthCheckNodePorts": [65536]}, "spec.healthCheckNodePorts[0]", "no port"),
-        ({"healthCheckNodePorts": [8, 8]}, "spec.healthCheckNodePorts[1]", "twice"),
-        (rolling(confirm="maybe"), "R.confirm", "'maybe' is not known; write required, preferred, off"),
-        (rolling(confirmTimeoutSeconds=-1), "R.confirmTimeoutSeconds", "it is -1"),
-        ({"drainTimeoutSeconds": -1}, "spec.drainTimeoutSeconds", "it is -1"),
-        (
-            {"healthChecker": {"onApiServerOutage": "open"}},
-            "spec.healthChecker.onApiServerOutage",
-            "'open' is not known; write keep or fail",
-        ),
-        (
-            {"healthChecker": {"outageToleranceSeconds": 5}},
-            "spec.healthChecker.outageToleranceSeconds",
-            "it is 5; write a number from 6 to 3600",
-        ),
-        (
-            {"updateStrategy": {"type": "OnDelete"}},
-            "spec.updateStrategy.type",
-            "'OnDelete' is not known; write RollingUpdate",
-        ),
-        (rolling(maxUnavailableNodes="two"), "R.maxUnavailableNodes", "'two' is no budget"),
-        (rolling(maxUnavailableNodes="101%"), "R.maxUnavailableNodes", "'101%'"),
-        (rolling(maxDegradedNodes="2"), "R.maxDegradedNodes", "whole number"),
-        (rolling(maxDegradedNodes=-1), "R.maxDegradedNodes", "-1"),
-        (rolling(maxSurgedPodsPerNode="-5%"), "R.maxSurgedPodsPerNode", "'-5%'"),
         (
             rolling(maxUnavailableNodes="0%", maxDegradedNodes="00%"),
             "R.maxDegradedNodes",
@@ -94,25 +65,6 @@ NODE = {"key": "example.com/detached"}
             "belongs to Drawbridge itself",
         ),
         (
-            rolling(maxUnavailableNodes=1, annotateNodeToDetach=NODE | {"gracePeriodSeconds": -1}),
-            "R.annotateNodeToDetach.gracePeriodSeconds",
-            "0 or more seconds",
-        ),
-        (
-            rolling(waitForDetachmentByAnnotatedTimestamp={"key": "a"}),
-            "R.waitForDetachmentByAnnotatedTimestamp",
-            "give annotateNodeToDetach, too",
-        ),
-        (
-            rolling(
-                maxUnavailableNodes=1,
-                annotateNodeToDetach=NODE,
-                waitForDetachmentByAnnotatedTimestamp={"key": "a", "format": "Unix"},
-            ),
-            "R.waitForDetachmentByAnnotatedTimestamp.format",
-            "'Unix' is not known; write RFC3339",
-        ),
-        (
             rolling(
                 maxUnavailableNodes=1, annotateNodeToDetach=NODE, waitForDetachmentByAnnotatedTimestamp=NODE
             ),
@@ -126,7 +78,6 @@ NODE = {"key": "example.com/detached"}
             "leave it out",
         ),
         (labelled(app="no label"), "spec.template.metadata.labels[app]", "not the value"),
-        (pod(containers=[]), "P.containers", "at least one container"),
         (pod(containers=[CONTAINER, CONTAINER]), "P.containers[1].name", "used twice"),
         (pod(containers=[{"name": "web"}]), "P.containers[0].image", "missing"),
         (pod(containers=[{"image": "a"}]), "P.containers[0].name", "missing"),
@@ -189,13 +140,6 @@ def test_a_template_without_labels_could_never_be_found_again() -> None:
     ]
 
 
-def test_the_selector_may_stay_and_nothing_else() -> None:
-    old, new = resource(raw()), resource(raw(labelled(app="other")))
-
-    assert problems(old, old) == []
-    assert [path for path, _ in problems(new, old)] == ["spec.selector.matchLabels"]
-
-
 def test_a_health_port_that_only_root_may_have_is_warned_of() -> None:
     said = list(warnings(resource(raw({"healthCheckNodePorts": [80, 1024]}))))
     assert [each for each in said if "root" in each] == [
@@ -211,9 +155,3 @@ def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
     assert said == "drainTimeoutSeconds is 90: an eviction passes before the grace of 120 s is over"
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
-
-
-def test_the_bounds_are_those_of_the_health_checker() -> None:
-    assert (SHORTEST_OUTAGE, LONGEST_OUTAGE) == (healthchecker.SHORTEST_BOUND, healthchecker.LONGEST_BOUND)
-    assert ON_OUTAGE == (healthchecker.KEEP, healthchecker.FAIL)
-    assert HealthChecker().outage_tolerance_seconds == healthchecker.DEFAULT_BOUND

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.api_server import Api
 
 from calico.reservations import Reservations
 from calico.segment import (
@@ -28,7 +29,6 @@ from calico.segment import (
     revealed,
 )
 from kube.types import ObjectMeta
-from tests.api_server import Api
 from tests.factories import NOW, ago, record, segment
 from tests.misbehaving_server import serving
 

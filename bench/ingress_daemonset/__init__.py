@@ -14,7 +14,7 @@ from bench.ingress_daemonset.progress import Made
 from bench.ip_reservation.deployments import NAMESPACES
 from bench.processes import MIB
 from bench.report import Figure, figure
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from lab.bootstrap import running
 from lab.nodes import NODES, create_kwok_nodes
 from lab.session import Lab

@@ -16,7 +16,7 @@ from bench.ingress_daemonset.manifests import with_health_checker
 from bench.ip_reservation.deployments import CONTROLLERS, DEPLOYMENTS, PODS
 from bench.processes import Usage
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from lab.install import NAMESPACE
 from lab.session import Lab
 from lab.waiting import until

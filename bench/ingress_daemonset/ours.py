@@ -13,7 +13,7 @@ import msgspec
 from bench.ingress_daemonset.floor import PATIENCE, at_once
 from bench.ingress_daemonset.manifests import NAME, NEW, containers
 from bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from kube.client import Typed
 from lab.nodes import NODES
 from lab.session import Lab

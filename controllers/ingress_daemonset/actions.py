@@ -65,6 +65,10 @@ class Writes:
     uncertain: frozenset[Target] = frozenset()
     late: Mapping[Target, datetime] = field(default_factory=dict)
 
+    @property
+    def may_detach(self) -> bool:
+        return any(each.kind == "Node" for each in self.uncertain)
+
 
 def create(kind: Kind, body: Mapping[str, Any]) -> Create:
     metadata = body["metadata"]

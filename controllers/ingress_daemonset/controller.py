@@ -12,9 +12,8 @@ from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import RetryState
 from controllers.ingress_daemonset.types import Child
-from controllers.ingress_daemonset.writer import Writer
+from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.client import Client
@@ -81,8 +80,6 @@ def reconciling(
 
 
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:
-    """Enqueue the IngressDaemonSets that a change concerns."""
-
     def enqueue(key: str) -> None:
         queue.add_after(key, pace(key))
 

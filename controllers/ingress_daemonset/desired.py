@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from healthchecker.naming import DIGEST, LONGEST, deployment_name
+from healthchecker import deployment_name, shortened
 from webhook.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
-from webhook.ingress_daemonset.int_or_percent import is_some
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 
 Raw = Mapping[str, Any]
 HISTORY = 1
@@ -22,7 +21,7 @@ HISTORY = 1
 
 def deployment(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
     template = template_for(resource, node)
-    labels = {**resource.spec.selector.match_labels, NODE_LABEL: label(node)}
+    labels = {**resource.spec.selector.match_labels, NODE_LABEL: shortened(node)}
     own = metadata(resource, deployment_name(resource.metadata.name, node), labels)
     return {
         "apiVersion": "apps/v1",
@@ -82,7 +81,7 @@ def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
     spec = {**spec, "nodeName": node, "tolerations": tolerated}
     if shares_ports(resource) and _crowds(resource):
         spec = without_ports(spec)
-    labels = {**(meta.get("labels") or {}), NODE_LABEL: label(node)}
+    labels = {**(meta.get("labels") or {}), NODE_LABEL: shortened(node)}
     return {"metadata": {**meta, "labels": labels}, "spec": spec}
 
 
@@ -94,14 +93,6 @@ def _crowds(resource: IngressDaemonSet) -> bool:
     """Whether a node may have to run two of the pods at a time."""
     surge = resource.spec.update_strategy.rolling_update.max_surged_pods_per_node
     return resource.spec.pods_per_node > 1 or is_some(surge)
-
-
-def label(node: str) -> str:
-    """The node's name; its beginning and a hash of the whole when that is too long for a label's value."""
-    if len(node) <= LONGEST:
-        return node
-    beginning = node[: LONGEST - DIGEST - 1].rstrip("-.")
-    return f"{beginning}-{hashlib.sha256(node.encode()).hexdigest()[:DIGEST]}"
 
 
 def digest(template: Raw) -> str:

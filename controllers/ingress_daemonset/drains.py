@@ -86,11 +86,11 @@ def has_ended(resource: IngressDaemonSet, node: str, rollout: NodeRollout | None
 
 
 def departures(
-    resource: IngressDaemonSet, desired: set[str], held: Iterable[Workload], writes: Writes, now: datetime
+    resource: IngressDaemonSet, left: Iterable[Workload], writes: Writes, now: datetime
 ) -> list[Departure]:
-    """Of our Deployments that are not *desired*."""
-    ours = (each for each in held if each.is_of(resource.metadata.uid) and not each.is_terminating)
-    return [_departure(resource, each, writes, now) for each in ours if each.metadata.name not in desired]
+    """Of those of *left* that are ours."""
+    ours = (each for each in left if each.is_of(resource.metadata.uid) and not each.is_terminating)
+    return [_departure(resource, each, writes, now) for each in ours]
 
 
 def _departure(resource: IngressDaemonSet, held: Workload, writes: Writes, now: datetime) -> Departure:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 import healthchecker
-from controllers.ingress_daemonset.desired import metadata
-from healthchecker.naming import deployment_name
+from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete, target
+from controllers.ingress_daemonset.desired import digest, metadata
+from controllers.ingress_daemonset.drift import (
+    Altered,
+    Baseline,
+    Drift,
+    annotations_of,
+    baseline_of,
+    covers,
+    drift_of,
+    overwrite,
+    rewritten,
+)
+from controllers.ingress_daemonset.types import Children, Grant, Workload
+from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
@@ -19,6 +33,7 @@ FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
+KINDS: tuple[Kind, ...] = ("DaemonSet", "Role", "RoleBinding")
 SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
 SECURITY = {
     "runAsNonRoot": True,
@@ -78,10 +93,11 @@ def _pod_spec(resource: IngressDaemonSet, port: int, given: HealthChecker) -> di
 
 def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
     wanted = resource.spec.health_checker
+    image, policy = ("", "") if wanted.is_the_originals else (wanted.image, wanted.image_pull_policy)
     return {
         "name": "health-checker",
-        "image": wanted.own_image or given.image,
-        "imagePullPolicy": wanted.own_pull_policy or given.image_pull_policy or "IfNotPresent",
+        "image": image or given.image,
+        "imagePullPolicy": policy or given.image_pull_policy or "IfNotPresent",
         "command": ["python", "-m", "healthchecker"],
         "env": _environment(resource, port),
         "ports": [{"name": "health", "containerPort": port, "hostPort": port}],
@@ -107,3 +123,74 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in said.items()] + [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
     ]
+
+
+Body = dict[str, Any]
+
+
+class ChildResources:
+    """The desired and the held children of *resource*, but for Deployments."""
+
+    def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
+        self._uid = resource.metadata.uid
+        self._held = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
+        bodies = [*daemon_sets(resource, defaults), *access(resource)]
+        self._desired = {create(body["kind"], body).target: body for body in bodies}
+
+    def actions(self, *kinds: Kind) -> Iterable[Action]:
+        for each, body in self._desired.items():
+            held = self._held.get(each)
+            if each.kind in kinds and held is None:
+                yield create(each.kind, _with_baseline(body) if each.kind == "DaemonSet" else body)
+            elif each.kind in kinds and held and held.is_managed(self._uid, body):
+                yield from _changes(each.kind, held, body)
+        for each, held in self._held.items():
+            ours = held.is_of(self._uid) and not held.is_terminating
+            if ours and each.kind in kinds and each not in self._desired:
+                yield delete(each.kind, held.metadata)
+
+    def altered(self) -> Iterable[Altered]:
+        """DaemonSets that are left as another writer made them."""
+        for each, body in self._desired.items():
+            held = self._held.get(each)
+            if each.kind != "DaemonSet" or held is None or not held.is_managed(self._uid, body):
+                continue
+            if _drift(held, body) is Drift.ALTERED:
+                yield Altered(each.kind, each.name, held.spec_digest)
+
+    def unmanaged(self) -> list[str]:
+        """The names of objects that have a name of ours; they are left alone."""
+        taken = [(self._held[each], body) for each, body in self._desired.items() if each in self._held]
+        return [held.metadata.name for held, body in taken if not held.is_managed(self._uid, body)]
+
+
+def _with_baseline(body: Body) -> Body:
+    annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
+    return body | {"metadata": body["metadata"] | {"annotations": annotations}}
+
+
+def _changes(kind: Kind, held: Workload | Grant, body: Body) -> Iterable[Action]:
+    if isinstance(held, Workload):
+        yield from _daemonset_changes(held, body)
+        return
+    live = {"rules": held.rules, "subjects": held.subjects}
+    if parts := {part: body[part] for part in live if part in body and not covers(body[part], live[part])}:
+        yield change(kind, held.metadata, {}, **parts)
+
+
+def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
+    """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
+    drift, old = _drift(held, body), baseline_of(held.metadata.annotations) or Baseline()
+    now, desired = held.metadata.generation, digest(body["spec"])
+    if drift.calls_for_update:
+        asked = rewritten(Baseline(desired, generation=now + 1), drift, old, held.spec_digest)
+        spec = overwrite(body["spec"], held.spec)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(asked)}, spec=spec)
+    elif drift is Drift.UNRECORDED:
+        known = Baseline(desired, generation=now, digest=held.spec_digest, undone=old.undone)
+        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
+
+
+def _drift(held: Workload, body: Body) -> Drift:
+    desired = body["spec"]
+    return drift_of(held, digest(desired), held.spec_digest, lambda: covers(desired, held.spec))

@@ -11,14 +11,7 @@ from msgspec.structs import replace
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, change, create
 from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
-from controllers.ingress_daemonset.drift import (
-    Baseline,
-    Drift,
-    annotations_of,
-    covers,
-    overwrite,
-    rewritten,
-)
+from controllers.ingress_daemonset.drift import Baseline, Drift, annotations_of, covers, overwrite, rewritten
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.rollout_annotations import Changes
 from controllers.ingress_daemonset.types import Workload
@@ -49,7 +42,6 @@ def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
 def _deployment_changes(
     rollout: NodeRollout, held: Workload, begun: bool, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of its metadata, and of its spec."""
     annotations, template = _annotations_and_template(rollout, held, begun, now)
     # With the old template, the number of pods for the new one could refuse each other's ports.
     apart = rollout.outdated and shares_ports(rollout.resource) and not template

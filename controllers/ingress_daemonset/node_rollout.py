@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,13 +11,12 @@ from typing import Any
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Target, Writes, target
-from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.desired import deployment
-from controllers.ingress_daemonset.drift import Baseline, Drift, baseline_of, covers, drift_of
+from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Workload
-from healthchecker import SCHEDULED
-from healthchecker.naming import deployment_name
+from healthchecker import SCHEDULED, State, deployment_name
+from kube.types import ObjectMeta
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import (
@@ -28,20 +28,66 @@ from webhook.ingress_daemonset.types import (
     time_of,
 )
 
+REFUSED = 503
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The last answer of the checker at *address* and *port*; *error* says why there is none."""
+
+    address: str
+    port: int
+    state: State | None = None
+    error: str = ""
+
+    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str:
+        """Why it does not confirm that *deployment* is detached for *scheduled*; empty when it does."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        checker = f"the health checker at {address}:{self.port}"
+        if self.state is None:
+            return f"{checker} cannot be read: {self.error}"
+        if self.state.status != REFUSED:
+            return f"{checker} answers {self.state.status}: it has not seen the detachment"
+        if (self.state.uid, self.state.scheduled) != (deployment.uid, scheduled):
+            return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
+        if self.state.detached_seconds < grace:
+            return f"{checker} has not answered 503 for the whole grace of {grace:g} s"
+        return ""
+
+
+Readings = Mapping[str, tuple[Reading, ...]]
+"""By node name."""
+
+
+def doubt_of(
+    ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
+) -> str:
+    """Why not all checkers on *ports* confirm; empty when they do."""
+    by_port = {each.port: each for each in readings}
+    for port in ports:
+        if port not in by_port:
+            return f"the health checker on port {port} has not been read yet"
+        if found := by_port[port].doubt(deployment, scheduled, grace):
+            return found
+    return ""
+
+
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Phase(StrEnum):
-    CURRENT = "Current"
-    STARTING = "Starting"
-    DEGRADED = "Degraded"
-    OUTDATED = "Outdated"
+    """The most urgent ones first, as a status names them."""
+
+    UNMANAGED = "Foreign"
+    ALTERED = "Altered"
     DETACHING = "Detaching"
+    DRAINING = "Draining"
     UPDATING = "Updating"
     ATTACHING = "Attaching"
-    DRAINING = "Draining"
-    ALTERED = "Altered"
-    UNMANAGED = "Foreign"
+    DEGRADED = "Degraded"
+    STARTING = "Starting"
+    OUTDATED = "Outdated"
+    CURRENT = "Current"
 
 
 @dataclass(frozen=True)
@@ -65,7 +111,6 @@ class NodeRollout:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The desired Deployment."""
         return deployment(self.resource, self.node.name)
 
     @cached_property
@@ -76,7 +121,6 @@ class NodeRollout:
 
     @property
     def name(self) -> str:
-        """Of its Deployment."""
         return self.target.name
 
     @cached_property
@@ -107,9 +151,8 @@ class NodeRollout:
 
     @cached_property
     def unmanaged(self) -> bool:
-        """Whether the Deployment has another owner, or the selector that the original controller gave it."""
         held = self.deployment
-        return held is not None and not (held.is_of(self.uid) and held.could_become(self.body))
+        return held is not None and not held.is_managed(self.uid, self.body)
 
     @cached_property
     def absent(self) -> bool:
@@ -167,7 +210,6 @@ class NodeRollout:
 
     @cached_property
     def drift(self) -> Drift:
-        """Of the template."""
         if self.deployment is None:
             return Drift.NONE
         live, desired = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
@@ -202,6 +244,13 @@ class NodeRollout:
         return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
 
     @property
+    def altered(self) -> Altered | None:
+        """The Deployment, if it is left as another writer made it."""
+        if self.deployment is None or self.unmanaged or self.drift is not Drift.ALTERED:
+            return None
+        return Altered("Deployment", self.name, self.deployment.template_digest)
+
+    @property
     def is_detaching(self) -> bool:
         return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
@@ -211,12 +260,10 @@ class NodeRollout:
 
     @cached_property
     def deployment_unmarked(self) -> bool:
-        """Whether the Deployment lacks the annotation to detach, or our mark of it."""
         return _lacks(self.rolling.deployment_annotation, self.deployment_mark, self.annotations)
 
     @cached_property
     def node_unmarked(self) -> bool:
-        """Whether the Node lacks the annotation to detach, or our mark of it."""
         return _lacks(self.rolling.node_annotation, self.node_mark, self.node.metadata.annotations)
 
     @property
@@ -283,7 +330,6 @@ class NodeRollout:
 
 
 def _place(template: dict[str, Any]) -> tuple[Any, Any]:
-    """The parts that differ from node to node."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 

@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Change, change, target
-from controllers.ingress_daemonset.child_resources import ChildResources
-from controllers.ingress_daemonset.drift import Altered, Drift
+from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
+from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import node_actions
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.rollout_annotations import Changes
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase, Readings
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
+from controllers.ingress_daemonset.types import Children, Workload
+from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.int_or_percent import share
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
+from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
+from webhook.ingress_daemonset.types import IngressDaemonSet, share
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """*readings* are of the health checkers of nodes that are being detached."""
+
+    resource: IngressDaemonSet
+    nodes: Sequence[FollowedNode]
+    children: Children
+    now: datetime
+    writes: Writes
+    readings: Readings
+
+    def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
+        """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
+        held = {each.metadata.name: each for each in self.children["Deployment"]}
+        known = {each.node.name: each for each in before} if self._still_holds(before) else {}
+        where = where_of(self.resource)
+        nodes = sorted(self.nodes, key=lambda each: each.name)
+        found = (self._rollout(node, held, where, known) for node in nodes)
+        return [each for each in found if each]
+
+    def _rollout(
+        self,
+        node: FollowedNode,
+        deployments: Mapping[str, Workload],
+        where: Where,
+        known: Mapping[str, NodeRollout],
+    ) -> NodeRollout | None:
+        resource, readings = self.resource, self.readings.get(node.name, ())
+        held = deployments.get(deployment_name(resource.metadata.name, node.name))
+        drain = DrainStatus(resource.drain_requests.get(node.name, ""), node.name in resource.evictable_nodes)
+        same = known.get(node.name)
+        # Cached objects are values, replaced when they change.
+        is_same = same is not None and same.node is node and same.deployment is held
+        if same and is_same and (same.readings, same.drain) == (readings, drain):
+            return same
+        runs = held is not None and held.is_of(resource.metadata.uid)
+        if not matches(where, node, runs=runs):
+            return None
+        return NodeRollout(resource, node, held, self.writes, readings, drain)
+
+    def _still_holds(self, before: Sequence[NodeRollout]) -> bool:
+        """Whether the same was desired then: a NodeRollout depends on the spec and the uid."""
+        if not before:
+            return False
+        then = before[0].resource
+        desired = (then.spec, then.metadata.uid, before[0].writes)
+        return desired == (self.resource.spec, self.resource.metadata.uid, self.writes)
+
 
 Step = tuple[Action, ...]
 
@@ -50,42 +99,44 @@ def plan(snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollo
     """*defaults* are for health checkers; *before* has the rollouts of the last plan."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Plan(tuple((action,) for action in _ending(snapshot)))
-    return _Planning(snapshot, ChildResources(snapshot.resource, snapshot.children, defaults), before).plan()
+    return _Planning(snapshot, defaults, before).plan()
 
 
 class _Planning:
-    """The parts of one plan, each derived from the snapshot."""
-
-    def __init__(self, snapshot: Snapshot, children: ChildResources, before: Sequence[NodeRollout]) -> None:
-        self._snapshot, self._children = snapshot, children
+    def __init__(self, snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout]) -> None:
         self._resource, self._writes, self._now = snapshot.resource, snapshot.writes, snapshot.now
-        self._rolling = snapshot.resource.spec.update_strategy.rolling_update
+        self._children = ChildResources(snapshot.resource, snapshot.children, defaults)
         self._rollouts = snapshot.rollouts(before)
-        self._limit = limit(self._rolling, len(self._rollouts))
-        self._left = self._left_nodes()
-        self._departures = drains.departures(
-            snapshot.resource,
-            {each.name for each in self._rollouts},
-            snapshot.children.deployments,
-            snapshot.writes,
-            snapshot.now,
-        )
+        rolling = snapshot.resource.spec.update_strategy.rolling_update
+        self._detaches = rolling.detaches
+        budget = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
+        self._limit = share(budget, len(self._rollouts))
+        """Nodes that may be detached at a time, or be degraded where nodes are not detached."""
+        served = {each.node.name for each in self._rollouts if not each.unmanaged}
+        self._left = [node for node in _marked_nodes(snapshot) if node.name not in served]
+        """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
+        desired = {each.name for each in self._rollouts}
+        without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
+        self._departures = drains.departures(self._resource, without_node, self._writes, self._now)
 
     def plan(self) -> Plan:
-        altered = (*self._altered(), *self._children.altered())
+        altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
         findings = Findings(self._departures, self._children.unmanaged(), altered)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),
             status_of(self._resource, self._rollouts, findings, self._now),
-            unconfirmed(self._rollouts, self._now),
+            tuple(unconfirmed(self._rollouts, self._now)),
             tuple(self._rollouts),
             altered,
         )
 
     def _single_actions(self) -> Iterable[Action]:
-        finalizer = [*_finalizer(self._resource, needed=bool(self._left) or self._is_under_way())]
-        yield from finalizer
+        under_way = any(
+            each.in_flight or each.draining or each.phase is Phase.OUTDATED for each in self._rollouts
+        )
+        needed = bool(self._left) or under_way or self._writes.may_detach
+        yield from (finalizer := [*_finalizer(self._resource, needed=needed)])
         # It would be for the same version as the finalizer.
         if (
             not finalizer
@@ -96,29 +147,29 @@ class _Planning:
             if target("Node", node.metadata) not in self._writes.uncertain:
                 yield _attach(self._resource, node)
         yield from (each.action for each in self._departures if each.action)
-        yield from self._children.daemonset_actions()
+        yield from self._children.actions("DaemonSet")
 
     def _steps(self) -> Iterable[Step]:
-        yield tuple(self._children.access_actions())
-        chosen = {each.node.name for each in (*self._updates(), *self._drains())}
+        # The API server refuses a binding to a Role that it does not know yet.
+        yield tuple(self._children.actions("Role", "RoleBinding"))
+        chosen = {*self._updates(), *self._drains()} if _has_finalizer(self._resource) else set()
         for each in self._rollouts:
             if not each.uncertain:
-                yield tuple(node_actions(each, each.node.name in chosen, self._now))
+                yield tuple(node_actions(each, each in chosen, self._now))
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.
 
         Nodes that are unavailable anyway cost no further budget, but never are more updated at a time than allowed.
         """
-        if self._resource.spec.paused or not _has_finalizer(self._resource):
+        if self._resource.spec.paused:
             return []
-        detaches = self._rolling.detaches
-        counted = {each for each in self._rollouts if (each.unavailable if detaches else each.degraded)}
-        free = max(0, self._limit - len(counted) - (len(self._left) if detaches else 0))
+        counted = {each for each in self._rollouts if (each.unavailable if self._detaches else each.degraded)}
+        free = max(0, self._limit - len(counted) - (len(self._left) if self._detaches else 0))
         waiting = self._in_order()
-        others = [each for each in waiting if each not in counted]
         in_flight = sum(each.in_flight for each in self._rollouts)
         first = [each for each in waiting if each in counted]
+        others = [each for each in waiting if each not in counted]
         return [*first, *others[:free]][: max(0, self._limit - in_flight)]
 
     def _in_order(self) -> list[NodeRollout]:
@@ -134,31 +185,10 @@ class _Planning:
         A node that is cordoned or about to be deleted does not wait for the budget: that is an administrator's
         decision, while anyone who reaches the webhook can request an eviction.
         """
-        if not _has_finalizer(self._resource):
-            return []
         draining = [each for each in self._rollouts if each.draining and not drains.is_over(each, self._now)]
-        meant = [each for each in draining if each.node.cordoned or each.node.to_be_deleted]
         free = max(0, self._limit - sum(each.unavailable for each in self._rollouts))
-        others = [each for each in draining if each not in meant]
-        waiting = [each for each in others if not each.unavailable]
-        return [*meant, *(each for each in others if each.unavailable), *waiting[:free]]
-
-    def _left_nodes(self) -> list[FollowedNode]:
-        """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
-        served = {each.node.name for each in self._rollouts if not each.unmanaged}
-        left = (node for node in self._snapshot.nodes if node.name not in served)
-        return [node for node in left if _attachment(self._resource, node)]
-
-    def _is_under_way(self) -> bool:
-        """Whether a node bears an annotation of ours, or soon may."""
-        return _may_be_detached(self._snapshot) or any(
-            each.in_flight or each.draining or each.phase is Phase.OUTDATED for each in self._rollouts
-        )
-
-    def _altered(self) -> Iterable[Altered]:
-        for each in self._rollouts:
-            if each.deployment is not None and not each.unmanaged and each.drift is Drift.ALTERED:
-                yield Altered("Deployment", each.name, each.deployment.template_digest)
+        waiting = [each for each in draining if not each.unavailable]
+        return [*(each for each in draining if each.unavailable), *waiting[:free]]
 
     def _requeue_at(self) -> datetime | None:
         waits = [each.goes_at for each in self._departures]
@@ -169,19 +199,13 @@ class _Planning:
         return min((each for each in waits if each is not None and each > self._now), default=None)
 
 
-def limit(rolling: RollingUpdate, nodes: int) -> int:
-    """Of *nodes*: how many may be detached at a time, or be degraded where nodes are not detached."""
-    return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
-
-
 def _ending(snapshot: Snapshot) -> Iterable[Action]:
     """Attach nodes first: without the finalizer, it is unknown whose annotations they bear."""
-    resource = snapshot.resource
-    detached = [node for node in snapshot.nodes if _attachment(resource, node)]
-    yield from (_attach(resource, node) for node in detached)
+    marked = [*_marked_nodes(snapshot)]
+    yield from (_attach(snapshot.resource, node) for node in marked)
     # The API server allows no new finalizer on a terminating object.
-    if _has_finalizer(resource):
-        yield from _finalizer(resource, needed=bool(detached) or _may_be_detached(snapshot))
+    if _has_finalizer(snapshot.resource):
+        yield from _finalizer(snapshot.resource, needed=bool(marked) or snapshot.writes.may_detach)
 
 
 def _finalizer(resource: IngressDaemonSet, *, needed: bool) -> Iterable[Action]:
@@ -196,13 +220,11 @@ def _has_finalizer(resource: IngressDaemonSet) -> bool:
     return FINALIZER in resource.metadata.finalizers
 
 
-def _may_be_detached(snapshot: Snapshot) -> bool:
-    return any(each.kind == "Node" for each in snapshot.writes.uncertain)
+def _marked_nodes(snapshot: Snapshot) -> Iterable[FollowedNode]:
+    uid = snapshot.resource.metadata.uid
+    return (node for node in snapshot.nodes if rollout_annotations.attach(node.metadata.annotations, uid))
 
 
 def _attach(resource: IngressDaemonSet, node: FollowedNode) -> Change:
-    return change("Node", node.metadata, {"annotations": _attachment(resource, node)})
-
-
-def _attachment(resource: IngressDaemonSet, node: FollowedNode) -> Changes:
-    return rollout_annotations.attach(node.metadata.annotations, resource.metadata.uid)
+    changes = rollout_annotations.attach(node.metadata.annotations, resource.metadata.uid)
+    return change("Node", node.metadata, {"annotations": changes})

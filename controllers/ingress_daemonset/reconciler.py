@@ -15,16 +15,12 @@ from prometheus_client import Histogram
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
-from controllers.ingress_daemonset.child_resources import Children
-from controllers.ingress_daemonset.confirmation import Readings
-from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.field_managers import Alteration, Managed, alteration
+from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
-from controllers.ingress_daemonset.node_rollout import NodeRollout
-from controllers.ingress_daemonset.object_cache import ObjectCache
-from controllers.ingress_daemonset.planner import Plan, plan
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Readings
+from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
+from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
@@ -96,7 +92,7 @@ class Reconciler:
             self.pace(key) if learned else None,
             unlabelled,
             next_reading,
-            self._writer.retry_after(resource.metadata, planned.actions),
+            self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
             self._report(resource, planned, memory),
             self._until(planned.requeue_at),
         )
@@ -106,17 +102,12 @@ class Reconciler:
     def _forget(self, key: str) -> None:
         self._memory.pop(key, None)
         self._reporter.forget(key)
-        self._writer.forget(key)
+        self._writer.retries.forget(key)
 
     def _snapshot(self, resource: IngressDaemonSet, readings: Readings) -> Snapshot:
         namespace, cache = resource.metadata.namespace, self._cache
-        children = Children(
-            cache.in_namespace("Deployment", namespace),
-            cache.in_namespace("DaemonSet", namespace),
-            cache.in_namespace("Role", namespace),
-            cache.in_namespace("RoleBinding", namespace),
-        )
-        writes = self._writer.writes(namespace)
+        children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
+        writes = self._writer.retries.writes(namespace, lambda target: cache.get(target) is not None)
         return Snapshot(resource, cache.list("Node"), children, self._clock.now(), writes, readings)
 
     def _plan(self, snapshot: Snapshot, memory: Memory) -> Plan:

@@ -10,9 +10,8 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge
 
-from controllers.ingress_daemonset.actions import Action, Change, Create
-from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.field_managers import Alteration
+from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
+from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
 from kube.event_recorder import EventRecorder, Regarding, Type
@@ -54,7 +53,12 @@ ENDED = {"Complete": "RolloutComplete", "Paused": "RolloutPaused", "Halted": "Ro
 """Event reasons for a rollout that makes no more progress, by the reason of Progressing."""
 DRAINING = "Draining"
 BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
-FAILED = {"create": "FailedCreate", "change": "FailedUpdate", "delete": "FailedDelete"}
+VERBS = {
+    Create: ("create", "FailedCreate"),
+    Change: ("change", "FailedUpdate"),
+    Delete: ("delete", "FailedDelete"),
+}
+"""The label of metrics, and the reason of an Event, for an action."""
 
 News = tuple[str, str, Type]
 """The reason, the message and the type of an Event."""
@@ -67,19 +71,19 @@ class Reporter:
         self._explained: dict[str, set[str]] = {}
 
     def wrote(self, action: Action, result: str) -> None:
-        WRITES.labels(action.target.kind, verb_of(action), result).inc()
+        WRITES.labels(action.target.kind, VERBS[type(action)][0], result).inc()
 
     def refused(self, owner: ObjectMeta, action: Action, error: Exception) -> None:
-        verb = verb_of(action)
+        verb, reason = VERBS[type(action)]
         message = f"The API server refused to {verb} {_named(action)}: {error}"
-        self._event(owner, FAILED[verb], message, "Warning")
+        self._event(owner, reason, message, "Warning")
 
     def unchanged(self, owner: ObjectMeta, action: Action) -> None:
         message = (
             f"The API server accepts a change of {_named(action)} and stores it unchanged:"
             " an admission policy undoes it; exempt the object from that policy"
         )
-        self._event(owner, FAILED["change"], message, "Warning")
+        self._event(owner, VERBS[Change][1], message, "Warning")
 
     def altered(
         self, owner: ObjectMeta, altered: Sequence[Altered], explain: Callable[[Altered], Alteration | None]
@@ -108,7 +112,6 @@ class Reporter:
         ALTERED.labels(*labels).set(len(planned.altered))
 
     def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
-        """What is new in *status*."""
         for reason, message, type_ in news(resource.status, status):
             self._event(resource.metadata, reason, message, type_)
 
@@ -127,7 +130,6 @@ class Reporter:
         return min(left, default=None)
 
     def forget(self, key: str) -> None:
-        """It is gone."""
         self._reminded.pop(key, None)
         self._explained.pop(key, None)
         namespace, _, name = key.partition("/")
@@ -160,12 +162,6 @@ def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
     bad = after.get("Degraded", "")
     if bad in BAD and bad != before.get("Degraded"):
         yield BAD[bad], messages["Degraded"], "Warning"
-
-
-def verb_of(action: Action) -> str:
-    if isinstance(action, Create):
-        return "create"
-    return "change" if isinstance(action, Change) else "delete"
 
 
 def _named(action: Action) -> str:

@@ -58,7 +58,6 @@ def schedule(annotations: Mapping[str, str], wanted: Annotation | None, now: dat
 
 
 def unschedule(annotations: Mapping[str, str]) -> Changes:
-    """Attach a Deployment."""
     mark = on_deployment(annotations)
     if mark is None:
         return {}

@@ -8,26 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset.drains import Departure
-from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
-from controllers.ingress_daemonset.reasons import available_pods, rfc3339, why
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
 """Nodes that a status names at most."""
 DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
 UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
-URGENT = (
-    Phase.UNMANAGED,
-    Phase.ALTERED,
-    Phase.DETACHING,
-    Phase.DRAINING,
-    Phase.UPDATING,
-    Phase.ATTACHING,
-    Phase.DEGRADED,
-    Phase.STARTING,
-    Phase.OUTDATED,
-)
 
 Verdict = tuple[bool, str, str]
 """Whether a condition holds, the reason, and the message."""
@@ -75,17 +63,14 @@ def status_of(
     }
 
 
-def unconfirmed(rollouts: Sequence[NodeRollout], now: datetime) -> tuple[Unconfirmed, ...]:
-    """Those without a timestamp, and those whose graces are over without a word of their health checkers."""
-    return tuple(each for rollout in rollouts for each in _unconfirmed(rollout, now))
-
-
-def _unconfirmed(rollout: NodeRollout, now: datetime) -> Iterator[Unconfirmed]:
-    node, timeout = rollout.node.name, rollout.rolling.confirm_timeout_seconds
-    if rollout.lacks_timestamp and rollout.node_mark:
-        yield Unconfirmed(node, rollout.node_mark.at, why(rollout, now))
-    elif rollout.is_doubted(now) and (safe_at := rollout.safe_at):
-        yield Unconfirmed(node, safe_at, why(rollout, now), timeout)
+def unconfirmed(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Unconfirmed]:
+    """Those without a timestamp, and those whose graces are over without a confirmation by their health checkers."""
+    for each in rollouts:
+        if each.lacks_timestamp and each.node_mark:
+            yield Unconfirmed(each.node.name, each.node_mark.at, why(each, now))
+        elif each.is_doubted(now) and (safe_at := each.safe_at):
+            timeout = each.rolling.confirm_timeout_seconds
+            yield Unconfirmed(each.node.name, safe_at, why(each, now), timeout)
 
 
 def _leaving(departure: Departure) -> dict[str, str]:
@@ -95,9 +80,9 @@ def _leaving(departure: Departure) -> dict[str, str]:
 
 
 def _waiting_for(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[dict[str, str]]:
-    """The first few, the most urgent phases first."""
-    waiting = [each for each in rollouts if each.phase in URGENT]
-    for each in sorted(waiting, key=lambda each: URGENT.index(each.phase))[:SHOWN]:
+    urgency = [*Phase]
+    waiting = [each for each in rollouts if each.phase is not Phase.CURRENT]
+    for each in sorted(waiting, key=lambda each: urgency.index(each.phase))[:SHOWN]:
         mark = each.node_mark or each.deployment_mark
         since = {"since": rfc3339(mark.at)} if mark else {}
         yield {"node": each.node.name, "phase": each.phase.value, "reason": why(each, now)} | since
@@ -115,33 +100,26 @@ def _counts(rollouts: Sequence[NodeRollout]) -> dict[str, int]:
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
-    serving = sum(available_pods(each) > 0 for each in rollouts)
     if not rollouts:
         return False, "NoNodes", "no node matches the template"
+    serving = sum(available_pods(each) > 0 for each in rollouts)
     message = f"{serving} of {len(rollouts)} nodes have available pods"
-    return (
-        serving == len(rollouts),
-        "AllNodesServe" if serving == len(rollouts) else "NodesWithoutPods",
-        message,
-    )
+    if serving < len(rollouts):
+        return False, "NodesWithoutPods", message
+    return True, "AllNodesServe", message
 
 
 def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Verdict:
     behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
-    left = [
-        each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED) and each not in behind
-    ]
-    message = f"{len(rollouts) - len(behind) - len(left)} of {len(rollouts)} nodes are as desired"
+    left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
+    message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
     if not behind:
         return False, "Complete", message
     if resource.spec.paused:
         return False, "Paused", message
     if any(each.is_stuck for each in rollouts):
-        return (
-            False,
-            "Halted",
-            f"{message}; {_stuck(rollouts)} did not become available with the new template",
-        )
+        message += f"; {_stuck(rollouts)} did not become available with the new template"
+        return False, "Halted", message
     for each in rollouts:
         if each.lacks_timestamp or each.is_doubted(now):
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
@@ -177,12 +155,8 @@ def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
         if each.unmanaged:
             return True, "ForeignDeployment", f"{each.node.name}: {why(each, LONG_AGO)}"
     if findings.unmanaged:
-        name = findings.unmanaged[0]
-        return (
-            True,
-            "ForeignObject",
-            f"{name}, a name for health checks, is not managed by Drawbridge: rename one",
-        )
+        taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
+        return True, "ForeignObject", taken
     if any(each.is_stuck for each in rollouts):
         return True, "RolloutStuck", f"no available pods in time on {_stuck(rollouts)}"
     if findings.altered:
@@ -215,3 +189,72 @@ def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: dat
     old = next((each for each in conditions if each["type"] == kind), {})
     since = old["lastTransitionTime"] if old.get("status") == status else rfc3339(now)
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def why(rollout: NodeRollout, now: datetime) -> str:
+    not_ready = "" if rollout.node.ready else "; the node is NotReady"
+    return _sentence(rollout, now) + not_ready
+
+
+def _sentence(rollout: NodeRollout, now: datetime) -> str:
+    name, held = rollout.name, rollout.deployment
+    match rollout.phase:
+        case Phase.UNMANAGED:
+            return f"Deployment {name} {_difference(rollout)}: delete or rename it"
+        case Phase.DETACHING:
+            return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
+        case Phase.DRAINING:
+            return _draining(rollout, now)
+        case Phase.UPDATING if held and held.is_stuck:
+            return f"Deployment {name} has not become available within its progressDeadlineSeconds"
+        case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
+            return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
+        case Phase.ATTACHING:
+            return "all pods are available; its annotations are being removed"
+        case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
+            return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
+        case Phase.OUTDATED:
+            return "it waits for its turn"
+        case Phase.ALTERED:
+            return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
+        case Phase.CURRENT:
+            return "it is up to date"
+
+
+def _difference(rollout: NodeRollout) -> str:
+    ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+    return "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
+
+
+def _draining(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.drain.evictable:
+        return "it is detached to be drained: its pods may be evicted"
+    if not rollout.in_flight:
+        return "it is to be drained, and waits for room in maxUnavailableNodes"
+    return f"it is to be drained; {_detaching(rollout, now)}"
+
+
+def _detaching(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.deployment_unmarked or rollout.node_unmarked:
+        return "it is being detached"
+    if rollout.is_doubted(now):
+        return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+    if (safe_at := rollout.safe_at) is not None:
+        return f"the load balancer has until {rfc3339(safe_at)} to stop sending traffic"
+    key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
+    return f"its detachment is not confirmed: annotation {key} is missing or old"
+
+
+def _way_out(rollout: NodeRollout) -> str:
+    if (ends := rollout.doubt_ends_at) is not None:
+        return f"the update goes on without a confirmation at {rfc3339(ends)}"
+    return "see why, or set confirm to preferred or off"
+
+
+def available_pods(rollout: NodeRollout) -> int:
+    held = None if rollout.unmanaged else rollout.deployment
+    return held.status.available_replicas if held else 0
+
+
+def rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
 from kube.types import Condition, Value, complete
 from webhook.ingress_daemonset.types import Metadata
@@ -17,6 +18,10 @@ class Child(Value, frozen=True, dict=True):
     def is_of(self, uid: str) -> bool:
         owner = self.metadata.controller
         return owner is not None and owner.uid == uid
+
+    def is_managed(self, uid: str, body: Mapping[str, Any]) -> bool:  # noqa: ARG002 - see Workload
+        """Whether it is ours, and can be changed into *body*."""
+        return self.is_of(uid)
 
     @property
     def is_terminating(self) -> bool:
@@ -76,10 +81,10 @@ class Workload(Child, frozen=True, dict=True):
     def spec_digest(self) -> str:
         return digest({**self.spec, "template": without_timestamp(self.spec.get("template") or {})})
 
-    def could_become(self, body: Mapping[str, Any]) -> bool:
-        """Whether it has the selector of *body*, which can never be changed."""
+    def is_managed(self, uid: str, body: Mapping[str, Any]) -> bool:
+        """The selector can never be changed; the original controller gave its Deployments another one."""
         wanted: dict[str, Any] = body["spec"]["selector"]
-        return bool(self.spec.get("selector", wanted) == wanted)
+        return self.is_of(uid) and bool(self.spec.get("selector", wanted) == wanted)
 
 
 class Grant(Child, frozen=True, dict=True):
@@ -88,5 +93,8 @@ class Grant(Child, frozen=True, dict=True):
     rules: list[dict[str, Any]] | None = None
     subjects: list[dict[str, Any]] | None = None
 
+
+Children = Mapping[Kind, Sequence[Any]]
+"""By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
 
 complete(Child, WorkloadStatus, Workload, Grant)

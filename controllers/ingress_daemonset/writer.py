@@ -6,7 +6,10 @@ after any answer, the first one cannot arrive any more. Until then its object is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -14,20 +17,119 @@ from typing import Any
 import msgspec
 import structlog
 
+from controllers.clock import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Target, Writes
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.retry_state import RetryState, Write
 from controllers.manager import Context
-from kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, ServerError
+from kube.errors import AlreadyExists, ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
 from kube.types import ObjectMeta, key_of
+
+PAUSES = Backoff(base=0.2, cap=30.0)
+AT_ONCE = 1.0
+"""Seconds after which a write that was decided on is late, so that graces count from its answer."""
 
 PATIENCE = 3
 """Refusals of the kind that may pass by itself, before an Event: a RoleBinding may come before its Role is known."""
+FAILURES = {
+    "unknown": "write has unknown outcome",
+    "refused": "write refused",
+    "unchanged": "write had no effect",
+}
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Write:
+    """An action for an IngressDaemonSet, its *owner*, that was decided on at a time on the clock."""
+
+    owner: ObjectMeta
+    action: Action
+    decided: float
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Of the writes to a target for *owner*, a key; the next try is *due* on the clock.
+
+    *doubtful* is a write whose outcome is unknown.
+    """
+
+    owner: str = ""
+    doubtful: Write | None = None
+    in_a_row: int = 0
+    due: float = 0.0
+
+
+class RetryState:
+    """Safe to use from any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[Target, Failures] = {}
+        self._late: dict[Target, datetime] = {}
+        self._lock = threading.Lock()
+
+    def may_begin(self, target: Target) -> bool:
+        failures = self._failures.get(target)
+        return failures is None or failures.due <= self._clock.monotonic()
+
+    def doubtful(self) -> Sequence[Write]:
+        """Those that are to be repeated now."""
+        with self._lock:
+            doubts = [each.doubtful for each in self._failures.values()]
+        return [write for write in doubts if write and self.may_begin(write.action.target)]
+
+    def retry_after(self, owner: str, wanted: Collection[Target]) -> float | None:
+        """Seconds until the next retry of what *owner* wants now, or of what is in doubt; None without one.
+
+        What was refused to *owner* and is no longer wanted is forgotten: it would never be retried.
+        """
+        with self._lock:
+            self._drop(lambda target, it: it.owner == owner and not it.doubtful and target not in wanted)
+            dues = [it.due for target, it in self._failures.items() if it.doubtful or target in wanted]
+        return max(0.0, min(dues) - self._clock.monotonic()) if dues else None
+
+    def forget(self, owner: str) -> None:
+        with self._lock:
+            self._drop(lambda _, it: it.owner == owner)
+
+    def _drop(self, which: Callable[[Target, Failures], bool]) -> None:
+        self._failures = {target: it for target, it in self._failures.items() if not which(target, it)}
+
+    def writes(self, namespace: str, exists: Callable[[Target], bool]) -> Writes:
+        """To the objects of *namespace*, and to Nodes."""
+        with self._lock:
+            self._late = {target: at for target, at in self._late.items() if exists(target)}
+            uncertain = [target for target, it in self._failures.items() if it.doubtful]
+            late = dict(self._late)
+        here = ("", namespace)
+        return Writes(
+            frozenset(each for each in uncertain if each.namespace in here),
+            {each: at for each, at in late.items() if each.namespace in here},
+        )
+
+    def settled(self, write: Write) -> None:
+        """The state of its target is known."""
+        target = write.action.target
+        with self._lock:
+            failed = self._failures.pop(target, None)
+            if failed or self._clock.monotonic() - write.decided > AT_ONCE:
+                self._late[target] = self._clock.now()
+
+    def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0) -> int:
+        target = write.action.target
+        with self._lock:
+            old = self._failures.get(target, Failures())
+            in_a_row = old.in_a_row + 1
+            pause = max(PAUSES.delay(in_a_row), min(retry_after, PAUSES.cap))
+            # A repetition that is refused does not tell the outcome of the first write.
+            doubt, due = write if doubtful else old.doubtful, self._clock.monotonic() + pause
+            self._failures[target] = Failures(key_of(write.owner), doubt, in_a_row, due)
+        return in_a_row
 
 
 class Writer:
@@ -37,7 +139,7 @@ class Writer:
         self, context: Context, cache: ObjectCache, retries: RetryState, reporter: Reporter, submit: Submit
     ) -> None:
         self._context, self._cache, self._submit = context, cache, submit
-        self._retries, self._reporter = retries, reporter
+        self.retries, self._reporter = retries, reporter
         self._answers = Answers()
 
     def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]], decided: float) -> bool:
@@ -47,7 +149,7 @@ class Writer:
 
     def settle(self) -> None:
         """Repeat the writes of unknown outcome that are due. LeadershipLost."""
-        self._concurrently([partial(self._try, write) for write in self._retries.doubtful()])
+        self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
 
     def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> None:
         """KubeError, LeadershipLost. The fields for drains are not part of *status*: the webhook writes them, too."""
@@ -58,18 +160,7 @@ class Writer:
         if written is not None:
             self._cache.take_in(target, written)
 
-    def retry_after(self, owner: ObjectMeta, actions: Iterable[Action]) -> float | None:
-        """Seconds until the next retry, where *actions* are all that *owner* wants now."""
-        return self._retries.retry_after(key_of(owner), {each.target for each in actions})
-
-    def writes(self, namespace: str) -> Writes:
-        return self._retries.writes(namespace, lambda target: self._cache.get(target) is not None)
-
-    def forget(self, key: str) -> None:
-        self._retries.forget(key)
-
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
-        """Their results, when all have ended."""
         results: SimpleQueue[bool | Exception] = SimpleQueue()
         for work in works:
             self._submit(partial(_put_result, work, results))
@@ -83,7 +174,7 @@ class Writer:
         """Whether something is known now that was not before."""
         learned = False
         for write in step:
-            if not self._retries.may_begin(write.action.target):
+            if not self.retries.may_begin(write.action.target):
                 break
             learned = True
             if not self._try(write):
@@ -91,7 +182,6 @@ class Writer:
         return learned
 
     def _try(self, write: Write) -> bool:
-        """Whether it was done as decided."""
         if self._context.stop.is_set():
             return False
         self._context.check()
@@ -100,7 +190,7 @@ class Writer:
         except Exception as error:
             # It must not be retried without a pause.
             log.exception("write failed", **_keys(write))
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
             return False
 
     def _attempt(self, write: Write) -> bool:
@@ -109,27 +199,30 @@ class Writer:
         except (Conflict, NotFound, AlreadyExists) as error:
             self._outdated(write, error)
         except ServerError as error:
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
         except ApiError as error:
             self._refused(write, error)
         except KubeError as error:
-            self._doubt(write, error)
+            self._failed(write, "unknown", error)
         else:
             return self._done(write, written)
         return False
 
     def _send(self, action: Action) -> msgspec.Raw | None:
-        """The object after the write; None of a deleted one."""
         kind, namespace, name = action.target
-        resource, client, timeout = RESOURCES[kind], self._context.client, CALL_TIMEOUT
+        resource, place, client, timeout = (
+            RESOURCES[kind],
+            namespace or None,
+            self._context.client,
+            CALL_TIMEOUT,
+        )
         match action:
             case Create(body=body):
-                return client.create(resource, body, namespace or None, type=msgspec.Raw, timeout=timeout)
+                return client.create(resource, body, place, type=msgspec.Raw, timeout=timeout)
             case Change(body=body, subresource=part):
-                part_of, place = resource.sub(part), namespace or None
-                return client.patch(part_of, name, body, place, type=msgspec.Raw, timeout=timeout)
+                return client.patch(resource.sub(part), name, body, place, type=msgspec.Raw, timeout=timeout)
             case Delete(uid=uid):
-                client.delete(resource, name, namespace or None, preconditions={"uid": uid}, timeout=timeout)
+                client.delete(resource, name, place, preconditions={"uid": uid}, timeout=timeout)
                 return None
 
     def _done(self, write: Write, written: msgspec.Raw | None) -> bool:
@@ -143,11 +236,12 @@ class Writer:
                 isinstance(action, Change)
                 and action.body["metadata"]["resourceVersion"] == stored.resource_version
             ):
-                self._unchanged(write)
+                if self._failed(write, "unchanged") > PATIENCE:
+                    self._reporter.unchanged(write.owner, action)
                 return False
         if action.target.kind == "Deployment" and (held := self._cache.get(action.target)):
             self._answers.learn(held)
-        self._retries.settled(write)
+        self.retries.settled(write)
         self._reporter.wrote(action, "ok")
         return True
 
@@ -160,28 +254,21 @@ class Writer:
         try:
             self._cache.read(write.action.target)
         except KubeError as failure:
-            self._doubt(write, failure)
+            self._failed(write, "unknown", failure)
         else:
-            self._retries.settled(write)
-
-    def _doubt(self, write: Write, error: Exception) -> None:
-        log.warning("write has unknown outcome", **_keys(write), error=str(error))
-        self._retries.failed(write, doubtful=True)
-        self._reporter.wrote(write.action, "unknown")
+            self.retries.settled(write)
 
     def _refused(self, write: Write, error: ApiError, patience: int = 0) -> None:
-        log.warning("write refused", **_keys(write), error=str(error))
-        times = self._retries.failed(write, doubtful=False, retry_after=error.retry_after or 0.0)
-        self._reporter.wrote(write.action, "refused")
-        if times > patience:
+        if self._failed(write, "refused", error, error.retry_after or 0.0) > patience:
             self._reporter.refused(write.owner, write.action, error)
 
-    def _unchanged(self, write: Write) -> None:
-        log.warning("write had no effect", **_keys(write))
-        times = self._retries.failed(write, doubtful=False)
-        self._reporter.wrote(write.action, "unchanged")
-        if times > PATIENCE:
-            self._reporter.unchanged(write.owner, write.action)
+    def _failed(
+        self, write: Write, result: str, error: Exception | None = None, retry_after: float = 0.0
+    ) -> int:
+        said = {"error": str(error)} if error else {}
+        log.warning(FAILURES[result], **_keys(write), **said)
+        self._reporter.wrote(write.action, result)
+        return self.retries.failed(write, doubtful=result == "unknown", retry_after=retry_after)
 
 
 def _keys(write: Write) -> dict[str, str]:

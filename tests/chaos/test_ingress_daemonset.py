@@ -73,11 +73,11 @@ def test_controllers_are_killed_again_and_again_at_random(edge_lab: Lab) -> None
         promise = edge.promise(
             2, deployment=Annotated(grace=3), node=on_node(2), timestamp=Annotated(CONFIRMED, 1)
         )
-        assert edge.verdict(promise) == ([], 2)
+        assert edge.violations_and_peak(promise) == ([], 2)
 
 
 def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhile(edge_lab: Lab) -> None:
-    # One that was away forgets what happened before, which the judge must know.
+    # One that was away forgets what happened before, which the replay must know.
     with faults.second_api_server(edge_lab) as witness, recording(witness) as record:
         edge = Edge(edge_lab, record, *NODES)
         edge.create(
@@ -102,7 +102,7 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
             await_all(edge_lab, asked, 200)
 
         promise = edge.promise(2, deployment=Annotated(grace=GRACE), node=on_node(GRACE))
-        assert edge.verdict(promise) == ([], 2)
+        assert edge.violations_and_peak(promise) == ([], 2)
 
 
 def await_full(edge: Edge) -> None:

@@ -15,7 +15,7 @@ from lab.install import merged
 from lab.session import Lab
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import confirmed, detaching
-from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import recording
@@ -72,8 +72,8 @@ def test_without_the_api_server_no_attached_node_turns_503_and_no_pod_is_replace
         edge.settle(*NODES, image=image)
 
     answers = {edge.node_name(node): each.answers for node, each in fleet.checkers.items()}
-    assert complaints(edge.history(), answers, GRACE) == []
-    assert edge.complaints(edge.promise(LIMIT, deployment=Annotated(grace=GRACE))) == []
+    assert violations(edge.history(), answers, GRACE) == []
+    assert edge.violations(edge.promise(LIMIT, deployment=Annotated(grace=GRACE))) == []
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def rolling_out(lab: Lab) -> Iterator[Edge]:
         yield edge
         edge.settle(*NODES, image="proxy:2")
         edge.wait(lambda: edge.reasons()["Degraded"] == "False AsDesired", "it to be as desired")
-        assert edge.verdict(edge.promise(LIMIT, node=on_node(GRACE))) == ([], LIMIT)
+        assert edge.violations_and_peak(edge.promise(LIMIT, node=on_node(GRACE))) == ([], LIMIT)
 
 
 def updated(edge: Edge) -> set[str]:

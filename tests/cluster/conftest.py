@@ -24,7 +24,7 @@ from tests.cluster import (
     elasticity_subnets,
     ingress_daemonset,
     ingress_daemonset_history,
-    ingress_daemonset_playing,
+    ingress_daemonset_scenarios,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
@@ -119,9 +119,9 @@ def record(edge_lab: Lab) -> Iterator[Record]:
 @pytest.fixture(scope="module")
 def played(
     request: pytest.FixtureRequest, edge_lab: Lab, record: Record
-) -> Iterator[Callable[[ingress_daemonset_playing.Scene], None]]:
-    """The SCENES of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
-    with ingress_daemonset_playing.playing(edge_lab, record, request.module.SCENES) as end_of:
+) -> Iterator[Callable[[ingress_daemonset_scenarios.Scenario], None]]:
+    """The SCENARIOS of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
+    with ingress_daemonset_scenarios.playing(edge_lab, record, request.module.SCENARIOS) as end_of:
         yield end_of
 
 

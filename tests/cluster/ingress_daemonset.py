@@ -10,8 +10,7 @@ from controllers.ingress_daemonset.drift import baseline_of
 from kube.client import Resource
 from lab.policy.mutations import without_mirror
 from tests.cluster.elasticity import is_settled
-from tests.cluster.ingress_daemonset_judge import SCHEDULED
-from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Annotated
+from tests.cluster.ingress_daemonset_promise import SCHEDULED, TO_BE_UPDATED, Annotated
 
 Raw = dict[str, Any]
 

@@ -42,26 +42,26 @@ class Span:
         return self.begin - LATE <= moment and (self.end is None or moment <= self.end + LATE)
 
 
-def complaints(history: Iterable[Observation], answers: Answers, grace: float) -> list[str]:
+def violations(history: Iterable[Observation], answers: Answers, grace: float) -> list[str]:
     seen = sorted(history, key=lambda each: each.revision)
     return [*turned_while_attached(seen, answers), *replaced_unconfirmed(seen, answers, grace)]
 
 
 def turned_while_attached(history: Sequence[Observation], answers: Answers) -> Iterator[str]:
     """Nodes whose health checks began to fail though nothing was to be updated there."""
-    for node, told in answers.items():
+    for node, given in answers.items():
         spans = list(detached(history, node))
-        for before, now in pairwise(told):
+        for before, now in pairwise(given):
             if before.status != REFUSED == now.status and not any(span.has(now.at) for span in spans):
                 yield f"{node} turned {now.status} at {now.at:%H:%M:%S.%f} while it was attached"
 
 
 def replaced_unconfirmed(history: Sequence[Observation], answers: Answers, grace: float) -> Iterator[str]:
     """Nodes whose template was written before each health check of the whole grace had failed."""
-    for node, told in answers.items():
+    for node, given in answers.items():
         for at in templates_written(history, node):
             asked = [
-                each for each in told if timedelta(0) <= at - each.at <= timedelta(seconds=grace) - LATE / 2
+                each for each in given if timedelta(0) <= at - each.at <= timedelta(seconds=grace) - LATE / 2
             ]
             wrong = [each for each in asked if each.status != REFUSED]
             if wrong or not asked:

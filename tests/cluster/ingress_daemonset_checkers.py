@@ -77,13 +77,13 @@ class Checker:
 
 @contextmanager
 def checking(edge: Edge, nodes: Sequence[str], **environment: str) -> Iterator[dict[str, Checker]]:
-    """One of each node's, by the words and rights that its DaemonSet gives it, and *environment*."""
+    """One of each node's, by the words and permissions that its DaemonSet gives it, and *environment*."""
     [found] = edge.wait(lambda: edge.client.list(DAEMONSETS, edge.namespace).items, "its DaemonSet")
     daemon_set = without_policy(found)
     kubeconfig = kubeconfig_of(edge)
-    told = environment | {"KUBECONFIG": str(kubeconfig)}
+    variables = environment | {"KUBECONFIG": str(kubeconfig)}
     with ExitStack() as stack:
-        yield {node: stack.enter_context(_running(edge, daemon_set, node, told)) for node in nodes}
+        yield {node: stack.enter_context(_running(edge, daemon_set, node, variables)) for node in nodes}
 
 
 def kubeconfig_of(edge: Edge, account: str = "default") -> Path:
@@ -102,7 +102,7 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
     address = str(ip_network(edge.lab.slot.pod_range)[-2 - next(_NUMBERS)])
     move(edge.client, edge.node_name(node), address)
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
-    told = told_by(container, edge, node)
+    variables = environment_of(container, edge, node)
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     log = edge.lab.logs / f"checker-{edge.node_name(node)}.log"
     command = [sys.executable if each == "python" else each for each in container["command"]]
@@ -110,7 +110,7 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=inherited | told | environment | {"DRAWBRIDGE_BIND_HOST": address},
+            env=inherited | variables | environment | {"DRAWBRIDGE_BIND_HOST": address},
             stdout=output,
             stderr=output,
             preexec_fn=processes.die_with_parent,
@@ -122,7 +122,7 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
         assert process.wait(ANSWER_SECONDS) == 0, log.read_text()
 
 
-def told_by(container: Raw, edge: Edge, node: str) -> dict[str, str]:
+def environment_of(container: Raw, edge: Edge, node: str) -> dict[str, str]:
     """The environment of a health checker, as the kubelet of the node makes it."""
     return {each["name"]: _value(each, edge, node) for each in container["env"]}
 
@@ -135,7 +135,7 @@ def _value(variable: Raw, edge: Edge, node: str) -> str:
 
 @contextmanager
 def asking(lab: Lab, checkers: Sequence[Checker], every: float = EVERY) -> Iterator[None]:
-    """A load balancer asks them all, again and again, and hears 200 first and last.
+    """A load balancer asks them all, again and again, and gets 200 first and last.
 
     Whatever path it asks for, the answer is the same.
     """
@@ -173,7 +173,7 @@ def await_all(
 
 
 def gone_at(edge: Edge, node: str) -> datetime:
-    """When the first of its pods went, as a watch told it."""
+    """When the first of its pods went, as a watch reported it."""
     return next(
         each.seen
         for each in edge.history()

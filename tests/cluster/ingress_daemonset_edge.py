@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
-from kube.types import INSTANCE_TYPE
 from lab.errors import LabError
 from lab.history import Observation
-from lab.kwokctl import KWOK
-from lab.nodes import NODES, NOT_READY, UNREACHABLE, cloud_node
+from lab.nodes import NODES, cloud_node
 from lab.policy.mutations import LABEL as POLICY
 from lab.session import Lab
 from lab.waiting import until
@@ -31,14 +29,12 @@ from tests.cluster.ingress_daemonset import (
     INGRESS_DAEMONSETS,
     SECONDS,
     Raw,
-    image_of,
     is_at_rest,
     now,
     reasons_of,
 )
 from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
-from tests.cluster.ingress_daemonset_judge import DETACHED_BY, complaints, judged
-from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED, Promise
+from tests.cluster.ingress_daemonset_promise import DETACHED_BY, TO_BE_UPDATED, Promise, replayed, violations
 
 T = TypeVar("T")
 
@@ -73,18 +69,6 @@ class Edge:
 
     def patch_node(self, name: str, **changes: Any) -> None:
         self.client.patch(NODES, self.node_name(name), changes)
-
-    def label_node(self, name: str, value: str | None) -> None:
-        """By which it is chosen, or not any more."""
-        self.patch_node(name, metadata={"labels": {EDGE: value}})
-
-    def taint_node(self, name: str, *effects: str) -> None:
-        """With these and no others."""
-        taints = [{"key": "tests/taint", "effect": effect} for effect in effects]
-        self.patch_node(name, spec={"taints": taints})
-
-    def taints(self, name: str) -> set[str]:
-        return {each["key"] for each in self.node(name)["spec"].get("taints", ())}
 
     def annotate_node(self, name: str, **annotations: str | None) -> None:
         self.patch_node(name, metadata={"annotations": annotations})
@@ -149,13 +133,13 @@ class Edge:
         return found
 
     def waiting_for(self, name: str = "web") -> dict[str, str]:
-        """The phases of those nodes that its status tells of."""
+        """The phases of those nodes that its status names."""
         return {self.short(each["node"]): each["phase"] for each in self.status(name).get("waitingFor", ())}
 
     def why(self, node: str, name: str = "web") -> str:
         """What a node waits for, in the words of the status."""
-        told = self.status(name).get("waitingFor", ())
-        return next((each["reason"] for each in told if self.short(each["node"]) == node), "")
+        reported = self.status(name).get("waitingFor", ())
+        return next((each["reason"] for each in reported if self.short(each["node"]) == node), "")
 
     def reasons(self, name: str = "web") -> dict[str, str]:
         return reasons_of(self.resource(name))
@@ -222,11 +206,6 @@ class Edge:
         nodes = {self.short(each["metadata"]["name"]): each["metadata"] for each in self.nodes()}
         return {name for name, each in nodes.items() if DETACHED_BY in each.get("annotations", {})}
 
-    def await_images(self, node: str, *images: str, name: str = "web") -> None:
-        """Until the pods of the node have these images, and no other."""
-        what = f"pods of {images} on {node}"
-        self.wait(lambda: sorted(map(image_of, self.pods(node, name))) == sorted(images), what)
-
     def await_event(self, reason: str, name: str = "web") -> str:
         """Its message, or several."""
         what = f"an Event {reason} on {self.namespace}/{name}"
@@ -235,10 +214,10 @@ class Edge:
     def events(self, name: str = "web") -> dict[str, str]:
         """All messages by reason, one after the other."""
         selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         for event in self.client.list(EVENTS, self.namespace, field_selector=selector).items:
-            told[event["reason"]] = f"{told.get(event['reason'], '')}{event['message']}\n"
-        return told
+            reported[event["reason"]] = f"{reported.get(event['reason'], '')}{event['message']}\n"
+        return reported
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         try:
@@ -248,7 +227,7 @@ class Edge:
             raise
 
     def _state(self) -> dict[str, Raw]:
-        """What tells why a rollout goes no further."""
+        """Why a rollout goes no further."""
         resources = self.client.list(INGRESS_DAEMONSETS, self.namespace).items
         deployments = self.client.list(DEPLOYMENTS, self.namespace).items
         return {each["metadata"]["name"]: each.get("status", {}) for each in resources} | {
@@ -258,14 +237,14 @@ class Edge:
     def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
         return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
 
-    def complaints(self, promise: Promise) -> list[str]:
-        """Of the judge, when nothing is under way any more."""
-        return complaints(self.history(), promise)
+    def violations(self, promise: Promise) -> list[str]:
+        """When nothing is under way any more."""
+        return violations(self.history(), promise)
 
-    def verdict(self, promise: Promise) -> tuple[list[str], int]:
+    def violations_and_peak(self, promise: Promise) -> tuple[list[str], int]:
         """The same, and how many nodes counted against the limit at one time."""
-        case = judged(self.history(), promise)
-        return [*case.complaints, *case.remains()], case.most
+        replay = replayed(self.history(), promise)
+        return [*replay.violations, *replay.remains()], replay.most
 
     def history(self) -> list[Observation]:
         return self.record.until_now(self.lab, self.namespace, f"{self.token}-")
@@ -290,32 +269,3 @@ def confirming(edge: Edge) -> Iterator[None]:
         finally:
             ended.set()
         running.result()
-
-
-@contextmanager
-def lost(edge: Edge, name: str) -> Iterator[None]:
-    """Stop the node for the length of a block, so that it counts as NotReady."""
-    edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: None}})
-    # kwok may have a last word, that it is.
-    edge.wait(lambda: NOT_READY in _taints_after(edge, name, "False"), f"node {name} to count as not ready")
-    try:
-        yield
-    finally:
-        # As long as it counts as NotReady, its pods are made so, too, even those that start.
-        edge.wait(
-            lambda: not {NOT_READY, UNREACHABLE} & _taints_after(edge, name, "True"),
-            f"node {name} to count as ready",
-        )
-        edge.patch_node(name, metadata={"labels": {INSTANCE_TYPE: KWOK}})
-
-
-def _taints_after(edge: Edge, name: str, ready: str) -> set[str]:
-    _say_ready(edge, name, ready)
-    return edge.taints(name)
-
-
-def _say_ready(edge: Edge, name: str, status: str) -> None:
-    """As its kubelet would."""
-    conditions = [{"type": "Ready", "status": status, "reason": "Said", "lastHeartbeatTime": now()}]
-    change = {"status": {"conditions": conditions}}
-    edge.client.patch(NODES.sub("status"), edge.node_name(name), change)

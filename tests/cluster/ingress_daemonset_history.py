@@ -11,7 +11,6 @@ from typing import Any
 from kube.client import Client, Resource
 from kube.types import ObjectMeta, Value, complete
 from lab.history import Observation
-from lab.policy.mutations import without_mirror
 from lab.session import Lab
 from lab.watching import Observations, observed_by_now, watching
 
@@ -82,11 +81,6 @@ class SeenDeployment(Thing, frozen=True):
     @property
     def node(self) -> str:
         return str(self.template["spec"].get("nodeName", ""))
-
-    @property
-    def images(self) -> set[str]:
-        """As they were asked for: the policy of the lab rewrites them."""
-        return {without_mirror(each["image"]) for each in self.template["spec"]["containers"]}
 
     @property
     def replicas(self) -> int:

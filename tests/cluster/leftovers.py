@@ -13,7 +13,7 @@ from lab.install import NAMESPACE, RELEASE
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import SUPER
 from tests.cluster.ingress_daemonset import EDGE
-from tests.cluster.ingress_daemonset_judge import DETACHED_BY
+from tests.cluster.ingress_daemonset_promise import DETACHED_BY
 
 Raw = dict[str, Any]
 

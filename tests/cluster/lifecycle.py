@@ -67,7 +67,7 @@ def nodes_are_taken_off_the_load_balancer_one_by_one(lab: Lab, record: Record) -
     with confirming(edge):
         edge.retemplate("proxy:2")
         edge.settle("a", "b", image="proxy:2")
-    assert edge.verdict(edge.promise(1, node=on_node(1))) == ([], 1)
+    assert edge.violations_and_peak(edge.promise(1, node=on_node(1))) == ([], 1)
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
     edge.wait(edge.is_gone, "the IngressDaemonSet to be gone")
 

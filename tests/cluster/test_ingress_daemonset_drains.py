@@ -1,4 +1,4 @@
-"""kubectl drain, on a real control plane: the load balancer hears of it before the first pod is evicted."""
+"""kubectl drain, on a real control plane: a node is off the load balancer before its first pod is evicted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from kube.errors import TooManyRequests
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS, confirmed, detaching
-from tests.cluster.ingress_daemonset_answers import complaints
+from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_checkers import asking, await_all, checking, gone_at
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import PODS, Record
@@ -48,7 +48,7 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
     assert (gone_at(edge, "a") - off.at).total_seconds() >= GRACE - 1
     assert {each.status for each in checkers["b"].answers} == {200}
     answers = {edge.node_name(node): each.answers for node, each in checkers.items()}
-    assert complaints(edge.history(), answers, GRACE) == []
+    assert violations(edge.history(), answers, GRACE) == []
 
 
 def evict_in_a_dry_run(edge: Edge) -> None:

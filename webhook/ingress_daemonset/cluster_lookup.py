@@ -38,7 +38,7 @@ class ClusterLookup:
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
 
-    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> list[PortUser]:
+    def port_users(self, new: IngressDaemonSet, deadline: float) -> list[PortUser]:
         """Other IngressDaemonSets that bind a health port of *new*."""
         ports, key = {*new.spec.health_check_node_ports}, key_of(new.metadata)
         # A terminating one gives its ports back.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from healthchecker.naming import deployment_name
+from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
@@ -38,7 +38,6 @@ class Attached:
 
     @property
     def requested_at(self) -> datetime | None:
-        """When an eviction first requested its drain."""
         return time_of(self.resource.drain_requests.get(self.node, ""))
 
     def ends_at(self, now: datetime) -> datetime:

@@ -4,18 +4,112 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
 from kube.client import Client
 from kube.errors import Unreachable
+from kube.types import complete
 from webhook.ingress_daemonset.cluster_lookup import seconds_left
-from webhook.ingress_daemonset.field_errors import Problem
-from webhook.ingress_daemonset.pod_schema import POD_TEMPLATE, Schema, Schemas, reachable, schema_problems
-from webhook.ingress_daemonset.template import PATH
+from webhook.ingress_daemonset.template import PATH, Problem
+
+POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
+"""OpenAPI types as decoded from JSON."""
+
+
+class Schema(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    ref: str = msgspec.field(default="", name="$ref")
+    all_of: tuple[Schema, ...] = ()
+    properties: dict[str, Schema] = {}
+    items: Schema | None = None
+    additional_properties: Schema | bool | None = None
+
+
+Schemas = Mapping[str, Schema]
+"""By the names in references."""
+complete(Schema)
+
+
+def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
+    yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
+
+
+def _problems(value: Any, schema: Schema | None, schemas: Schemas, path: str) -> Iterator[Problem]:
+    schema = _resolved(schema, schemas)
+    if value is None or schema is None:
+        return
+    if not _is_of(value, schema.type):
+        yield path, f"the API server takes {schema.type} here, not {_name_of(value)}"
+    elif isinstance(value, dict):
+        yield from _in_object(value, schema, schemas, path)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _problems(each, schema.items, schemas, f"{path}[{index}]")
+
+
+def _in_object(value: Mapping[str, Any], schema: Schema, schemas: Schemas, path: str) -> Iterator[Problem]:
+    others = schema.additional_properties
+    for key, each in value.items():
+        if key in schema.properties:
+            yield from _problems(each, schema.properties[key], schemas, f"{path}.{key}")
+        elif isinstance(others, Schema):
+            yield from _problems(each, others, schemas, f"{path}[{key}]")
+        elif schema.properties and not others:
+            yield f"{path}.{key[:80]}", _unknown(key, schema.properties)
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    close = get_close_matches(key[:80].lower(), by_lower, n=1)
+    way_out = f"leave it out, or write {by_lower[close[0]]}" if close else "leave it out"
+    return f"unknown field, which the API server would drop: {way_out}"
+
+
+def _resolved(schema: Schema | None, schemas: Schemas) -> Schema | None:
+    """The schema that *schema* refers to; with a default, the reference is the only member of an allOf."""
+    for _ in range(len(schemas) + 1):
+        if schema is None or not (reference := schema.ref or _only(schema)):
+            return schema
+        schema = schemas.get(_name(reference))
+    return None
+
+
+def _only(schema: Schema) -> str:
+    return schema.all_of[0].ref if len(schema.all_of) == 1 else ""
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition("/")[2]
+
+
+def _is_of(value: Any, wanted: str) -> bool:
+    if wanted not in TYPES:
+        return True
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, TYPES[wanted])
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next(name for name, kind in TYPES.items() if isinstance(value, kind))
+
 
 INDEX = "/openapi/v3"
 DOCUMENT = "apis/apps/v1"
@@ -53,7 +147,7 @@ class PodTemplates:
         self._known = _Known()
         self._reading = threading.Lock()
 
-    def problems(self, template: Mapping[str, Any], *, deadline: float) -> list[Problem]:
+    def problems(self, template: Mapping[str, Any], deadline: float) -> list[Problem]:
         """Fields of *template* that the API server would drop or refuse. KubeError.
 
         A field that the last schema does not have may be one of a newer API server.
@@ -78,10 +172,9 @@ class PodTemplates:
     def _schemas(self, deadline: float) -> Schemas:
         path = f"{INDEX}/{DOCUMENT}"
         document = self._client.request("GET", path, type=Document, timeout=self._left(deadline))
-        found = reachable(document.components.schemas, POD_TEMPLATE)
-        if not found:
+        if POD_TEMPLATE not in document.components.schemas:
             raise Unreachable(f"{path} has no schema of {POD_TEMPLATE}")
-        return found
+        return document.components.schemas
 
     def _left(self, deadline: float) -> float:
         return seconds_left(deadline, self._clock)

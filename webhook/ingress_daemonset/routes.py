@@ -17,9 +17,9 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     def settings() -> IngressDaemonSetSettings:
         return server.settings().ingress_daemonset
 
-    cluster, templates = ClusterLookup(server.client), PodTemplates(server.client)
+    cluster = ClusterLookup(server.client)
     return [
         DefaultingWebhook(settings),
-        ValidatingWebhook(settings, cluster, templates),
+        ValidatingWebhook(settings, cluster.port_users, PodTemplates(server.client).problems),
         EvictionWebhook(settings, cluster),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,9 +11,36 @@ import msgspec
 from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
 from webhook.ingress_daemonset import NODE_LABEL
-from webhook.ingress_daemonset.field_errors import Problem, label_problems
-from webhook.ingress_daemonset.int_or_percent import is_some
-from webhook.ingress_daemonset.types import IngressDaemonSet, Spec, resource
+from webhook.ingress_daemonset.types import IngressDaemonSet, Spec, is_some, resource
+
+Problem = tuple[str, str]
+"""The path of a field, and what is wrong with it and how to correct it."""
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
+
+def is_key(text: str) -> bool:
+    """As ``IsQualifiedName`` of Kubernetes: a name of at most 63 characters, optionally after a domain."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix)):
+        return False
+    return _NAME.fullmatch(name) is not None
+
+
+def key_problems(path: str, key: str) -> Iterator[Problem]:
+    if not is_key(key):
+        wrong = f"{key[:80]!r} is not the key of a label or an annotation"
+        yield path, f"{wrong}; write for example example.com/name"
+
+
+def label_problems(path: str, labels: Mapping[str, str]) -> Iterator[Problem]:
+    for key, value in labels.items():
+        yield from key_problems(path, key)
+        if value and not _NAME.fullmatch(value):
+            wrong = f"{value[:80]!r} is not the value of a label"
+            yield f"{path}[{key}]", f"{wrong}; use at most 63 letters, digits, '-', '_' and '.'"
+
 
 PATH = "spec.template"
 
@@ -49,10 +77,6 @@ class PodSpec(Value, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Labelled(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class Template(Value, frozen=True):
     """The parts of a template that are checked."""
 
@@ -71,20 +95,7 @@ def readable(raw: Mapping[str, Any]) -> IngressDaemonSet:
     return resource(raw)
 
 
-def labels_of(spec: Spec) -> dict[str, str]:
-    """Of its pods; none of a template with unreadable metadata."""
-    try:
-        return msgspec.convert(_without_nulls(spec.template), Labelled).metadata.labels
-    except msgspec.ValidationError:
-        return {}
-
-
-def template_problems(spec: Spec) -> Iterator[Problem]:
-    try:
-        template = template_of(spec)
-    except msgspec.ValidationError as error:
-        yield PATH, f"it is no pod template: {error}"
-        return
+def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
     yield from _labels(template)
     yield from _pod(template.spec)
     yield from _containers(template.spec)
@@ -115,8 +126,6 @@ def _pod(pod: PodSpec) -> Iterator[Problem]:
 
 
 def _containers(pod: PodSpec) -> Iterator[Problem]:
-    if not pod.containers:
-        yield f"{PATH}.spec.containers", "it is empty: give at least one container"
     taken = {each.name for each in pod.init_containers}
     for index, container in enumerate(pod.containers):
         path = f"{PATH}.spec.containers[{index}]"
@@ -174,4 +183,4 @@ def _without_nulls(part: Any) -> Any:
     return [_without_nulls(each) for each in part] if isinstance(part, list) else part
 
 
-complete(Labelled, Template)
+complete(Template)

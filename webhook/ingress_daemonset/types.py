@@ -3,19 +3,129 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+import healthchecker
 from kube.types import ObjectMeta, Value, complete
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from webhook.ingress_daemonset.defaults import defaulted
-from webhook.ingress_daemonset.int_or_percent import Share, is_some
 
-REQUIRED, PREFERRED, OFF = CONFIRM = ("required", "preferred", "off")
-KEEP, FAIL = ON_OUTAGE = ("keep", "fail")
+Raw = Mapping[str, Any]
+
+PODS = "maxUnavailablePodsPerNode"
+OTHER_SPELLINGS = ("maxUnavaiablePodsPerNode", "maxUnavailablePodsPerNodes")
+"""Of PODS: the first in the original's README, the second in its Go code."""
+DEGRADED = "maxDegradedNodes"
+DETACHING = {DEGRADED: 0, PODS: "100%"}
+"""Implied by a `maxUnavailableNodes` of 1 or more."""
+NOT_DETACHING = {"maxUnavailableNodes": 0, DEGRADED: 1, PODS: 1}
+
+PARTS = {
+    "annotateDeploymentToDetach": {"key": TO_BE_UPDATED},
+    "waitForDetachmentByAnnotatedTimestamp": {"format": "RFC3339"},
+}
+"""Defaults of these fields where they are given."""
+
+
+Share = int | str
+"""A budget: a number, or a percentage such as ``"25%"``."""
+PERCENTAGE = re.compile("(100|[0-9]{1,2})%", re.ASCII)
+
+
+def amount(share: Share) -> int:
+    """The number, or that of the percentage. ValueError for what the schema refuses."""
+    if isinstance(share, int) and share >= 0:
+        return share
+    if found := PERCENTAGE.fullmatch(str(share)):
+        return int(found[1])
+    raise ValueError(f"{share!r:.20} is no budget")
+
+
+def is_some(share: Share) -> bool:
+    try:
+        return amount(share) > 0
+    except ValueError:
+        return False
+
+
+def share(value: Share, whole: int) -> int:
+    """*value*, or that percentage of *whole*: rounded up, at least 1 unless it is 0%. ValueError."""
+    number = amount(value)
+    if isinstance(value, int):
+        return number
+    return max(1, -(-number * whole // 100)) if number else 0
+
+
+def defaulted(raw: Raw, old: Raw | None = None) -> dict[str, Any]:
+    """*raw*, which was *old* until now, with one spelling and all defaults; idempotent."""
+    spec, before = raw.get("spec", {}), old.get("spec", {}) if old else {}
+    strategy = {"type": "RollingUpdate"} | spec.get("updateStrategy", {})
+    strategy["rollingUpdate"] = _rolling(rolling_update(raw), rolling_update(old or {}))
+    spec = {"podsPerNode": 1} | spec | _selector(spec, before) | {"updateStrategy": strategy}
+    return {**raw, "spec": spec}
+
+
+def overridden(raw: Raw, old: Raw | None = None) -> Iterator[str]:
+    """Warnings of fields of *raw* that are stored with another value."""
+    rolling, before = rolling_update(raw), rolling_update(old or {})
+    given = _back_from_detaching(_one_spelling(rolling, before), before)
+    stored = rolling_update(defaulted(raw, old))
+    for name, value in DETACHING.items():
+        if _detaches(rolling) and given.get(name, value) != value:
+            yield f"{name} is {value}, not {given[name]}: maxUnavailableNodes is 1 or more, nodes are detached whole"
+        elif not _detaches(rolling) and name not in given and name in rolling:
+            yield f"{name} is {stored[name]} again, since nodes are no longer detached: maxUnavailableNodes is 0"
+
+
+def rolling_update(raw: Raw) -> dict[str, Any]:
+    found: dict[str, Any] = raw.get("spec", {}).get("updateStrategy", {}).get("rollingUpdate", {})
+    return found
+
+
+def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
+    rolling = _back_from_detaching(_one_spelling(given, before), before)
+    rolling = NOT_DETACHING | rolling | (DETACHING if _detaches(given) else {})
+    parts = {name: value | rolling[name] for name, value in PARTS.items() if rolling.get(name) is not None}
+    return rolling | parts
+
+
+def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
+    """Replace other spellings by the usual one, unless they disagree, which the rules deny.
+
+    If the usual one is only what was stored *before*, the other one has been written now.
+    """
+    written = [given[spelling] for spelling in OTHER_SPELLINGS if spelling in given]
+    if not written or written[0] != written[-1]:
+        return dict(given)
+    if given.get(PODS) not in (None, before.get(PODS), written[0]):
+        return dict(given)
+    return {name: value for name, value in given.items() if name not in OTHER_SPELLINGS} | {PODS: written[0]}
+
+
+def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:
+    """Without the values that the former `maxUnavailableNodes` implied."""
+    if not _detaches(before) or _detaches(given):
+        return given
+    return {name: value for name, value in given.items() if name not in DETACHING or value != DETACHING[name]}
+
+
+def _detaches(rolling: Raw) -> bool:
+    return is_some(rolling.get("maxUnavailableNodes", 0))
+
+
+def _selector(spec: Raw, before: Raw) -> dict[str, Any]:
+    """An absent selector is that of *before*: it can never change."""
+    if "selector" in spec or "selector" in before:
+        return {"selector": spec.get("selector", before.get("selector"))}
+    # A manifest may have null for an absent part.
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    return {"selector": {"matchLabels": labels}} if labels else {}
+
+
+REQUIRED, PREFERRED, OFF = "required", "preferred", "off"
 ORIGINAL_IMAGE = r"(.*/)?mumoshu/ingress-daemonset-(controller|node-healthcheck-server)([:@].*)?"
 
 
@@ -86,21 +196,13 @@ class HealthChecker(Value, frozen=True):
     image_pull_policy: str = ""
     service_account_name: str = ""
     resources: dict[str, Any] = {}
-    on_api_server_outage: str = KEEP
-    outage_tolerance_seconds: int = 30
+    on_api_server_outage: str = healthchecker.KEEP
+    outage_tolerance_seconds: int = healthchecker.DEFAULT_BOUND
 
     @property
     def is_the_originals(self) -> bool:
         """Whether its image is that of the original controller's manifests, another program."""
         return re.fullmatch(ORIGINAL_IMAGE, self.image) is not None
-
-    @property
-    def own_image(self) -> str:
-        return "" if self.is_the_originals else self.image
-
-    @property
-    def own_pull_policy(self) -> str:
-        return "" if self.is_the_originals else self.image_pull_policy
 
 
 class Selector(Value, frozen=True):
@@ -124,7 +226,6 @@ class Spec(Value, frozen=True):
 
     @property
     def detaches_for_evictions(self) -> bool:
-        """Whether nodes are detached for evictions as in a rollout."""
         rolling = self.update_strategy.rolling_update
         return (
             bool(rolling.deployment_annotation or rolling.node_annotation) and self.drain_timeout_seconds > 0

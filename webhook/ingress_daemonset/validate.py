@@ -1,32 +1,29 @@
-"""Report all faults of an IngressDaemonSet at once, each with its field and how to correct it."""
+"""Report all faults that the schema cannot see at once, each with its field and how to correct it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
+import msgspec
+
 from webhook.ingress_daemonset import RESERVED
-from webhook.ingress_daemonset.defaults import DEGRADED, OTHER_SPELLINGS, PODS
-from webhook.ingress_daemonset.field_errors import Problem, key_problems
-from webhook.ingress_daemonset.int_or_percent import Share, amount
-from webhook.ingress_daemonset.template import labels_of, template_problems
+from webhook.ingress_daemonset.template import PATH, Problem, key_problems, template_of, template_problems
 from webhook.ingress_daemonset.types import (
-    CONFIRM,
-    ON_OUTAGE,
-    HealthChecker,
+    DEGRADED,
+    OTHER_SPELLINGS,
+    PODS,
     IngressDaemonSet,
     RollingUpdate,
     Spec,
+    is_some,
 )
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
-TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp"
+TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
 PORTS = "spec.healthCheckNodePorts"
 
-SHORTEST_OUTAGE, LONGEST_OUTAGE = 6, 3600
-"""Seconds; as the health checker takes them."""
 UNPRIVILEGED = 1024
 """The first port that any user may bind, by default."""
 
@@ -40,22 +37,20 @@ class PortUser:
     node: str
 
 
-def problems(new: IngressDaemonSet, old: IngressDaemonSet | None = None) -> list[Problem]:
-    """Of *new*, with its defaults, which was *old* until now."""
+def problems(new: IngressDaemonSet) -> list[Problem]:
+    """Of *new*, with its defaults; none but the first of a template that cannot be read."""
+    try:
+        template = template_of(new.spec)
+    except msgspec.ValidationError as error:
+        return [(PATH, f"it is no pod template: {error}")]
     rolling = new.spec.update_strategy.rolling_update
-    return [
-        *chain(
-            _numbers(new.spec),
-            _ports(new.spec),
-            _selector(new.spec, old),
-            _strategy(new.spec),
-            _budgets(rolling),
-            _annotations(rolling),
-            _timestamp(rolling),
-            _outage(new.spec.health_checker),
-            template_problems(new.spec),
-        )
-    ]
+    rules = (
+        _deadline(new.spec),
+        _selector(new.spec, template.metadata.labels),
+        _budgets(rolling),
+        _annotations(rolling),
+    )
+    return [each for rule in (*rules, template_problems(new.spec, template)) for each in rule]
 
 
 def two_spellings(rolling: dict[str, Any]) -> list[Problem]:
@@ -114,112 +109,44 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
             )
 
 
-def _numbers(spec: Spec) -> Iterator[Problem]:
-    rolling, shortest = spec.update_strategy.rolling_update, spec.min_ready_seconds
-    least = (
-        ("spec.podsPerNode", spec.pods_per_node, 1, "write 1 or more, or delete the IngressDaemonSet"),
-        ("spec.minReadySeconds", shortest, 0, "write 0 or more"),
-        ("spec.drainTimeoutSeconds", spec.drain_timeout_seconds, 0, "write 0 or more seconds"),
-        (f"{ROLLING}.confirmTimeoutSeconds", rolling.confirm_timeout_seconds, 0, "write 0 or more seconds"),
-    )
-    yield from ((path, f"it is {value}; {way_out}") for path, value, low, way_out in least if value < low)
-    if (deadline := spec.progress_deadline_seconds) <= shortest:
-        message = f"it is {deadline}; it must be more than minReadySeconds ({shortest})"
+def _deadline(spec: Spec) -> Iterator[Problem]:
+    """The schema compares them only where both are written."""
+    if (deadline := spec.progress_deadline_seconds) <= spec.min_ready_seconds:
+        message = f"it is {deadline}; it must be more than minReadySeconds ({spec.min_ready_seconds})"
         yield "spec.progressDeadlineSeconds", message
 
 
-def _ports(spec: Spec) -> Iterator[Problem]:
-    ports = spec.health_check_node_ports
-    for index, port in enumerate(ports):
-        if not 1 <= port <= 65535:
-            yield f"{PORTS}[{index}]", f"{port} is no port; write one from 1 to 65535"
-        if port in ports[:index]:
-            yield f"{PORTS}[{index}]", f"{port} is listed twice; remove one of them"
-
-
-def _selector(spec: Spec, old: IngressDaemonSet | None) -> Iterator[Problem]:
-    path = "spec.selector.matchLabels"
-    wanted, given = spec.selector.match_labels, labels_of(spec)
+def _selector(spec: Spec, given: Mapping[str, str]) -> Iterator[Problem]:
+    path, wanted = "spec.selector.matchLabels", spec.selector.match_labels
     if not wanted:
         yield path, "it is empty; remove spec.selector to use the template's labels"
-    if old is not None and old.spec.selector.match_labels not in ({}, wanted):
-        yield (
-            path,
-            "it cannot be changed; delete the IngressDaemonSet and create it again, or use another name",
-        )
-    elif missing := [f"{key}={value}" for key, value in wanted.items() if given.get(key) != value]:
+    if missing := [f"{key}={value}" for key, value in wanted.items() if given.get(key) != value]:
         yield path, f"the template's labels lack {', '.join(missing)}; keep these there"
 
 
-def _strategy(spec: Spec) -> Iterator[Problem]:
-    kind, confirm = spec.update_strategy.type, spec.update_strategy.rolling_update.confirm
-    if kind != "RollingUpdate":
-        yield "spec.updateStrategy.type", f"{kind[:40]!r} is not known; write RollingUpdate"
-    if confirm not in CONFIRM:
-        yield f"{ROLLING}.confirm", f"{confirm[:40]!r} is not known; write {', '.join(CONFIRM)}"
-
-
 def _budgets(rolling: RollingUpdate) -> Iterator[Problem]:
-    shares = {
-        "maxUnavailableNodes": rolling.max_unavailable_nodes,
-        DEGRADED: rolling.max_degraded_nodes,
-        PODS: rolling.max_unavailable_pods_per_node,
-        "maxSurgedPodsPerNode": rolling.max_surged_pods_per_node,
-    }
-    for name, share in shares.items():
-        try:
-            amount(share)
-        except ValueError as error:
-            yield f"{ROLLING}.{name}", str(error)
-    for one, other in ((DEGRADED, "maxUnavailableNodes"), (PODS, "maxSurgedPodsPerNode")):
-        if _is_zero(shares[one]) and _is_zero(shares[other]):
+    nodes = (DEGRADED, rolling.max_degraded_nodes, "maxUnavailableNodes", rolling.max_unavailable_nodes)
+    pods = (
+        PODS,
+        rolling.max_unavailable_pods_per_node,
+        "maxSurgedPodsPerNode",
+        rolling.max_surged_pods_per_node,
+    )
+    for one, share, other, its_share in (nodes, pods):
+        if not is_some(share) and not is_some(its_share):
             yield f"{ROLLING}.{one}", f"it is 0, as is {other}: write 1 or more for one of them"
 
 
-def _is_zero(share: Share) -> bool:
-    """False for what is no budget, which is reported by itself."""
-    try:
-        return amount(share) == 0
-    except ValueError:
-        return False
-
-
-def _outage(checker: HealthChecker) -> Iterator[Problem]:
-    path, tolerance = "spec.healthChecker", checker.outage_tolerance_seconds
-    if (word := checker.on_api_server_outage) not in ON_OUTAGE:
-        yield f"{path}.onApiServerOutage", f"{word[:40]!r} is not known; write {' or '.join(ON_OUTAGE)}"
-    if not SHORTEST_OUTAGE <= tolerance <= LONGEST_OUTAGE:
-        wrong = f"it is {tolerance}; write a number from {SHORTEST_OUTAGE} to {LONGEST_OUTAGE}"
-        yield f"{path}.outageToleranceSeconds", wrong
-
-
 def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
-    written = {
-        f"{ROLLING}.annotateDeploymentToDetach": rolling.annotate_deployment_to_detach,
-        f"{ROLLING}.annotateNodeToDetach": rolling.annotate_node_to_detach,
-        TIMESTAMP_KEY: rolling.wait_for_detachment_by_annotated_timestamp,
-    }
-    for path, each in written.items():
-        if each is None:
-            continue
-        yield from key_problems(f"{path}.key", each.key)
-        if each.key.startswith(RESERVED):
-            yield f"{path}.key", f"{each.key} belongs to Drawbridge itself; choose another key"
-        if each.grace_period_seconds < 0:
-            yield f"{path}.gracePeriodSeconds", f"it is {each.grace_period_seconds}; write 0 or more seconds"
-
-
-def _timestamp(rolling: RollingUpdate) -> Iterator[Problem]:
     timestamp, node = rolling.wait_for_detachment_by_annotated_timestamp, rolling.annotate_node_to_detach
-    if timestamp is None:
-        return
-    if timestamp.format != "RFC3339":
-        yield f"{TIMESTAMP_KEY}.format", f"{timestamp.format[:40]!r} is not known; write RFC3339"
-    if node is None:
-        yield (
-            TIMESTAMP_KEY,
-            "it is never written without annotateNodeToDetach: give annotateNodeToDetach, too",
-        )
-    elif node.key == timestamp.key:
-        wrong = f"{timestamp.key[:80]} is also annotateNodeToDetach.key; the two must differ"
-        yield f"{TIMESTAMP_KEY}.key", wrong
+    written = {
+        f"{ROLLING}.annotateDeploymentToDetach.key": rolling.annotate_deployment_to_detach,
+        f"{ROLLING}.annotateNodeToDetach.key": node,
+        TIMESTAMP_KEY: timestamp,
+    }
+    for path, key in ((path, each.key) for path, each in written.items() if each):
+        yield from key_problems(path, key)
+        if key.startswith(RESERVED):
+            yield path, f"{key} belongs to Drawbridge itself; choose another key"
+    if timestamp and node and node.key == timestamp.key:
+        yield TIMESTAMP_KEY, f"{node.key[:80]} is also annotateNodeToDetach.key; the two must differ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -11,10 +11,8 @@ from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, deny
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
-from webhook.ingress_daemonset.defaults import defaulted, overridden, rolling_update
-from webhook.ingress_daemonset.field_errors import Problem
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
+from webhook.ingress_daemonset.template import Problem, readable
+from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from webhook.ingress_daemonset.validate import (
     PortUser,
     port_problems,
@@ -26,16 +24,10 @@ from webhook.ingress_daemonset.validate import (
 
 Settings = Callable[[], IngressDaemonSetSettings]
 Raw = dict[str, Any]
-
-
-class Cluster(Protocol):
-    def port_users(self, new: IngressDaemonSet, *, deadline: float) -> Sequence[PortUser]:
-        """Other IngressDaemonSets, of all namespaces, that use a health port of *new*. KubeError."""
-
-
-class PodTemplates(Protocol):
-    def problems(self, template: Mapping[str, Any], *, deadline: float) -> Sequence[Problem]:
-        """Fields of *template* that the API server would drop or refuse. KubeError."""
+PortUsers = Callable[[IngressDaemonSet, float], Sequence[PortUser]]
+"""Other IngressDaemonSets, of all namespaces, that use a health port of one, read by a deadline. KubeError."""
+TemplateProblems = Callable[[Mapping[str, Any], float], Sequence[Problem]]
+"""Fields of a template that the API server would drop or refuse, read by a deadline. KubeError."""
 
 
 class DefaultingWebhook:
@@ -61,8 +53,10 @@ class DefaultingWebhook:
 class ValidatingWebhook:
     name, path = NAME, RULES_PATH
 
-    def __init__(self, settings: Settings, cluster: Cluster, templates: PodTemplates) -> None:
-        self._settings, self._cluster, self._templates = settings, cluster, templates
+    def __init__(
+        self, settings: Settings, port_users: PortUsers, template_problems: TemplateProblems
+    ) -> None:
+        self._settings, self._port_users, self._template_problems = settings, port_users, template_problems
 
     def fails_open(self) -> bool:
         """Never, as the defaults."""
@@ -75,7 +69,7 @@ class ValidatingWebhook:
         new, old = _resource(raw), resource(stored) if stored else None
         users, fields, unknown = self._lookup(new, old, deadline) if is_readable(raw) else ((), (), [])
         spelt = two_spellings(rolling_update(defaulted(raw)))
-        found = [*spelt, *problems(new, old), *fields, *port_problems(new, users)]
+        found = [*spelt, *problems(new), *fields, *port_problems(new, users)]
         if found:
             return refused(new.metadata.name, found)
         return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
@@ -83,18 +77,17 @@ class ValidatingWebhook:
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
     ) -> tuple[Sequence[PortUser], Sequence[Problem], list[str]]:
-        """Other users of its ports, unknown fields of a changed template, and warnings of what is not known."""
         users: Sequence[PortUser] = ()
         fields: Sequence[Problem] = ()
         unknown = []
         if new.spec.health_check_node_ports:
             try:
-                users = self._cluster.port_users(new, deadline=deadline)
+                users = self._port_users(new, deadline)
             except KubeError as error:
                 unknown.append(f"healthCheckNodePorts were not compared with others': {error}")
         if not old or new.spec.template != old.spec.template:
             try:
-                fields = self._templates.problems(new.spec.template, deadline=deadline)
+                fields = self._template_problems(new.spec.template, deadline)
             except KubeError as error:
                 unknown.append(f"unknown fields of spec.template were not looked for: {error}")
         return users, fields, unknown

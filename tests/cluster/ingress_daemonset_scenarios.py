@@ -1,10 +1,13 @@
-"""What happens to IngressDaemonSets: by hand, by unmanaged objects, and in the middle of a rollout."""
+"""What happens to IngressDaemonSets, in scenarios that run all at once: most of their time they wait."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from lab.policy.mutations import pod_without_policy, without_policy
+from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
@@ -14,86 +17,87 @@ from tests.cluster.ingress_daemonset import (
     NODE_LABEL,
     ROLES,
     Raw,
-    by_deployment,
+    awaiting,
+    by_node,
     detaching,
     image_of,
     on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
-from tests.cluster.ingress_daemonset_interruptions import (
-    a_node_does_not_match_any_more_in_the_middle_of_its_update,
-    a_node_goes_in_the_middle_of_its_update,
-    it_is_deleted_in_the_foreground,
-    it_is_deleted_in_the_middle_of_a_rollout,
-    it_is_paused_and_goes_on,
-    left_behind,
-    the_template_changes_again_in_the_middle,
-)
-from tests.cluster.ingress_daemonset_playing import Scene
+from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, Record
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.ingress_daemonset import EXAMPLE
 
-BY_HAND = "by-hand:1"
+AWAITED = detaching(1, **by_node(0), **awaiting(0))
+
+
+def it_is_deleted_in_the_foreground(edge: Edge) -> None:
+    stop_in_the_middle(edge)
+    edge.annotate_node("a", team="edge")
+    edge.lab.kubectl("delete", "ids", "web", "-n", edge.namespace, "--cascade=foreground", "--timeout=90s")
+
+    assert edge.is_gone()
+    assert not any(left_behind(edge)[:-1])
+    assert edge.annotations("a") == {"team": "edge"}
+    assert edge.violations(edge.promise(1, node=on_node(0))) == []
+
+
+def stop_in_the_middle(edge: Edge) -> None:
+    """One node is detached, and never confirmed."""
+    edge.create(rolling=AWAITED, healthCheckNodePorts=[10080])
+    edge.settle("a", "b")
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.detached() == {"a"}, "a node to be detached")
+
+
+def left_behind(edge: Edge) -> list[list[Raw]]:
+    """Of Deployments and what is beside them, and of pods."""
+    kinds = (DEPLOYMENTS, DAEMONSETS, ROLES, BINDINGS)
+    return [*(edge.client.list(each, edge.namespace).items for each in kinds), edge.pods()]
+
+
+def a_node_goes_in_the_middle_of_its_update(edge: Edge) -> None:
+    edge.create(rolling=AWAITED)
+    edge.settle("a", "b", "c")
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
+    edge.leave("a")
+    for name in ("b", "c"):
+        edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
+        edge.confirm(name)
+    edge.settle("b", "c", image="proxy:2")
+
+    edge.join("a")
+    edge.settle("a", "b", "c", image="proxy:2")
+    promise = edge.promise(1, node=on_node(0), timestamp=Annotated(CONFIRMED))
+    assert edge.violations(promise) == []
+
+
+Scenario = Callable[[Edge], None]
+
+
+@contextmanager
+def playing(
+    lab: Lab, record: Record, scenarios: Mapping[Scenario, Sequence[str]]
+) -> Iterator[Callable[[Scenario], None]]:
+    """Each on nodes of these names; what it gives waits for the end of one, and raises what that raised."""
+    with ThreadPoolExecutor(len(scenarios)) as pool:
+        played = {
+            scenario: pool.submit(_play, lab, record, scenario, nodes)
+            for scenario, nodes in scenarios.items()
+        }
+        yield lambda scenario: played[scenario].result()
+
+
+def _play(lab: Lab, record: Record, scenario: Scenario, nodes: Sequence[str]) -> None:
+    scenario(Edge(lab, record, *nodes))
+
+
+def title(scenario: Scenario) -> str:
+    return scenario.__name__.replace("_", " ")
+
+
 LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
-
-
-def what_is_changed_by_hand_is_brought_back(edge: Edge) -> None:
-    edge.create(rolling=detaching(1, **by_deployment(2)), healthCheckNodePorts=[10080])
-    edge.settle("a", "b")
-
-    edge.patch_deployment("a", {"spec": {"replicas": 5}})
-    edge.wait(lambda: edge.deployment("a")["spec"]["replicas"] == 2, "its number of pods to be brought back")
-    labels = edge.deployment("a")["metadata"]["labels"]
-    for label in ("app", NODE_LABEL):
-        edge.patch_deployment("a", {"metadata": {"labels": {label: None}}})
-        edge.wait(lambda: edge.deployment("a")["metadata"]["labels"] == labels, f"label {label} to be back")
-    edge.client.delete(DEPLOYMENTS, f"web-{edge.node_name('b')}", edge.namespace)
-    edge.settle("a", "b")
-    assert edge.complaints(edge.promise(0)) == []
-
-    edge.patch_deployment("a", {"spec": {"template": {"spec": containers(BY_HAND)}}})
-    edge.settle("a", "b")
-    edge.await_images("a", "proxy:1", "proxy:1")
-    promise = edge.promise(1, deployment=Annotated(grace=2), hands=frozenset({BY_HAND}))
-    assert edge.complaints(promise) == []
-
-
-def containers(image: str) -> Raw:
-    return {"containers": [{"name": "proxy", "image": image}]}
-
-
-def health_checkers_changed_by_hand_are_brought_back(edge: Edge) -> None:
-    edge.create(healthCheckNodePorts=[10080])
-    edge.settle("a")
-    kinds = {DAEMONSETS: "web-10080", ROLES: "web-health-checker", BINDINGS: "web-health-checker"}
-
-    def there() -> list[Raw | None]:
-        held = [{raw["metadata"]["name"]: raw for raw in listed(kind)} for kind in kinds]
-        return [matter_of(each.get(name)) for each, name in zip(held, kinds.values(), strict=True)]
-
-    def listed(kind: Any) -> list[Raw]:
-        return edge.client.list(kind, edge.namespace).items
-
-    edge.wait(lambda: all(there()), "health checkers and their rights")
-    before = there()
-    container = [{"name": "health-checker", "image": BY_HAND}]
-    changes: list[Raw] = [
-        {"spec": {"template": {"spec": {"containers": container}}}},
-        {"rules": []},
-        {"subjects": []},
-    ]
-    for (kind, name), change in zip(kinds.items(), changes, strict=True):
-        edge.client.patch(kind, name, change, edge.namespace)
-    edge.wait(lambda: there() == before, "changes of health checkers to be taken back")
-    for kind, name in kinds.items():
-        edge.client.delete(kind, name, edge.namespace)
-    edge.wait(lambda: there() == before, "what was deleted of health checkers to be back")
-
-
-def matter_of(raw: Raw | None) -> Raw | None:
-    """What of a DaemonSet, a Role or a RoleBinding its maker writes."""
-    return raw and {part: raw[part] for part in ("spec", "rules", "subjects", "roleRef") if part in raw}
 
 
 def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) -> None:
@@ -116,7 +120,7 @@ def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) 
 
     edge.client.delete(DEPLOYMENTS, name, edge.namespace)
     edge.settle("a", "b", "c", image="proxy:2")
-    assert edge.complaints(edge.promise(1)) == []
+    assert edge.violations(edge.promise(1)) == []
 
 
 def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
@@ -139,7 +143,7 @@ def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
     edge.retemplate("proxy:2", name)
     edge.settle(*nodes, name=name, image="proxy:2")
     assert {each["metadata"]["name"] for each in edge.deployments(name).values()} == names
-    assert edge.complaints(edge.promise(2, name)) == []
+    assert edge.violations(edge.promise(2, name)) == []
 
 
 def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
@@ -175,7 +179,7 @@ def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(e
     )
     edge.settle("a", "b", pods=1)
     assert {each["spec"]["strategy"]["type"] for each in edge.deployments().values()} == {"Recreate"}
-    assert edge.complaints(edge.promise(1)) == []
+    assert edge.violations(edge.promise(1)) == []
 
 
 def host_ports(pod: Raw) -> set[int]:
@@ -191,12 +195,12 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     for each in ("a", "b"):
         edge.patch_node(each, metadata={"labels": {"ingress-controller-node": "true"}})
     applied = edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
-    for told in (
+    for warning in (
         "maxDegradedNodes is 0, not 3",
         "maxUnavailablePodsPerNode is 100%, not 3",
         "another program",
     ):
-        assert told in applied.stderr
+        assert warning in applied.stderr
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
     generation = edge.resource("nginx-ingress")["metadata"]["generation"]
     edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
@@ -216,29 +220,18 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     edge.confirm("a", "b")
     edge.wait(lambda: edge.versions("ingress-nginx") == ["2"] * 4, "all pods to be of the new template")
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
-    promise = edge.promise(
-        2,
-        "nginx-ingress",
-        node=on_node(10),
-        timestamp=Annotated(CONFIRMED, 30),
-    )
-    assert edge.complaints(promise) == []
+    promise = edge.promise(2, "nginx-ingress", node=on_node(10), timestamp=Annotated(CONFIRMED, 30))
+    assert edge.violations(promise) == []
     edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), "--timeout=90s")
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
 
 
-SCENES: dict[Scene, tuple[str, ...]] = {
+SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
     an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on: ("a", "b", "c"),
-    it_is_paused_and_goes_on: ("a", "b"),
-    the_template_changes_again_in_the_middle: ("a", "b"),
-    what_is_changed_by_hand_is_brought_back: ("a", "b"),
-    health_checkers_changed_by_hand_are_brought_back: ("a",),
     names_that_are_too_long_are_distinguished: (),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
-    it_is_deleted_in_the_middle_of_a_rollout: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
     a_node_goes_in_the_middle_of_its_update: ("a", "b", "c"),
-    a_node_does_not_match_any_more_in_the_middle_of_its_update: ("a", "b"),
 }
 """With the nodes on which each is played."""
