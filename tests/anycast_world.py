@@ -15,7 +15,6 @@ from cloud.apis import Api
 from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
-from cloud.rate_limiter import RateLimiter
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
@@ -203,7 +202,7 @@ class Lab:
         self.claims.load(self.cluster)
         calls = Caller(
             self.sender,
-            RateLimiter(1, clock=self.clock, sleep=self.sleep),
+            1.0,
             Timeouts(30, 10),
             Before(check),
             Timing(self.clock, self.sleep),

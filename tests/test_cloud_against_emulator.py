@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from cloud import credential_providers, errors
-from cloud.client import Cloud
+from cloud import credentials, errors
+from cloud.client import Cloud, connect
 from cloud.errors import CloudError
-from cloud.factory import connect
 from cloud.types import BIND, UNBIND, Order
 from lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving
 from lab.cloud import Cloud as Emulator
@@ -80,12 +79,12 @@ def test_an_address_lives_from_its_tags_to_its_release(emulator: Emulator) -> No
     ours.create_tags(tags)
     ours.create_tags(tags)
     address = ours.allocate(order(tags=dict(tags), bandwidth=5))
-    assert [(each.id, each.status, each.tags) for each in ours.addresses_tagged("node", "n1", ["EIP"])] == [
+    assert [(each.id, each.status, each.tags) for each in ours.addresses_tagged("node", ["n1"])] == [
         (address, UNBIND, dict(tags))
     ]
     ours.associate(address, "ins-11112222")
     (bound,) = ours.addresses_on(["ins-11112222"])
-    assert (bound.id, bound.status, bound.instance_id, bound.bandwidth) == (address, BIND, "ins-11112222", 5)
+    assert (bound.id, bound.status, bound.instance_id) == (address, BIND, "ins-11112222")
     assert bound.ip
     assert set(ours.delete_tags(tags)) == set(tags)
     ours.disassociate(address)
@@ -193,8 +192,8 @@ def test_every_page_is_read(emulator: Emulator) -> None:
     ours = edge(emulator)
     ours.create_tags([("cluster", "c")])
     ids = {ours.allocate(order(f"t{number}", tags={"cluster": "c"})) for number in range(203)}
-    assert {each.id for each in ours.addresses_tagged("cluster", "c", ["EIP"])} == ids
-    assert {each.id for each in ours.addresses_named("drawbridge", ["EIP"])} == ids
+    assert {each.id for each in ours.addresses_tagged("cluster", ["c"])} == ids
+    assert {each.id for each in ours.addresses_named("drawbridge")} == ids
     assert {each.id for each in ours.addresses(ids)} == ids
     assert ours.release(ids) == {}
     assert elastic(emulator) == []
@@ -235,7 +234,7 @@ def test_instances_are_found_by_id(emulator: Emulator) -> None:
         emulator.world.add_instance(f"ins-{number:08}", f"10.0.0.{number}")
     ours = edge(emulator)
     ids = [f"ins-{number:08}" for number in range(7)]
-    assert [each.id for each in ours.instances([*ids, "ins-99999999", "no id"])] == ids
+    assert ours.instances([*ids, "ins-99999999", "no id"]) == ids
 
 
 @pytest.mark.parametrize(
@@ -292,7 +291,7 @@ def test_at_the_documented_rates_nothing_is_throttled(emulator: Emulator) -> Non
 def test_the_roles_of_machine_and_pod_are_accepted(
     emulator: Emulator, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = credential_providers.from_machine(
+    keys = credentials.from_machine(
         "", f"http://{emulator.endpoint}/latest/meta-data/cam/security-credentials/"
     )
     environ = {

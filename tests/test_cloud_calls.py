@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cloud import apis, errors
-from cloud.response_types import Allocation, Done, Quotas
+from cloud.responses import Allocation, Done, Quotas
 from tests.cloud_server import FakeTransport, calls, error, in_turn
 from tests.fakes import FakeClock
 

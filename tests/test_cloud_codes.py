@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud import errors
-from cloud.error_codes import kind_of
-from cloud.errors import CloudError
+from cloud.errors import CloudError, kind_of
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud import credential_providers, credentials
-from cloud.credential_cache import CredentialCache, Keys, Source, TemporaryKeys
+from cloud import credentials
+from cloud.client import connect
+from cloud.credentials import CredentialCache, TemporaryKeys
 from cloud.errors import CloudError, NotConfigured, NotPermitted, Unavailable
-from cloud.factory import connect
+from cloud.transport import Source
+from cloud.types import Keys
 from settings import CloudSettings
 from tests.cloud_server import error, refuses, says, settings
 from tests.fakes import FakeClock
@@ -227,14 +229,14 @@ ROLE_KEYS = {
 
 def test_the_role_of_the_machine_is_found_and_its_keys_read() -> None:
     with serving(in_turn(answers(b"node-role\n"), answers(ROLE_KEYS))) as server:
-        found = credential_providers.from_machine("", server.url + "/roles/")
+        found = credentials.from_machine("", server.url + "/roles/")
     assert found == TemporaryKeys(Keys("AKIDrole", "key", "token"), 1_800_000_000)
     assert [asked.path for asked in server.asked] == ["/roles/", "/roles/node-role"]
 
 
 def test_a_named_role_is_not_looked_up() -> None:
     with serving(in_turn(answers(ROLE_KEYS))) as server:
-        credential_providers.from_machine("mine", server.url + "/roles/")
+        credentials.from_machine("mine", server.url + "/roles/")
     assert [asked.path for asked in server.asked] == ["/roles/mine"]
 
 
@@ -251,10 +253,10 @@ def test_a_named_role_is_not_looked_up() -> None:
 def test_a_machine_without_a_role_is_soon_known_not_to_be_configured(
     answer: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credential_providers, "METADATA_TIMEOUT", 0.2)
+    monkeypatch.setattr(credentials, "METADATA_TIMEOUT", 0.2)
     began = time.monotonic()
     with serving(in_turn(answer)) as server, pytest.raises(NotConfigured, match="metadata service"):
-        credential_providers.from_machine("mine", server.url + "/")
+        credentials.from_machine("mine", server.url + "/")
     assert time.monotonic() - began < 20  # whoever waits for the server itself waits 30 s
 
 
@@ -275,7 +277,7 @@ def identity(tmp_path: Path) -> dict[str, str]:
 def test_the_pods_identity_is_exchanged_for_keys(identity: dict[str, str]) -> None:
     keys = {"TmpSecretId": "AKIDoidc", "TmpSecretKey": "key", "Token": "token"}
     with serving(in_turn(says(Credentials=keys, ExpiredTime=1_800_000_000))) as server:
-        found = credential_providers.from_pod_identity(settings(server), identity)
+        found = credentials.from_pod_identity(settings(server), identity)
     assert found == TemporaryKeys(Keys("AKIDoidc", "key", "token"), 1_800_000_000)
     (asked,) = server.asked
     assert asked.headers["authorization"] == "SKIP"
@@ -294,17 +296,17 @@ def test_an_identity_that_is_refused_is_not_permitted(identity: dict[str, str]) 
         serving(in_turn(refuses("AuthFailure.UnauthorizedOperation"))) as server,
         pytest.raises(NotPermitted, match="AssumeRoleWithWebIdentity"),
     ):
-        credential_providers.from_pod_identity(settings(server), identity)
+        credentials.from_pod_identity(settings(server), identity)
 
 
 def test_a_pod_without_an_identity_says_how_to_give_it_one(identity: dict[str, str]) -> None:
     with pytest.raises(NotConfigured, match=r"TKE_ROLE_ARN is not set.*role-arn"):
-        credential_providers.from_pod_identity(CloudSettings(), {**identity, "TKE_ROLE_ARN": ""})
+        credentials.from_pod_identity(CloudSettings(), {**identity, "TKE_ROLE_ARN": ""})
     Path(identity["TKE_WEB_IDENTITY_TOKEN_FILE"]).write_bytes(b"\xff")
     with pytest.raises(NotConfigured, match="cannot be read"):
-        credential_providers.from_pod_identity(CloudSettings(), identity)
+        credentials.from_pod_identity(CloudSettings(), identity)
     with pytest.raises(NotConfigured, match="nowhere cannot be read"):
-        credential_providers.from_pod_identity(
+        credentials.from_pod_identity(
             CloudSettings(), {**identity, "TKE_WEB_IDENTITY_TOKEN_FILE": "/nowhere"}
         )
 

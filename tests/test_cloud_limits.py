@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud import apis
-from cloud.rate_limiter import RateLimiter
+from cloud.caller import RateLimiter, Timing
 from tests.fakes import FakeClock
 
 
 def limits(clock: FakeClock, share: float = 1.0) -> RateLimiter:
-    return RateLimiter(share, clock=clock, sleep=clock.advance)
+    return RateLimiter(share, Timing(clock, clock.advance))
 
 
 @given(pauses=st.lists(st.floats(0, 2), max_size=60), share=st.floats(0.1, 1))
@@ -67,7 +67,7 @@ def test_threads_share_the_turns() -> None:
         with lock:
             slept.append(round(seconds, 6))
 
-    ours = RateLimiter(1.0, clock=clock, sleep=sleep)
+    ours = RateLimiter(1.0, Timing(clock, sleep))
     threads = [threading.Thread(target=ours.wait, args=(apis.ALLOCATE, 10.0)) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.errors import Gone, NotPermitted, StateConflict
-from cloud.paging import batches, everything, in_halves
+from cloud.paging import everything, in_halves
 from cloud.types import Address
 from tests.cloud_server import error
 
@@ -79,11 +79,6 @@ def test_a_list_that_never_stands_still_ends_nevertheless() -> None:
 
 def test_a_total_that_promises_too_much_ends_nevertheless() -> None:
     assert everything(lambda offset: ([], 100)) == []
-
-
-def test_batches_hold_everything_in_order() -> None:
-    assert [list(batch) for batch in batches(range(5), 2)] == [[0, 1], [2, 3], [4]]
-    assert list(batches([], 2)) == []
 
 
 @given(bad=st.sets(st.integers(0, 19)))

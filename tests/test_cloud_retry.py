@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cloud import apis, errors
+from cloud.caller import LONGEST
+from cloud.caller import delay_of as delay
 from cloud.errors import CloudError
-from cloud.retry import LONGEST, delay
 from tests.cloud_server import error
 
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from cloud import apis, errors
-from cloud.credential_cache import Keys
 from cloud.errors import CloudError
-from cloud.response_types import Addresses, Allocation, Done, Quotas
-from cloud.session import hung_up
-from cloud.transport import Transport
+from cloud.responses import Addresses, Allocation, Done, Quotas
+from cloud.transport import Transport, hung_up
+from cloud.types import Keys
 from settings import CloudSettings
 from tests.cloud_server import KEYS, refuses, says, settings, transport
 from tests.misbehaving_server import (

@@ -28,8 +28,7 @@ from kube.client import Page
 from kube.watch_event import Event, Identified
 from kube.errors import Status
 from kube.types import ConfigMap, Node, Pod
-from cloud.responses import decoded
-from cloud.response_types import Addresses
+from cloud.responses import Addresses, decoded
 from calico.segment import IPReservation
 from controllers.anycast_ip.claim import Claim
 from webhook.ip_reservation.webhook import _Eviction

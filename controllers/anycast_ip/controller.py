@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 import structlog
 
 from cloud.batched import BatchedCloud
-from cloud.client import Cloud
+from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
-from cloud.factory import connect
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.cloud_actions import CloudActions

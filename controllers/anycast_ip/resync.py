@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
-from cloud.batched import TYPES
 from cloud.client import Cloud
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
@@ -42,7 +41,7 @@ class Inventory:
 
     def read(self) -> list[Address]:
         """As far as the cloud's index of tags knows."""
-        return self._cloud.addresses_tagged(CLUSTER_UUID, self._cluster_uuid, TYPES)
+        return self._cloud.addresses_tagged(CLUSTER_UUID, [self._cluster_uuid])
 
     def refresh(self) -> None:
         self.is_wanted = False

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from cloud.client import Cloud
-from cloud.factory import connect
+from cloud.client import Cloud, connect
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.client import Resource
