@@ -18,8 +18,9 @@ from cloud.errors import Unavailable
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
-from controllers.anycast_ip.controller import Clocks, Edges, assemble
-from controllers.anycast_ip.nodes import NODES, Nodes
+from controllers.anycast_ip.controller import Edges, assemble
+from controllers.anycast_ip.memory import Clocks
+from controllers.anycast_ip.sources import NODES, Nodes
 from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
 from kube.informer import Informer

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
-from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.cluster_id import cluster_uuid
+from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid
 from kube.errors import AlreadyExists, Conflict
 from kube.leader_election import LeadershipLost
 from tests.anycast_world import Kube

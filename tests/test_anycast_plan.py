@@ -271,4 +271,4 @@ def test_what_another_node_has_a_claim_to_is_not_found() -> None:
     lab.watch.show(lab.nodes())
     lab.feature.turn()
 
-    assert lab.feature.reconciler._tools.reader.local(node.metadata.uid).related.found is None
+    assert lab.feature.reconciler._reader.local(node.metadata.uid).related.found is None

@@ -1,10 +1,12 @@
-"""What this process remembers between two reconciles of a node; all of it can be found out again after a restart."""
+"""What this process remembers between two reconciles of a node; it can find out all of it again after a restart."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from controllers.anycast_ip.snapshot import Do
 from kube.backoff import Backoff
@@ -16,7 +18,7 @@ PAUSES = {
     Do.LOOK: Backoff(base=2.0, cap=60.0),
     Do.BIND: Backoff(base=2.0, cap=300.0),
     Do.FIND: Backoff(base=2.0, cap=30.0),
-    # Until the index of tags has heard that the address is gone.
+    # Until the index of tags knows that the address is gone.
     Do.UNTAG: Backoff(base=5.0, cap=300.0),
 }
 
@@ -111,11 +113,19 @@ class Orders:
             self._refused.discard(token)
 
 
+@dataclass(frozen=True)
+class Clocks:
+    """*monotonic* in seconds, and the time of day."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
 class Memory:
     """*wanted*: uids of nodes that were seen with the labels, and have not been stripped since."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.waits, self.orders = Waits(clock), Orders()
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks, self.waits, self.orders = clocks, Waits(clocks.monotonic), Orders()
         self.wanted: set[str] = set()
 
     def forget(self, uid: str) -> None:

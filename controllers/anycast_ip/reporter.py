@@ -12,10 +12,10 @@ from prometheus_client import Gauge, Histogram
 
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
-from controllers.anycast_ip.cloud_actions import StillThere
-from controllers.anycast_ip.nodes import NODES
+from controllers.anycast_ip.actions import StillThere
 from controllers.anycast_ip.planner import is_open
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
+from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
