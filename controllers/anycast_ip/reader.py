@@ -75,9 +75,12 @@ class Reader:
         return next((each for each in heirs if self._claims.get(each) is None), "")
 
     def _is_elsewhere(self, claim: Claim) -> bool:
-        """Whether a node that is there has a claim to the same address, or order."""
+        """Whether another claim to the same address, or order, remains: a death during an inheritance leaves two.
+
+        Of two claims without a node, the one with the greater uid remains.
+        """
         others = self._claims.having(claim.address or claim.token)
-        return any(self._nodes.get(each.uid) for each in others)
+        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
 
     def _order(self, claim: Claim) -> Order:
         orders = self._memory.orders
