@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -128,6 +129,31 @@ def seen(found: Any) -> Seen:
 )  # fmt: skip
 def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, expected: Do) -> None:
     assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).do is expected
+
+
+@pytest.mark.parametrize(
+    ("node", "claim", "seen", "expected"),
+    [
+        pytest.param(NAMELESS, None, Seen(), "NoInstanceID: .*providerID '' names", id="no instance"),
+        pytest.param(node(TAINT, labels={}), None, Seen(), "AnycastIpDelayed: .*need-aia-ip=true", id="no label"),
+        pytest.param(node(TAINT, labels=SUPER.metadata.labels), None, Seen(), "", id="a super node"),
+        pytest.param(UNLABELLED, None, Seen(), "", id="neither label nor taint"),
+        pytest.param(GATED, None, looked(address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4 ", id="foreign"),
+        pytest.param(GATED, None, looked(address(type="WanIP", ip="")), "AlreadyHasPublicIp: .* eip-1 ", id="WanIP"),
+        pytest.param(GATED, CLAIM, seen(address(arrears=True)), "AnycastIpNotServing: .*arrears", id="in arrears"),
+        pytest.param(GATED, CLAIM, seen(address(blocked=True)), "AnycastIpNotServing: .*blocked", id="blocked"),
+        pytest.param(GATED, CLAIM, seen(ELSEWHERE), "AnycastIpMoved: .*bound to ins-2.*gets another", id="moved"),
+        pytest.param(None, CLAIM, seen(ELSEWHERE), "AnycastIpMoved: .*bound to ins-2.*not released", id="gone, moved"),
+        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 149.0), "", id="on its way"),
+        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 150.0), "AnycastIpDelayed: .*BINDING", id="slow"),
+    ],
+)  # fmt: skip
+def test_what_a_node_waits_for_is_reported(
+    node: Node | None, claim: Claim | None, seen: Seen, expected: str
+) -> None:
+    note = plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).note
+
+    assert re.match(expected, f"{note.reason}: {note.message}") if note else expected == ""
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values
     lab.run(lambda: sum(lab.is_open(name) for name in names(25)) == 20, 120, "20 of 25 open")
     lab.run_for(300)
     assert lab.count("CreateTags") <= 60
+    assert any("TagValue" in message for _, message in lab.recorder.events)
     for name in names(20):
         if lab.is_open(name):
             lab.leave(name)

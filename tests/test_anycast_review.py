@@ -253,25 +253,6 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     assert address.id not in lab.world.addresses
 
 
-def test_a_node_that_lost_its_label_while_nobody_looked_is_told_why_it_stays_tainted() -> None:
-    lab = Lab(Knobs(denied=["DescribeAddresses"]))
-    lab.join()
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.knobs.denied = []
-    lab.run_for(60)
-
-    assert lab.recorder.reasons == ["AnycastIpDelayed"]
-
-
-def test_a_bind_without_end_is_told() -> None:
-    lab = Lab(Knobs(**PLENTY, bind_seconds=1e6))
-    lab.join()
-    lab.run_for(1200)
-
-    assert lab.recorder.reasons == ["AnycastIpDelayed"]
-    assert "BINDING" in lab.recorder.events[0][1]
-
-
 def test_the_same_refusal_is_told_once_whatever_request_it_answers() -> None:
     lab = Lab(Knobs(denied=["DescribeAddresses"]))
     answer, requests = lab.sender._answer, iter(range(10000))

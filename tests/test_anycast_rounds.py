@@ -84,17 +84,6 @@ def test_a_node_is_not_opened_while_its_address_is_still_being_bound() -> None:
     lab.run(lab.all_open, 30, "open")
 
 
-def test_a_bind_that_fails_is_tried_again() -> None:
-    lab = Lab(Knobs(bind_fails=1.0))
-    lab.join()
-    lab.run(lambda: lab.count("AssociateAddress") >= 3, 120, "three attempts")
-    assert not lab.is_open()
-    lab.knobs.bind_fails = 0.0
-    lab.run(lab.all_open, 60, "open")
-
-    assert len(lab.elastic()) == 1
-
-
 def test_other_taints_and_annotations_are_left_as_they_are() -> None:
     lab = Lab()
     lab.join()
@@ -256,32 +245,6 @@ def test_without_the_label_the_address_stays_until_the_node_goes() -> None:
     assert lab.elastic() == []
 
 
-def test_without_the_label_a_node_that_waits_is_let_go() -> None:
-    lab = Lab(Knobs(denied=["AllocateAddresses"]))
-    lab.join()
-    lab.run(lambda: lab.count("AllocateAddresses") == 1, 30, "refused")
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run(lambda: not is_tainted(lab.node()), 30, "let go")
-
-
-def test_a_taint_without_the_label_is_not_ours_to_take_off() -> None:
-    lab = Lab()
-    lab.join(**{NEED_LABEL: "not yet"})
-    lab.run_for(30)
-
-    assert is_tainted(lab.node())
-
-
-def test_on_removal_of_the_label_the_address_is_released_if_that_is_wished_for() -> None:
-    lab = Lab(settings=SETTINGS.model_copy(update={"release_on_label_removal": True}))
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 60, "released")
-
-    assert not lab.node().metadata.annotations
-
-
 @pytest.mark.parametrize(
     "drift",
     [
@@ -305,30 +268,6 @@ def test_an_address_that_is_lost_later_closes_the_node_until_it_has_one_again(dr
     assert len(lab.on()) == 1
 
 
-def test_an_address_that_somebody_bound_elsewhere_is_not_touched() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    (address,) = lab.on()
-    lab.world.alter(address.id, instance_id="ins-elsewhere")
-    lab.leave()
-    lab.run(lambda: not lab.claims.claims, 60, "forgotten")
-    lab.run_for(60)
-
-    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
-
-
-def test_without_repair_a_lost_address_leaves_the_node_open() -> None:
-    lab = Lab(settings=SETTINGS.model_copy(update={"repair": False}))
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    lab.world.alter(lab.on()[0].id, status="UNBIND", instance_id="")
-    lab.run_for(2 * SETTINGS.resync_period)
-
-    assert lab.is_open()
-    assert lab.count("AssociateAddress") == 1
-
-
 def test_the_quota_is_named_and_the_node_opens_when_it_is_raised() -> None:
     lab = Lab(Knobs(quota_total=1))
     lab.join("n1")
@@ -350,16 +289,6 @@ def test_without_rights_it_is_said_on_the_node_and_seldom_tried() -> None:
     assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
     assert "not authorized" in lab.recorder.events[0][1]
     assert lab.count("DescribeAddresses") <= 15
-
-
-def test_a_node_that_the_api_server_still_has_is_not_taken_for_gone() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    lab.shown = lambda: []
-    lab.run_for(300)
-
-    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
 
 
 def test_nothing_is_written_without_leadership() -> None:

@@ -26,13 +26,6 @@ def test_a_throttled_call_is_repeated_until_it_succeeds_whatever_it_does() -> No
     assert len(fake.asked) == 5
 
 
-def test_a_read_is_repeated_after_faults_and_broken_connections() -> None:
-    fake = FakeTransport(
-        DescribeAddressQuota=in_turn(error(errors.ServerFault), error(errors.Unavailable), QUOTAS)
-    )
-    assert calls(fake, FakeClock()).call(apis.DESCRIBE_QUOTA, {}, Quotas).quota_set == []
-
-
 @pytest.mark.parametrize("api", [apis.ASSOCIATE, apis.DISASSOCIATE, apis.RELEASE], ids=lambda api: api.action)
 @pytest.mark.parametrize("kind", [errors.Unavailable, errors.ServerFault])
 def test_a_write_whose_outcome_is_unknown_is_not_sent_again(
@@ -42,12 +35,6 @@ def test_a_write_whose_outcome_is_unknown_is_not_sent_again(
     with pytest.raises(kind):
         calls(fake, FakeClock()).call(api, {}, Done)
     assert len(fake.asked) == 1
-
-
-def test_an_allocation_is_sent_again_with_the_same_token() -> None:
-    fake = FakeTransport(AllocateAddresses=in_turn(error(errors.Unavailable), {"AddressSet": ["eip-1"]}))
-    calls(fake, FakeClock()).call(apis.ALLOCATE, {"ClientToken": "t"}, Allocation)
-    assert fake.asked == [("AllocateAddresses", {"ClientToken": "t"})] * 2
 
 
 def test_a_call_ends_by_its_deadline_with_the_last_error() -> None:

@@ -12,11 +12,11 @@ import pytest
 from cloud import credentials
 from cloud.client import connect
 from cloud.credentials import CredentialCache, TemporaryKeys
-from cloud.errors import CloudError, NotConfigured, NotPermitted, Unavailable
+from cloud.errors import CloudError, NotConfigured, Unavailable
 from cloud.transport import Source
 from cloud.types import Keys
 from settings import CloudSettings
-from tests.cloud_server import error, refuses, says, settings
+from tests.cloud_server import error, says, settings
 from tests.fakes import FakeClock
 from tests.misbehaving_server import answers, hangs, in_turn, resets, serving
 
@@ -90,13 +90,6 @@ def test_a_Secret_that_the_kubelet_swaps_is_used_from_the_next_call_on(tmp_path:
     (tmp_path / "new").symlink_to("v2")
     (tmp_path / "new").rename(tmp_path / "..data")
     assert keys() == Keys("id-v2", "key-v2")
-
-
-def test_both_keys_are_read_from_the_same_version_of_a_Secret(tmp_path: Path) -> None:  # noqa: N802
-    write(tmp_path / "v2", secretID="id-v2", secretKey="key-v2")
-    (tmp_path / "..data").symlink_to("v2")
-    write(tmp_path, secretID="id-v1", secretKey="key-v2")  # what a reader that is overtaken sees
-    assert source({}, credentialsDir=str(tmp_path))() == Keys("id-v2", "key-v2")
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
@@ -289,14 +282,6 @@ def test_the_pods_identity_is_exchanged_for_keys(identity: dict[str, str]) -> No
         "RoleSessionName": "drawbridge",
         "DurationSeconds": 7200,
     }
-
-
-def test_an_identity_that_is_refused_is_not_permitted(identity: dict[str, str]) -> None:
-    with (
-        serving(in_turn(refuses("AuthFailure.UnauthorizedOperation"))) as server,
-        pytest.raises(NotPermitted, match="AssumeRoleWithWebIdentity"),
-    ):
-        credentials.from_pod_identity(settings(server), identity)
 
 
 def test_a_pod_without_an_identity_says_how_to_give_it_one(identity: dict[str, str]) -> None:

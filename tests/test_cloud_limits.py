@@ -32,16 +32,6 @@ def test_no_second_however_cut_has_more_than_the_documented_calls(pauses: list[f
     assert max(counts, default=0) <= apis.ALLOCATE.rate
 
 
-def test_turns_come_at_even_distances_of_our_share() -> None:
-    clock = FakeClock(0.0)
-    ours = limits(clock, 0.5)
-    turns = []
-    for _ in range(3):
-        assert ours.wait(apis.ALLOCATE, float("inf"))
-        turns.append(clock())
-    assert turns == pytest.approx([0, 0.2, 0.4])
-
-
 def test_each_api_has_turns_of_its_own() -> None:
     clock = FakeClock(0.0)
     ours = limits(clock)

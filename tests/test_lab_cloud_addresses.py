@@ -122,45 +122,6 @@ def test_a_binding_that_fails_ends_unbound_and_its_task_failed(
     assert call("DescribeTaskResult", TaskId=task)["Result"] == "FAILED"
 
 
-def test_an_interface_is_bound_as_such_and_only_one_address_to_each_ip(call: Sdk, hands: Hands) -> None:
-    first, second = hands.allocated(), hands.allocated()
-    place = {"NetworkInterfaceId": "eni-11112222", "PrivateIpAddress": "10.0.0.9"}
-    call("AssociateAddress", AddressId=first, **place)
-    hands.clock.pass_(2)
-
-    shown = hands.described(first)
-    assert (shown["AddressStatus"], shown["InstanceType"]) == ("BIND_ENI", "ENI")
-    code = "InvalidPrivateIpAddress.AlreadyBindEip"
-    assert call.refused("AssociateAddress", AddressId=second, **place) == code
-
-
-def test_what_the_state_does_not_allow_is_refused(call: Sdk, hands: Hands) -> None:
-    free, bound = hands.allocated(), hands.bound()
-
-    assert call.refused("DisassociateAddress", AddressId=free) == "InvalidAddressIdStatus.NotPermit"
-    again = call.refused("AssociateAddress", AddressId=bound, InstanceId=OTHER)
-    assert again == "UnsupportedOperation.AddressStatusNotPermit"
-    assert call.refused("ReleaseAddresses", AddressIds=[bound]) == "InvalidAddressState"
-
-
-def test_one_address_that_cannot_be_released_keeps_the_whole_batch(call: Sdk, hands: Hands) -> None:
-    free, bound = hands.allocated(), hands.bound()
-
-    assert call.refused("ReleaseAddresses", AddressIds=[free, bound]) == "InvalidAddressState"
-    assert hands.status(free) == "UNBIND"
-
-
-def test_what_is_not_there_is_not_found_and_what_is_no_id_is_malformed(call: Sdk, hands: Hands) -> None:
-    address = hands.allocated()
-
-    assert call.refused("ReleaseAddresses", AddressIds=["eip-zzzzzzzz"]) == "InvalidAddressId.NotFound"
-    malformed = call.refused("DisassociateAddress", AddressId="address")
-    assert malformed == "InvalidParameterValue.AddressIdMalformed"
-    malformed = call.refused("AssociateAddress", AddressId=address, InstanceId="node-1")
-    assert malformed == "InvalidParameterValue.InstanceIdMalformed"
-    assert call("DescribeAddresses", AddressIds=["eip-zzzzzzzz"])["AddressSet"] == []
-
-
 def test_an_unknown_instance_exists_only_by_the_knob(call: Sdk, hands: Hands, cloud: Cloud) -> None:
     cloud.knobs.instances_exist = False
     address = hands.allocated()
@@ -198,13 +159,6 @@ def test_an_instance_that_takes_no_address(
     assert call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE) == code
 
 
-def test_an_instance_has_one_address(call: Sdk, hands: Hands) -> None:
-    hands.bound()
-
-    code = call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
-    assert code == "InvalidInstanceId.AlreadyBindEip"
-
-
 def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_knob(
     call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
 ) -> None:
@@ -231,23 +185,6 @@ def test_the_last_instance_shows_after_unbinding_by_the_knob(
 
     assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
     call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
-
-
-def test_an_ordinary_address_shows_only_to_those_who_ask_for_its_type(
-    call: Sdk, hands: Hands, cloud: Cloud
-) -> None:
-    cloud.world.add_instance(INSTANCE, "10.0.0.1", "43.1.2.3")
-
-    assert hands.found(instance_id=INSTANCE) == []
-    (row,) = call(
-        "DescribeAddresses",
-        Filters=[
-            {"Name": "address-type", "Values": ["WanIP", "EIP"]},
-            {"Name": "instance-id", "Values": [INSTANCE]},
-        ],
-    )["AddressSet"]
-    assert (row["AddressType"], row["AddressIp"], row["InstanceId"]) == ("WanIP", "43.1.2.3", INSTANCE)
-    assert call("DescribeAddresses", AddressIds=[row["AddressId"]])["AddressSet"] == []
 
 
 @pytest.mark.parametrize(("unbinds", "status"), [(True, "UNBIND"), (False, "BIND")])
@@ -311,11 +248,3 @@ def test_rows_of_an_old_index_are_read_anew_or_as_of_then_by_the_knob(
     rows = hands.call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE]}])
 
     assert [row["AddressStatus"] for row in rows["AddressSet"]] == (["BIND"] if stale else ["UNBIND"])
-
-
-def test_addresses_are_of_their_region(call: Sdk, hands: Hands, cloud: Cloud) -> None:
-    address = hands.allocated()
-
-    with sdk(cloud.endpoint, region="ap-tokyo") as there:
-        assert there("DescribeAddresses")["TotalCount"] == 0
-        assert there.refused("ReleaseAddresses", AddressIds=[address]) == "InvalidAddressId.NotFound"

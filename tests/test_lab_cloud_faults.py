@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import threading
 import time
@@ -42,16 +41,6 @@ def call(cloud: Cloud) -> Iterator[Sdk]:
         yield call
 
 
-def test_an_action_is_called_ten_times_in_a_second_and_no_oftener(call: Sdk, clock: HandClock) -> None:
-    for _ in range(10):
-        call("AllocateAddresses")
-
-    assert call.refused("AllocateAddresses") == "RequestLimitExceeded"
-    call("DescribeAddresses")  # every action has its own
-    clock.pass_(1)
-    call("AllocateAddresses")
-
-
 def admitted(knobs: Knobs, moments: list[float]) -> int:
     limits, count = Limits(), 0
     for moment in moments:
@@ -79,24 +68,6 @@ def test_limits_are_of_a_second_as_the_knobs_say(knobs: Knobs, moments: list[flo
     assert admitted(knobs, moments) == expected
 
 
-def test_a_throttled_call_is_not_carried_out(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.throttled, cloud.knobs.errors_after_commit = 1.0, True
-
-    assert call.refused("AllocateAddresses") == "RequestLimitExceeded"
-    assert cloud.world.addresses == {}
-
-
-def test_a_lost_answer_is_of_a_call_that_was_carried_out(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.lost = 1.0
-
-    assert call.refused("AllocateAddresses", ClientToken="a") == "ClientNetworkError"
-    assert len(cloud.world.addresses) == 1
-    (noted,) = cloud.world.calls
-    assert (noted.action, noted.outcome, noted.delivered) == ("AllocateAddresses", "OK", False)
-    cloud.knobs.lost = 0
-    assert call("AllocateAddresses", ClientToken="a")["AddressSet"] == list(cloud.world.addresses)
-
-
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize(
     ("knob", "code", "noted"),
@@ -115,27 +86,6 @@ def test_an_error_of_the_server_comes_instead_of_the_deed_or_after_it(
     assert len(cloud.world.addresses) == int(committed)
     (last,) = cloud.world.calls
     assert (last.outcome, last.delivered) == (("OK", False) if committed else (noted, True))
-
-
-def test_a_page_of_html_is_answered_with_success(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.html = 1.0
-    connection = http.client.HTTPConnection(cloud.endpoint)
-    connection.request("POST", "/", b"{}", {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-
-    assert (answer.status, answer.getheader("Content-Type")) == (200, "text/html")
-    assert b"<html>" in answer.read()
-    connection.close()
-
-
-def test_a_charset_in_the_content_type_makes_the_vendors_client_take_an_error_for_success(
-    call: Sdk, cloud: Cloud
-) -> None:
-    cloud.knobs.content_type = "application/json; charset=utf-8"
-    cloud.knobs.quota_total = 0
-
-    assert call("AllocateAddresses")["AddressSet"] is None
-    assert cloud.world.calls[-1].outcome.startswith("AddressQuotaLimitExceeded")
 
 
 def test_a_slow_answer_comes_after_the_caller_has_given_up_and_the_deed_is_done(cloud: Cloud) -> None:
@@ -182,25 +132,6 @@ def test_every_code_that_is_answered_is_one_that_the_vendor_documents() -> None:
     assert answered - documented - COMMON - STS == set()
 
 
-def test_trouble_is_for_the_named_actions_only(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.throttled, cloud.knobs.faulty_actions = 1.0, ["AllocateAddresses"]
-
-    assert call.refused("AllocateAddresses") == "RequestLimitExceeded"
-    call("DescribeAddresses")
-
-
-def test_calls_are_counted_by_action_and_outcome(call: Sdk, cloud: Cloud) -> None:
-    call("DescribeAddresses", Limit=5)
-    call("DescribeAddresses")
-    call.refused("ReleaseAddresses", AddressIds=["eip-zzzzzzzz"])
-
-    assert cloud.world.count() == {
-        "DescribeAddresses": {"OK": 2},
-        "ReleaseAddresses": {"InvalidAddressId.NotFound": 1},
-    }
-    assert cloud.world.calls[0].params == {"Limit": 5}
-
-
 def test_a_server_that_ends_waits_for_no_slow_answer_and_cuts_idle_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,23 +160,3 @@ def _code(call: Sdk, action: str) -> str:
     except TencentCloudSDKException as error:
         return str(error.code)
     return "OK"
-
-
-def test_addresses_that_many_callers_order_at_once_are_all_different(cloud: Cloud) -> None:
-    cloud.knobs.rate_limits = False
-    given: list[str] = []
-
-    def order() -> None:
-        with sdk(cloud.endpoint) as call:
-            for _ in range(10):
-                given.extend(call("AllocateAddresses")["AddressSet"])
-
-    threads = [threading.Thread(target=order) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    assert len(set(given)) == 80
-    assert set(cloud.world.addresses) == set(given)
-    assert len({address.ip for address in cloud.world.addresses.values()}) == 80

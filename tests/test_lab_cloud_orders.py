@@ -43,26 +43,6 @@ def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call:
     assert list(cloud.world.addresses) == first["AddressSet"]
 
 
-def test_a_token_with_another_order_is_refused(call: Sdk, cloud: Cloud) -> None:
-    call("AllocateAddresses", ClientToken="a")
-
-    code = call.refused("AllocateAddresses", ClientToken="a", AddressName="other")
-    assert code == "UnsupportedOperation.IdempotentParameterMismatch"
-    assert len(cloud.world.addresses) == 1
-
-
-def test_a_token_is_busy_while_its_order_is_at_work_by_the_knob(
-    call: Sdk, cloud: Cloud, clock: HandClock
-) -> None:
-    cloud.knobs.token_busy_while_creating = True
-    first = call("AllocateAddresses", ClientToken="a")
-
-    busy = call.refused("AllocateAddresses", ClientToken="a")
-    assert busy == "UnsupportedOperation.IdempotentProcessing"
-    clock.pass_(1)
-    assert call("AllocateAddresses", ClientToken="a")["AddressSet"] == first["AddressSet"]
-
-
 def test_the_total_quota_is_of_what_there_is(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
     cloud.knobs.quota_total = 2
     ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]

@@ -58,25 +58,6 @@ def test_an_address_is_had_by_somebody_else_with_tags_that_exist(cloud: Cloud, r
     assert [each["AddressId"] for each in found["AddressSet"]] == [added]
 
 
-def test_an_instance_comes_with_an_ordinary_address_and_goes_with_it(cloud: Cloud, remote: Remote) -> None:
-    remote.add_instance("ins-1", public_ip="43.1.2.3")
-    assert [each["type"] for each in remote.state()["addresses"]] == ["WanIP"]
-
-    remote.end_instance("ins-1")
-    assert remote.state()["addresses"] == remote.state()["instances"] == []
-
-
-def test_every_call_is_told_with_its_parameters_and_its_outcome(cloud: Cloud, remote: Remote) -> None:
-    with sdk(cloud.endpoint) as call:
-        call("DescribeAddresses", Limit=7)
-        call.refused("ReleaseAddresses", AddressIds=["eip-11112222"])
-
-    told = [(each.action, each.params, each.outcome) for each in remote.calls()]
-    assert told[0] == ("DescribeAddresses", {"Limit": 7}, "OK")
-    assert told[1][0] == "ReleaseAddresses"
-    assert told[1][2] != "OK"
-
-
 @pytest.mark.parametrize(
     ("ask", "said"),
     [

@@ -39,15 +39,6 @@ def tagged(call: Sdk, value: str = "n-1", key: str = "node") -> str:
     return call("AllocateAddresses", Tags=[{"Key": key, "Value": value}])["AddressSet"][0]
 
 
-def test_a_tag_must_exist_before_an_address_is_ordered_with_it(call: Sdk, cloud: Cloud) -> None:
-    order = {"Tags": [{"Key": "node", "Value": "n-1"}]}
-
-    assert call.refused("AllocateAddresses", **order) == "InvalidParameterValue.TagNotExisted"
-    call("CreateTag", **PAIR)
-    call("AllocateAddresses", **order)
-    assert cloud.world.tags == {("node", "n-1")}
-
-
 def test_an_order_makes_its_tags_when_the_knob_says_so(call: Sdk, cloud: Cloud) -> None:
     cloud.knobs.allocation_creates_tags = True
     call("AllocateAddresses", Tags=[{"Key": "node", "Value": "n-1"}])
@@ -63,14 +54,6 @@ def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, cl
     assert call.refused("AllocateAddresses", **order) == "InvalidParameterValue.TagNotExisted"
     clock.pass_(3)
     call("AllocateAddresses", **order)
-
-
-def test_a_tag_is_made_once_and_deleted_once(call: Sdk) -> None:
-    call("CreateTag", **PAIR)
-
-    assert call.refused("CreateTag", **PAIR) == "ResourceInUse.TagDuplicate"
-    call("DeleteTag", **PAIR)
-    assert call.refused("DeleteTag", **PAIR) == "ResourceNotFound.TagNonExist"
 
 
 def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(
