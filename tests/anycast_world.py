@@ -133,7 +133,7 @@ class Sender:
             policy.check_action(self._world, api.action)
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
-            with self._world.moved_on():
+            with self._world.advanced():
                 policy.check_resources(self._world, api.action, read)
                 return envelope.success(action.run(self._world, read, REGION), "r"), "OK"
         except Fault as fault:
@@ -317,8 +317,8 @@ class Lab:
         address = Address(
             id=address_id, ip=self.world.names.new_ip(), region=REGION, created=self.clock(), **values
         )
-        with self.world.moved_on() as now:
-            self.world.book.put(address_id, address, now)
+        with self.world.advanced() as now:
+            self.world.history.put(address_id, address, now)
         return address_id
 
 

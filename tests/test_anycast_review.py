@@ -103,8 +103,8 @@ def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
 
 def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab = open_lab("n1", knobs=Knobs(**PLENTY, denied=["DescribeInstances"], tag_lag_seconds=600))
-    with lab.world.moved_on() as now:
-        lab.world.book.put(lab.on()[0].id, None, now)
+    with lab.world.advanced() as now:
+        lab.world.history.put(lab.on()[0].id, None, now)
     lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked in vain")
     lab.join("n2")
     lab.run(lambda: lab.is_open("n2"), 60, "open")
@@ -133,8 +133,8 @@ def test_addresses_that_somebody_deleted_all_at_once_are_replaced() -> None:
     lab = open_lab("n1", "n2")
     for each in lab.elastic():
         lab.world.alter(each.id, status="OFFLINING")
-        with lab.world.moved_on() as now:
-            lab.world.book.put(each.id, None, now)
+        with lab.world.advanced() as now:
+            lab.world.history.put(each.id, None, now)
     lab.run_for(SETTINGS.resync_period)
     lab.run(lambda: lab.all_open() and len(lab.elastic()) == 2, 1500, "replaced")
 

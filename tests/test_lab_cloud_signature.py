@@ -202,10 +202,6 @@ def test_an_action_is_denied_for_some_resources_by_id_or_by_tag(cloud: Cloud) ->
         pytest.param("vpc", "AssociateAddress", {}, "MissingParameter", id="missing"),
         pytest.param("vpc", "ReleaseAddresses", {"AddressIds": "eip-1"}, "InvalidParameter", id="wrong type"),
         pytest.param("vpc", "DescribeAddresses", {"Limit": "20"}, "InvalidParameter", id="number as text"),
-        pytest.param("vpc", "DescribeTaskResult", {}, "MissingParameter", id="one of two missing"),
-        pytest.param(
-            "vpc", "DescribeTaskResult", {"TaskId": "61531428"}, "InvalidParameter", id="task as text"
-        ),
         pytest.param("tag", "CreateTag", {"TagKey": "a"}, "MissingParameter", id="tag without value"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What about the emulated cloud can be turned, each as it most plausibly is; to be changed while it runs."""
+"""The knobs of the emulator, with the most plausible defaults; they can be changed while it runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     client_token_seconds: Seconds = 86400.0
     token_busy_while_creating: bool = False
     """A repeated ClientToken is answered IdempotentProcessing until the first request's task is done."""
-    task_id_may_be_string: bool = False
     release_batch: Count = 100
     missing_instance_is_error: bool = False
     """DescribeInstances answers NotFound when one of its ids is not there, instead of the others."""

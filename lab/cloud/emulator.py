@@ -1,4 +1,4 @@
-"""From request to reply as the cloud's gateway does it: who, what, how often, may they; then the deed."""
+"""Answer a request as the cloud's gateway: authenticate, find the action, limit the rate, authorize, run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Emulator:
 
     def _answer(self, request: Request, request_id: str) -> tuple[bytes, str]:
         try:
-            with self.world.moved_on() as now:
+            with self.world.advanced() as now:
                 return envelope.success(self._run(request, now), request_id), "OK"
         except Fault as fault:
             return envelope.failure(fault, request_id), fault.code

@@ -1,4 +1,4 @@
-"""What may be ordered of addresses: types, charges, bandwidths, regions and tags."""
+"""Validate orders of addresses: types, charges, bandwidths, regions and tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cloud in another process: what it has, and what of it can be turned."""
+"""A client of the admin API of an emulator in another process."""
 
 from __future__ import annotations
 

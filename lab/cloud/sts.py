@@ -1,4 +1,4 @@
-"""Credentials for a while: to who shows a web identity's token, and to an instance for its role."""
+"""Issue temporary credentials: for a web identity token, and to an instance for its role."""
 
 from __future__ import annotations
 

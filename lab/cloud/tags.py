@@ -1,4 +1,4 @@
-"""Tags are made before they are used, few values for each key, and deleted when nothing has them any more."""
+"""The Tag API: tags are created before use, limited in number, and deleted only when unused."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _is_used(world: World, pair: tuple[str, str]) -> bool:
     behind = world.clock() - world.knobs.tag_lag_seconds
     return any(
         address.tags.get(key) == value
-        for addresses in (world.book.all(), world.book.all(behind))
+        for addresses in (world.history.all(), world.history.all(behind))
         for address in addresses
     )
 

@@ -15,7 +15,6 @@ from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast
 from tests.cluster.anycast import EVENTS, Fleet, is_open
-from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 
@@ -39,18 +38,6 @@ def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(
     node = fleet.node("a")
     assert not is_tainted(node)
     assert not {ADDRESS_ID, BOUND} & node.metadata.annotations.keys()
-
-
-def a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again(fleet: Fleet) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    (address,) = fleet.on("a")
-    with watched(fleet.lab) as gate:
-        fleet.cloud.alter_address(address["id"], status="UNBIND", instance_id="")
-        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be open again")
-
-    fleet.await_event("a", "AnycastIpLost")
-    assert [each["id"] for each in fleet.on("a")] == [address["id"]]
 
 
 def orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is(fleet: Fleet) -> None:
@@ -126,7 +113,6 @@ def forget(fleet: Fleet, ids: set[str]) -> None:
 
 SCENES: tuple[Scene, ...] = (
     an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label,
-    a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again,
     orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is,
 )
 
