@@ -310,8 +310,8 @@ class Lab:
     def count(self, *actions: str) -> int:
         return sum(call.action in actions for call in self.world.calls)
 
-    def foreign(self, instance: str, **fields: Any) -> str:
-        """An address that somebody else has bound there."""
+    def add_address(self, instance: str, **fields: Any) -> str:
+        """An address that another user has bound there."""
         address_id = self.world.names.new_id("eip")
         values = {"type": "AnycastEIP", "status": "BIND", "instance_id": instance} | fields
         address = Address(

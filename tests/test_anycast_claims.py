@@ -66,7 +66,7 @@ def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(kno
     assert store.claims["u1"].address == "eip-1"
 
 
-def test_a_claim_that_a_hand_deleted_is_written_again() -> None:
+def test_a_claim_that_a_user_deleted_is_written_again() -> None:
     kube = Kube()
     store = store_of(kube)
     store.put(CLAIM)
@@ -97,7 +97,7 @@ def test_the_clusters_uuid_is_made_once_and_kept() -> None:
     assert kube.objects["configmaps", CLUSTER_UUID]["data"] == {CLUSTER_UUID: first}
 
 
-def test_an_emptied_uuid_is_not_made_up_anew() -> None:
+def test_an_emptied_uuid_is_not_created_again() -> None:
     kube: Any = Kube()
     kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):

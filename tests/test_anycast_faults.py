@@ -137,7 +137,7 @@ def test_a_death_while_a_claim_is_inherited_neither_loses_nor_doubles_it(
 
 
 @pytest.mark.parametrize("status", ["", "CREATING", "UNBIND", "BINDING", "BIND"])
-def test_a_node_that_goes_while_nobody_looks_leaves_nothing_behind(status: str) -> None:
+def test_a_node_that_goes_while_no_controller_runs_leaves_nothing_behind(status: str) -> None:
     lab = Lab(Knobs(**PLENTY))
     lab.join()
     lab.run(

@@ -28,7 +28,7 @@ def client() -> Client:
 
 
 @pytest.mark.parametrize("place", list(places(NODE)), ids=spelt)
-def test_a_node_with_anything_anywhere_is_let_in_and_tainted_when_it_can_be(
+def test_a_node_with_anything_anywhere_is_admitted_and_tainted_when_it_can_be(
     client: Client, place: Place
 ) -> None:
     before = panics("anycast_ip")

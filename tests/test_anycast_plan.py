@@ -89,7 +89,7 @@ def seen(found: Any) -> Seen:
         pytest.param(GATED, None, looked(FREE), Do.CLAIM, id="one that was on it"),
         pytest.param(GATED, None, looked(address("BINDING")), Do.ADOPT, id="one is being bound to it"),
         pytest.param(GATED, None, looked(address("UNBINDING")), Do.LOOK, id="one is being unbound from it"),
-        pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="a foreign one on it"),
+        pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="an unmanaged one on it"),
         pytest.param(GATED, None, looked(address(type="EIP"), address()), Do.ADOPT, id="two on it"),
         pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="not seen yet"),
         pytest.param(GATED, CLAIM, seen(address("CREATING")), Do.WATCH, id="being created"),
@@ -138,7 +138,7 @@ def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, exp
         pytest.param(node(TAINT, labels={}), None, Seen(), "AnycastIpDelayed: .*need-aia-ip=true", id="no label"),
         pytest.param(node(TAINT, labels=SUPER.metadata.labels), None, Seen(), "", id="a super node"),
         pytest.param(UNLABELLED, None, Seen(), "", id="neither label nor taint"),
-        pytest.param(GATED, None, looked(address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4 ", id="foreign"),
+        pytest.param(GATED, None, looked(address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4 ", id="unmanaged"),
         pytest.param(GATED, None, looked(address(type="WanIP", ip="")), "AlreadyHasPublicIp: .* eip-1 ", id="WanIP"),
         pytest.param(GATED, CLAIM, seen(address(arrears=True)), "AnycastIpNotServing: .*arrears", id="in arrears"),
         pytest.param(GATED, CLAIM, seen(address(blocked=True)), "AnycastIpNotServing: .*blocked", id="blocked"),
@@ -260,7 +260,7 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
     assert order.name == "cls-abc-aia-u1"
 
 
-def test_each_order_has_a_token_of_its_own_and_an_heir_takes_the_order_over() -> None:
+def test_each_order_has_a_separate_token_and_an_heir_takes_the_order_over() -> None:
     later = renewed(ORDERED, NOW + timedelta(seconds=1))
     heir = inherited(ORDERED, node(uid="u2"))
 
@@ -280,7 +280,7 @@ def test_each_order_has_a_token_of_its_own_and_an_heir_takes_the_order_over() ->
 )
 def test_what_carries_a_nodes_tags_is_found_for_it(found: dict[str, Any], expected: bool) -> None:
     lab = Lab()
-    address_id = lab.foreign(**{"instance": "ins-n1", **found})
+    address_id = lab.add_address(**{"instance": "ins-n1", **found})
     lab.clock.advance(60)
     lab.join(**{NEED_LABEL: "not yet"})
     lab.run_for(5)
@@ -290,7 +290,7 @@ def test_what_carries_a_nodes_tags_is_found_for_it(found: dict[str, Any], expect
 
 def test_what_another_node_has_a_claim_to_is_not_found() -> None:
     lab = Lab()
-    address_id = lab.foreign("ins-n1", tags=original())
+    address_id = lab.add_address("ins-n1", tags=original())
     lab.clock.advance(60)
     lab.claims.put(replace(CLAIM, uid="u9", node="other", instance="ins-other", address=address_id))
     node = lab.join()

@@ -1,4 +1,4 @@
-"""What costs money or service when things go wrong together: stale sight, lost answers, hands, wrong accounts."""
+"""Faults that coincide and cost money or service: stale informers, lost answers, edits by hand, wrong accounts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab = open_lab("n1", knobs=Knobs(**PLENTY, denied=["DescribeInstances"], tag_lag_seconds=600))
     with lab.world.advanced() as now:
         lab.world.history.put(lab.on()[0].id, None, now)
-    lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked in vain")
+    lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked without an answer")
     lab.join("n2")
     lab.run(lambda: lab.is_open("n2"), 60, "open")
 
@@ -129,7 +129,7 @@ def test_the_last_node_of_a_cluster_leaves_nothing_behind_though_its_release_was
     assert lab.tag_values("aia-node-name") == set()
 
 
-def test_addresses_that_somebody_deleted_all_at_once_are_replaced() -> None:
+def test_addresses_that_a_user_deleted_all_at_once_are_replaced() -> None:
     lab = open_lab("n1", "n2")
     for each in lab.elastic():
         lab.world.alter(each.id, status="OFFLINING")
@@ -218,7 +218,7 @@ def test_one_address_that_cannot_be_released_keeps_no_other() -> None:
     lab.run(lambda: [each.id for each in lab.elastic()] == [prepaid], 120, "the others are released")
 
 
-def test_without_the_label_a_node_is_let_go_though_the_cloud_cannot_be_asked() -> None:
+def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() -> None:
     lab = Lab(Knobs(denied=["DescribeAddresses"]))
     lab.join()
     lab.run_for(30)
@@ -253,7 +253,7 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     assert address.id not in lab.world.addresses
 
 
-def test_the_same_refusal_is_told_once_whatever_request_it_answers() -> None:
+def test_the_same_refusal_is_reported_once_whatever_request_it_answers() -> None:
     lab = Lab(Knobs(denied=["DescribeAddresses"]))
     answer, requests = lab.sender._answer, iter(range(10000))
 
@@ -339,7 +339,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
         pytest.param({"uid": "u2"}, id="a copy of another"),
     ],
 )
-def test_a_claim_that_a_hand_spoilt_stops_nothing(change: dict[str, str]) -> None:
+def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> None:
     kube: Any = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
     spoilt = body(claim)
@@ -405,7 +405,7 @@ KNOBS = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, knobs=KNOBS)
-def test_hands_and_stale_sight_and_a_slow_cloud_together_cost_nobody_an_address(
+def test_edits_and_a_stale_informer_and_a_slow_cloud_together_cost_no_node_its_address(
     steps: list[tuple[str, int]], knobs: dict[str, Any]
 ) -> None:
     lab = Lab(Knobs(**PLENTY, **knobs))

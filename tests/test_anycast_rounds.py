@@ -122,22 +122,22 @@ def test_a_node_without_an_instance_waits_and_says_so() -> None:
         pytest.param("WanIP", "AlreadyHasPublicIp", id="an ordinary public address"),
     ],
 )
-def test_a_foreign_address_stands_in_the_way_until_it_goes(kind: str, reason: str) -> None:
+def test_an_unmanaged_address_blocks_the_node_until_it_goes(kind: str, reason: str) -> None:
     lab = Lab()
-    foreign = lab.foreign("ins-n1", type=kind)
+    unmanaged = lab.add_address("ins-n1", type=kind)
     lab.join()
     lab.run_for(60)
     assert not lab.is_open()
     assert lab.recorder.reasons == [reason]
-    lab.world.alter(foreign, status="UNBIND", instance_id="")
+    lab.world.alter(unmanaged, status="UNBIND", instance_id="")
     lab.run(lab.all_open, 120, "open")
 
     assert len(lab.on()) == 1
 
 
-def test_an_address_of_the_right_type_that_somebody_bound_is_taken_as_it_is_and_never_released() -> None:
+def test_an_address_of_the_right_type_that_another_user_bound_is_taken_as_it_is_and_never_released() -> None:
     lab = Lab()
-    theirs = lab.foreign("ins-n1")
+    theirs = lab.add_address("ins-n1")
     lab.join()
     lab.run(lab.all_open, 30, "open")
     assert lab.node().metadata.annotations[ADDRESS_ID] == theirs
@@ -150,7 +150,7 @@ def test_an_address_of_the_right_type_that_somebody_bound_is_taken_as_it_is_and_
 
 def test_an_open_node_of_the_original_is_adopted_without_ever_being_tainted() -> None:
     lab = Lab()
-    theirs = lab.foreign("ins-n1", tags=original())
+    theirs = lab.add_address("ins-n1", tags=original())
     lab.join(gated=False)
     lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: theirs}}})
     seen: list[bool] = []
@@ -166,7 +166,7 @@ def test_an_open_node_of_the_original_is_adopted_without_ever_being_tainted() ->
 
 def test_an_address_that_the_original_left_unbound_is_adopted() -> None:
     lab = Lab()
-    theirs = lab.foreign("", status="UNBIND", tags=original())
+    theirs = lab.add_address("", status="UNBIND", tags=original())
     lab.clock.advance(5)  # the index of tags has heard
     lab.join()
     lab.run(lab.all_open, 30, "open")
@@ -281,7 +281,7 @@ def test_the_quota_is_named_and_the_node_opens_when_it_is_raised() -> None:
     lab.run(lab.all_open, 400, "open")
 
 
-def test_without_rights_it_is_said_on_the_node_and_seldom_tried() -> None:
+def test_without_permissions_it_is_said_on_the_node_and_seldom_tried() -> None:
     lab = Lab(Knobs(denied=["DescribeAddresses"]))
     lab.join()
     lab.run_for(600)
@@ -295,7 +295,7 @@ def test_nothing_is_written_without_leadership() -> None:
     lab = Lab()
 
     def refuse() -> None:
-        raise LeadershipLost("somebody else leads")
+        raise LeadershipLost("another process leads")
 
     lab.join()
     lab.may_write = refuse
@@ -306,7 +306,7 @@ def test_nothing_is_written_without_leadership() -> None:
     assert not lab.elastic()
 
 
-def test_a_taint_that_somebody_adds_meanwhile_is_not_written_over() -> None:
+def test_a_taint_that_another_client_adds_meanwhile_is_not_written_over() -> None:
     lab = Lab()
     before = [lab.join()]
     lab.shown = lambda: before

@@ -205,7 +205,7 @@ def test_a_refusal_says_what_to_do(
         call(edge(emulator))
 
 
-def test_conflicts_are_told_apart(emulator: Emulator) -> None:
+def test_conflicts_are_distinguished(emulator: Emulator) -> None:
     ours = edge(emulator)
     one, two = (ours.allocate(order(token)) for token in ("t1", "t2"))
     ours.associate(one, "ins-11112222")

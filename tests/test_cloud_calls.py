@@ -88,7 +88,7 @@ def test_who_lost_the_lead_while_waiting_writes_nothing() -> None:
     "later",
     [
         pytest.param(errors.QuotaExceeded, id="the lost one may have taken the last"),
-        pytest.param(errors.NotPermitted, id="rights taken away in between"),
+        pytest.param(errors.NotPermitted, id="permissions taken away in between"),
         pytest.param(errors.TagMissing, id="tags deleted in between"),
         pytest.param(errors.Rejected, id="refused for any other reason"),
     ],
@@ -105,7 +105,7 @@ def test_a_refusal_does_not_hide_that_an_earlier_attempt_may_have_been_carried_o
 
 
 @pytest.mark.parametrize("later", [errors.TagExists, errors.StateConflict, errors.Gone, errors.TokenRefused])
-def test_what_shows_the_outcome_of_an_earlier_attempt_is_told(later: type[errors.CloudError]) -> None:
+def test_what_shows_the_outcome_of_an_earlier_attempt_is_raised(later: type[errors.CloudError]) -> None:
     fake = FakeTransport(CreateTags=in_turn(error(errors.Unavailable), error(later)))
     with pytest.raises(later):
         calls(fake, FakeClock()).call(apis.CREATE_TAGS, {}, Done)

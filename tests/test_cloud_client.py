@@ -214,7 +214,7 @@ def test_releases_share_calls() -> None:
     assert (len(world.released), world.calls) == (40, 2)
 
 
-def test_what_cannot_be_released_is_told_and_the_rest_released() -> None:
+def test_what_cannot_be_released_is_reported_and_the_rest_released() -> None:
     world = Releases(a=errors.Gone, b=errors.StateConflict, c=errors.Blocked)
     refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
     assert {each: type(why) for each, why in refused.items()} == {
@@ -254,7 +254,7 @@ def test_tags_that_are_there_do_not_keep_others_from_being_created() -> None:
     assert max(sizes) == 10
 
 
-def test_tags_in_use_stay_and_are_told_and_those_gone_are_not() -> None:
+def test_tags_in_use_stay_and_are_reported_and_those_gone_are_not() -> None:
     def delete(params: Params) -> object:
         values = {tag["TagValue"] for tag in params["Tags"]}
         if "gone" in values:

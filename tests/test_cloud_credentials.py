@@ -250,7 +250,7 @@ def test_a_machine_without_a_role_is_soon_known_not_to_be_configured(
     began = time.monotonic()
     with serving(in_turn(answer)) as server, pytest.raises(NotConfigured, match="metadata service"):
         credentials.from_machine("mine", server.url + "/")
-    assert time.monotonic() - began < 20  # whoever waits for the server itself waits 30 s
+    assert time.monotonic() - began < 20  # the server itself would make it wait 30 s
 
 
 # The pod's identity

@@ -32,7 +32,7 @@ def test_no_second_however_cut_has_more_than_the_documented_calls(pauses: list[f
     assert max(counts, default=0) <= apis.ALLOCATE.rate
 
 
-def test_each_api_has_turns_of_its_own() -> None:
+def test_each_api_has_separate_turns() -> None:
     clock = FakeClock(0.0)
     ours = limits(clock)
     for api in (apis.ALLOCATE, apis.ASSOCIATE, apis.DESCRIBE_ADDRESSES):
@@ -40,7 +40,7 @@ def test_each_api_has_turns_of_its_own() -> None:
     assert clock() == 0
 
 
-def test_who_cannot_have_a_turn_in_time_is_told_at_once_and_takes_none() -> None:
+def test_who_cannot_have_a_turn_in_time_gets_an_answer_at_once_and_takes_none() -> None:
     clock = FakeClock(0.0)
     ours = limits(clock)
     assert ours.wait(apis.ALLOCATE, 0.0)

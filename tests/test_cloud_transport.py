@@ -108,7 +108,7 @@ def test_a_success_is_one_whatever_its_content_type(content_type: str) -> None:
         pytest.param(
             answers({"Response": {"RequestId": "r", "Error": {"Code": "InternalError"}}}, 500),
             errors.ServerFault,
-            id="an error that is told with another status",
+            id="an error that comes with another status",
         ),
         pytest.param(resets, errors.Unavailable, id="reset"),
         pytest.param(breaks_off(b'{"Response": '), errors.Unavailable, id="broken off"),
@@ -212,7 +212,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
         assert (len(server.asked), other.asked) == (1, [])
 
 
-def test_where_nobody_listens_nothing_was_carried_out() -> None:
+def test_where_no_server_listens_nothing_was_carried_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     nowhere = Transport(CloudSettings(scheme="http", endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
@@ -298,15 +298,15 @@ def test_no_log_level_shows_secrets(caplog: pytest.LogCaptureFixture) -> None:
         ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
         with pytest.raises(errors.NotPermitted) as caught:
             ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
-    told = (
+    shown = (
         caplog.text
         + str(caught.value)
         + repr(caught.value)
         + repr(Keys("AKIDtest", "test-key", "test-token"))
     )
-    assert "test-key" not in told
-    assert "test-token" not in told
-    assert "Signature=" not in told
+    assert "test-key" not in shown
+    assert "test-token" not in shown
+    assert "Signature=" not in shown
     assert "POST" in caplog.text  # the level was low enough to see what libraries say
 
 

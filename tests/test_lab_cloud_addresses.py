@@ -221,7 +221,7 @@ def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, clo
 
 
 @pytest.mark.parametrize("stale", [True, False])
-def test_rows_of_an_old_index_are_read_anew_or_as_of_then_by_the_knob(
+def test_rows_of_an_old_index_are_read_again_or_as_of_then_by_the_knob(
     hands: Hands, cloud: Cloud, stale: bool
 ) -> None:
     cloud.knobs.filter_lag_seconds, cloud.knobs.stale_rows = 5, stale

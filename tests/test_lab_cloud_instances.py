@@ -36,7 +36,7 @@ def test_instances_are_found_by_id_and_by_private_ip(call: Sdk, cloud: Cloud) ->
 
 
 @pytest.mark.parametrize("exist", [True, False])
-def test_an_instance_that_nobody_added_is_there_by_the_knob(call: Sdk, cloud: Cloud, exist: bool) -> None:
+def test_an_instance_that_was_not_added_is_there_by_the_knob(call: Sdk, cloud: Cloud, exist: bool) -> None:
     cloud.knobs.instances_exist = exist
     assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == int(exist)
     cloud.world.end_instance("ins-11112222")

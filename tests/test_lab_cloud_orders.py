@@ -43,7 +43,7 @@ def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call:
     assert list(cloud.world.addresses) == first["AddressSet"]
 
 
-def test_the_total_quota_is_of_what_there_is(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
     cloud.knobs.quota_total = 2
     ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
 

@@ -46,7 +46,7 @@ def test_knobs_are_turned_back_however_the_block_ends(cloud: Cloud, remote: Remo
     assert (cloud.knobs.throttled, cloud.knobs.denied) == (0.1, [])
 
 
-def test_an_address_is_had_by_somebody_else_with_tags_that_exist(cloud: Cloud, remote: Remote) -> None:
+def test_an_address_is_held_by_another_user_with_tags_that_exist(cloud: Cloud, remote: Remote) -> None:
     added = remote.add_address(type="AnycastEIP", status="BIND", instance_id="ins-1", tags={"a": "b"})
 
     (address,) = remote.state()["addresses"]
@@ -75,7 +75,7 @@ def test_what_is_refused_is_said(remote: Remote, ask: Callable[[Remote], object]
         ask(remote)
 
 
-def test_it_listens_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_listens_on_the_given_host(monkeypatch: pytest.MonkeyPatch) -> None:
     without_proxies(monkeypatch)
     with serving(host="127.0.0.2") as cloud:
         assert cloud.endpoint.startswith("127.0.0.2:")

@@ -123,7 +123,7 @@ def without(request: Request, name: str) -> Request:
         ),
     ],
 )
-def test_a_request_is_let_in_when_its_signature_is_right_and_fresh(
+def test_a_request_is_accepted_when_its_signature_is_right_and_fresh(
     request_: Request, code: str | None
 ) -> None:
     def check() -> None:
@@ -161,7 +161,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         pytest.param({"region": ""}, {}, "MissingParameter", id="no region"),
     ],
 )
-def test_the_vendors_client_is_let_in_or_refused_as_documented(
+def test_the_vendors_client_is_accepted_or_refused_as_documented(
     cloud: Cloud, how: dict[str, Any], knobs: dict[str, Any], code: str | None
 ) -> None:
     for name, value in knobs.items():
@@ -258,13 +258,13 @@ def test_every_answer_has_status_200_the_one_content_type_and_a_request_id(
     with contextlib.closing(http.client.HTTPConnection(cloud.endpoint)) as connection:
         connection.request("POST", "/", body, ASKED | headers)
         answer = connection.getresponse()
-        told = json.load(answer)
-    assert (answer.status, answer.getheader("Content-Type"), set(told)) == (
+        found = json.load(answer)
+    assert (answer.status, answer.getheader("Content-Type"), set(found)) == (
         200,
         "application/json",
         {"Response"},
     )
-    response = told["Response"]
+    response = found["Response"]
     assert uuid.UUID(response.pop("RequestId"))
     if code is None:
         assert set(response) == {"QuotaSet"}

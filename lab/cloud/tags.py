@@ -83,7 +83,7 @@ def check_batch(tags: Sequence[object]) -> None:
 
 
 def check_new(world: World, tag: Tag) -> None:
-    """Raises Fault for a pair that cannot be made, because of what it says or of what there is."""
+    """Raises Fault for a pair that cannot be made, because of its text or of existing tags."""
     check_spelling(tag)
     if (tag.tag_key, tag.tag_value) in world.made_tags:
         raise Fault("ResourceInUse.TagDuplicate", f"The tag `{tag.tag_key}:{tag.tag_value}` exists already.")

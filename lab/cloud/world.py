@@ -114,7 +114,7 @@ class World:
             self.history.put(wan_ip.id, wan_ip, at)
 
     def instance(self, instance_id: str) -> Instance | None:
-        """Also one that nobody added, when the knobs say that such instances exist."""
+        """Also one that was not added, when the knobs say that such instances exist."""
         found = self.fleet.get(instance_id)
         if found is None and self.knobs.instances_exist and instance_id not in self.ended_instances:
             return Instance(id=instance_id)
@@ -141,7 +141,7 @@ class World:
                     self.history.put(address.id, replace(address, status="UNBIND"), now)
 
     def add_address(self, **how: Any) -> Address:
-        """One that somebody else got; *how* are the fields of an Address that are not to be as they come."""
+        """Add an address as another user would; *how* are fields of an Address."""
         with self.advanced() as now:
             fresh = {"id": self.names.new_id("eip"), "ip": self.names.new_ip(), "region": REGION}
             address = msgspec.convert({**fresh, "created": now, **how}, Address)
@@ -151,7 +151,7 @@ class World:
         return address
 
     def alter(self, address_id: str, **changes: Any) -> None:
-        """What somebody else does to an address: unbind it, have it blocked. Raises KeyError without it."""
+        """Change an address as another user would: unbound, blocked. KeyError when it does not exist."""
         with self.advanced() as now:
             address = self.history.get(address_id)
             if address is None:

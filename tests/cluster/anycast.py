@@ -191,8 +191,8 @@ def misfits(fleet: Fleet) -> list[str]:
     return found
 
 
-def somebody_else(lab: Lab) -> Cloud:
-    """Whoever works on the same account."""
+def another_user(lab: Lab) -> Cloud:
+    """Another user of the same account."""
     settings = CloudSettings(region=REGION, endpoint=lab.cloud.endpoint, scheme="http", credentials="static")
     keys = {"TENCENTCLOUD_SECRET_ID": SECRET_ID, "TENCENTCLOUD_SECRET_KEY": SECRET_KEY}
     return connect(settings, may_write=lambda: None, environ=keys)

@@ -51,7 +51,7 @@ def orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_i
     }
     others = {
         add(fleet, "other", **{CLUSTER_ID: "cls-other000"}),
-        add(fleet, "stranger", **{CLUSTER_UUID: "another"}),
+        add(fleet, "other-cluster", **{CLUSTER_UUID: "another"}),
         add(fleet, "renewed", **{NODE_NAME: fleet.name_of("a")}),
         add(fleet, "moved", status="BIND", instance_id="ins-elsewhere"),
         living["id"],
@@ -92,7 +92,7 @@ def reported(lab: Lab) -> set[str]:
 
 def forget(fleet: Fleet, ids: set[str]) -> None:
     """What this test put there by hand goes by hand."""
-    account = anycast.somebody_else(fleet.lab)
+    account = anycast.another_user(fleet.lab)
     tags = {
         (key, value)
         for each in fleet.addresses()
