@@ -153,7 +153,11 @@ def test_what_a_node_waits_for_is_reported(
 ) -> None:
     note = plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).note
 
-    assert re.match(expected, f"{note.reason}: {note.message}") if note else expected == ""
+    if expected:
+        assert note
+        assert re.match(expected, f"{note.reason}: {note.message}")
+    else:
+        assert note is None
 
 
 @pytest.mark.parametrize(

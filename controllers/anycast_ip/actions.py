@@ -79,7 +79,7 @@ class Actions:
 
     def _put_order(self, claim: Claim) -> None:
         self._claims.put(claim)
-        self._memory.orders.planned(claim.token)
+        self._memory.unsent.add(claim.token)
 
     async def _adopt(self, snapshot: Snapshot, step: Step) -> float:
         if step.address:
@@ -138,20 +138,21 @@ class Actions:
 
     async def _allocate(self, snapshot: Snapshot, _: Step) -> float:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
-        claim, orders = claim_in(snapshot), self._memory.orders
-        was_in_doubt = orders.sent(claim.token)
-        self._memory.waits.end(snapshot.uid, Do.FIND)
+        claim, memory = claim_in(snapshot), self._memory
+        was_in_doubt = claim.token not in memory.unsent
+        memory.unsent.discard(claim.token)
+        memory.waits.end(snapshot.uid, Do.FIND)
         try:
             address = await self._cloud.allocate(self._order(claim))
         except TokenRefused:
-            orders.refused(claim.token)
+            memory.refused.add(claim.token)
             return 0.0
         except (RetryAfter, Rejected, TagMissing):
             if not was_in_doubt:
-                orders.planned(claim.token)
+                memory.unsent.add(claim.token)
             raise
         self._claims.put(replace(claim, address=address))
-        orders.ended(claim.token)
+        memory.end_order(claim.token)
         log.info("address allocated", node=claim.node, uid=claim.uid, address=address)
         return FIRST_WATCH
 
@@ -199,7 +200,7 @@ class Actions:
         self._adapt(uid, waited, refused=bool(in_use))
         if kept := in_use.keys() - await self._of_others(uid, in_use):
             return self._untag_later(uid, kept)
-        self._memory.orders.ended(claim.token)
+        self._memory.end_order(claim.token)
         self._forget_address(snapshot)
         self._claims.drop(uid)
         return 0.0

@@ -80,7 +80,7 @@ class Orphans:
         self._next = -math.inf
 
     def turn(self) -> None:
-        """One round if it is due; what fails is logged, and done in the next round."""
+        """Search if it is due; a search that fails is logged, and repeated in the next period."""
         settings = self._settings().reverse_reconcile
         if not self._is_due(settings):
             return

@@ -83,12 +83,11 @@ class Reader:
         return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
 
     def _order(self, claim: Claim) -> Order:
-        orders = self._memory.orders
         tags = order_for(claim, self._settings(), self._inventory.cluster_uuid).tags
         return Order(
             age=(self._memory.clocks.now() - claim.asked).total_seconds(),
-            in_doubt=orders.is_in_doubt(claim.token),
-            refused=orders.is_refused(claim.token),
+            in_doubt=claim.token not in self._memory.unsent,
+            refused=claim.token in self._memory.refused,
             tagged=self._cloud.has_tags(tags.items()),
         )
 

@@ -94,7 +94,9 @@ class Reconciler:
         self._refused.discard(uid)
         with self._instances_of(uid) as other:
             if other:
-                return self._after(uid, other)
+                if self._reader.local(uid).related.predecessor:
+                    self.add(other)  # it decides again, and leaves its claim to this node
+                return BUSY
             try:
                 return await self._work(uid)
             except Stopping:
@@ -120,11 +122,6 @@ class Reconciler:
             with self._claiming:
                 for each in held:
                     del self._instances[each]
-
-    def _after(self, uid: str, other: str) -> float:
-        if self._reader.local(uid).related.predecessor:
-            self.add(other)  # it decides again, and leaves its claim to this node
-        return BUSY
 
     async def _work(self, uid: str) -> float | None:
         snapshot, step = await self._decide(uid)
