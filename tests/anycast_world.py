@@ -322,6 +322,15 @@ class Lab:
         return address_id
 
 
+def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
+    """A lab whose nodes, n1 by default, are open."""
+    lab = Lab(knobs, **fields) if knobs else Lab(**fields)
+    for name in names or ("n1",):
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    return lab
+
+
 def original(name: str = "n1", **tags: str) -> dict[str, str]:
     """The tags that the original gives to a node's address."""
     return {

@@ -13,7 +13,7 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim
 from kube.errors import ServerError, Unreachable
 from lab.cloud import Knobs
-from tests.anycast_world import Killed, Lab
+from tests.anycast_world import Killed, Lab, open_lab
 
 PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
 
@@ -107,9 +107,7 @@ def test_a_death_at_any_call_leaks_nothing(action: str, after: bool) -> None:
 def test_a_death_while_a_claim_is_inherited_neither_loses_nor_doubles_it(
     moment: str, verb: str, then: str
 ) -> None:
-    lab = Lab(Knobs(**PLENTY))
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab(knobs=Knobs(**PLENTY))
     (address,) = lab.on()
     lab.leave()
     lab.join()

@@ -17,7 +17,7 @@ from kube.errors import Conflict
 from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender
+from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
@@ -40,14 +40,6 @@ def blind(lab: Lab, asked: str = "") -> Any:
         lab.sender._answer = answer  # type: ignore[method-assign]
 
     return end
-
-
-def open_lab(*names: str, knobs: Knobs | None = None) -> Lab:
-    lab = Lab(knobs or Knobs(**PLENTY))
-    for name in names:
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
-    return lab
 
 
 def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
@@ -228,9 +220,7 @@ def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() ->
 
 def test_other_node_labels_in_the_settings_release_nothing() -> None:
     releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
-    lab = Lab(Knobs(**PLENTY), settings=releasing)
-    lab.join()
-    lab.run(lab.all_open, 60, "open")
+    lab = open_lab(knobs=Knobs(**PLENTY), settings=releasing)
     lab.settings = releasing.model_copy(update={"node_labels": {"misspelt": "true"}})
     lab.run_for(120)
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
@@ -317,9 +307,7 @@ def test_claims_from_the_backup_of_another_cluster_are_left_alone() -> None:
 
 def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addresses_for_orphans() -> None:
     release = ReverseReconcile.model_validate({"mode": "release"})
-    lab = Lab(Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
-    lab.join("n1")
-    lab.run(lab.all_open, 60, "open")
+    lab = open_lab(knobs=Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
     (claim,) = lab.claims.claims.values()
     lab.kube.place("configmaps", body(replace(claim, cluster="there")))
     lab.leave("n1")

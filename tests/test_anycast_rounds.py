@@ -12,7 +12,7 @@ from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, Lab, original
+from tests.anycast_world import SETTINGS, Lab, open_lab, original
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
 
 
@@ -193,9 +193,7 @@ def test_a_taint_that_is_taken_off_too_early_comes_back() -> None:
 
 
 def test_an_instance_id_that_changes_brings_another_address_and_takes_the_first_away() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: "ins-other"}}})
     lab.run_for(2)
     assert is_tainted(lab.node())
@@ -206,9 +204,7 @@ def test_an_instance_id_that_changes_brings_another_address_and_takes_the_first_
 
 
 def test_a_node_that_comes_again_on_its_instance_keeps_its_address() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     (address,) = lab.on()
     lab.leave()
     lab.join()
@@ -221,9 +217,7 @@ def test_a_node_that_comes_again_on_its_instance_keeps_its_address() -> None:
 
 
 def test_a_node_that_comes_again_on_another_instance_gets_another_address() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     lab.leave()
     lab.join(instance="ins-m1")
     lab.run(lambda: lab.is_open() and len(lab.elastic()) == 1 and len(lab.claims.claims) == 1, 60, "moved")
@@ -233,9 +227,7 @@ def test_a_node_that_comes_again_on_another_instance_gets_another_address() -> N
 
 
 def test_without_the_label_the_address_stays_until_the_node_goes() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
     lab.run_for(60)
     assert len(lab.on()) == 1
@@ -255,9 +247,7 @@ def test_without_the_label_the_address_stays_until_the_node_goes() -> None:
     ],
 )
 def test_an_address_that_is_lost_later_closes_the_node_until_it_has_one_again(drift: dict[str, Any]) -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     (address,) = lab.on()
     lab.world.alter(address.id, **drift)
     lab.run(lambda: is_tainted(lab.node()), SETTINGS.resync_period + 10, "tainted")
@@ -269,9 +259,7 @@ def test_an_address_that_is_lost_later_closes_the_node_until_it_has_one_again(dr
 
 
 def test_the_quota_is_named_and_the_node_opens_when_it_is_raised() -> None:
-    lab = Lab(Knobs(quota_total=1))
-    lab.join("n1")
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab(knobs=Knobs(quota_total=1))
     for name in ("n2", "n3", "n4"):
         lab.join(name)
     lab.run_for(600)
@@ -347,9 +335,7 @@ def test_a_node_that_comes_again_while_its_address_waits_to_be_unbound_keeps_it(
 
 
 def test_a_node_that_goes_while_the_cloud_is_asked_about_it_is_not_forgotten() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab = open_lab()
     lab.run_for(5)
     lab.edit("n1", {"metadata": {"labels": {"a": "b"}}})
     asked = lab.count("DescribeAddresses")
