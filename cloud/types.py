@@ -15,8 +15,8 @@ ELASTIC: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
 Tag = tuple[str, str]
 """A key and one of its values: what the cloud counts, and what must exist before anything can carry it."""
 
-CREATING, BINDING, BIND, BIND_ENI = "CREATING", "BINDING", "BIND", "BIND_ENI"
-UNBINDING, UNBIND, OFFLINING = "UNBINDING", "UNBIND", "OFFLINING"
+BINDING, BIND, BIND_ENI = "BINDING", "BIND", "BIND_ENI"
+UNBINDING, UNBIND = "UNBINDING", "UNBIND"
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
