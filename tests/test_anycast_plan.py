@@ -53,7 +53,14 @@ ORIGINAL = node(annotations={ADDRESS_ID: "eip-1"})
 UNLABELLED = node(labels={})
 SUPER = node(TAINT, labels={NEED_LABEL: "true", "node.kubernetes.io/instance-type": "eklet"})
 NAMELESS = Node(GATED.metadata, NodeSpec("", (TAINT,)))
-MOVED = Node(replace(OPEN.metadata, labels={NEED_LABEL: "true", INSTANCE_LABEL: "ins-other"}), OPEN.spec)
+
+
+def moved(*taints: Taint, marked: bool = False) -> Node:
+    labels = {NEED_LABEL: "true", INSTANCE_LABEL: "ins-other"}
+    return node(*taints, labels=labels, annotations=OPEN.metadata.annotations if marked else {})
+
+
+MOVED = moved(marked=True)
 
 ORDERED: Claim = claim_for(GATED, SETTINGS, NOW)
 CLAIM = replace(ORDERED, address="eip-1")
@@ -113,6 +120,9 @@ def seen(found: Any) -> Seen:
         pytest.param(ORIGINAL, None, looked(address("BINDING")), Do.CLOSE, id="of the original, not yet bound"),
         pytest.param(OPEN, CLAIM, seen(address(ip="9.9.9.9")), Do.OPEN, id="open, shown wrongly"),
         pytest.param(MOVED, CLAIM, seen(address()), Do.CLOSE, id="another instance"),
+        pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Do.CLOSE, id="another instance, tainted"),
+        pytest.param(moved(), CLAIM, seen(address()), Do.CLOSE, id="another instance, not proven bound"),
+        pytest.param(moved(TAINT), CLAIM, seen(address()), Do.UNBIND, id="another instance, closed"),
         pytest.param(UNLABELLED, CLAIM, seen(address()), Do.NOTHING, id="label removed"),
         pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Do.FREE, id="label removed, tainted"),
         pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Do.NOTHING, id="tainted before its label"),
