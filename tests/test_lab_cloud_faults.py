@@ -18,18 +18,19 @@ from lab.cloud import Cloud, Knobs, serving
 from lab.cloud.envelope import Fault
 from lab.cloud.limits import Limits
 from lab.waiting import until
-from tests.sdk import HandClock, Sdk, sdk, without_proxies
+from tests.fakes import FakeClock
+from tests.sdk import Sdk, sdk, without_proxies
 
 PACKAGE = Path(__file__).parent.parent / "lab" / "cloud"
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock(1_800_000_000.0)
 
 
 @pytest.fixture
-def cloud(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def cloud(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     without_proxies(monkeypatch)
     with serving(Knobs(quota_total=500, quota_daily=1000), clock=clock) as cloud:
         yield cloud

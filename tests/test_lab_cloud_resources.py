@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from lab.cloud import Cloud, Knobs, serving
-from tests.sdk import HandClock, Sdk, sdk, without_proxies
+from tests.fakes import FakeClock
+from tests.sdk import Sdk, sdk, without_proxies
 
 INSTANCE = "ins-11112222"
 OTHER = "ins-33334444"
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock(1_800_000_000.0)
 
 
 @pytest.fixture
-def cloud(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def cloud(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     without_proxies(monkeypatch)
     knobs = Knobs(rate_limits=False, quota_total=500, quota_daily=1000, tag_lag_seconds=0)
     with serving(knobs, clock=clock) as cloud:
@@ -36,18 +37,18 @@ def call(cloud: Cloud) -> Iterator[Sdk]:
 class Hands:
     """What tests do again and again, each step waited for."""
 
-    def __init__(self, call: Sdk, clock: HandClock) -> None:
+    def __init__(self, call: Sdk, clock: FakeClock) -> None:
         self.call, self.clock = call, clock
 
     def allocated(self, **order: Any) -> str:
         address = self.call("AllocateAddresses", **order)["AddressSet"][0]
-        self.clock.pass_(10)
+        self.clock.advance(10)
         return address
 
     def bound(self, instance: str = INSTANCE) -> str:
         address = self.allocated()
         self.call("AssociateAddress", AddressId=address, InstanceId=instance)
-        self.clock.pass_(10)
+        self.clock.advance(10)
         return address
 
     def described(self, address: str) -> dict[str, Any]:
@@ -66,12 +67,12 @@ class Hands:
 
 
 @pytest.fixture
-def hands(call: Sdk, clock: HandClock) -> Hands:
+def hands(call: Sdk, clock: FakeClock) -> Hands:
     return Hands(call, clock)
 
 
 def test_an_address_goes_through_all_states_each_in_its_time(
-    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
 ) -> None:
     seen = []
     address = call("AllocateAddresses")["AddressSet"][0]
@@ -82,11 +83,11 @@ def test_an_address_goes_through_all_states_each_in_its_time(
     ]
     for action, params in steps:
         seen.append(hands.status(address))
-        clock.pass_(2)
+        clock.advance(2)
         seen.append(hands.status(address))
         call(action, **params)
     seen.append(hands.status(address))
-    clock.pass_(1)
+    clock.advance(1)
 
     assert seen == ["CREATING", "UNBIND", "BINDING", "BIND", "UNBINDING", "UNBIND", "OFFLINING"]
     assert call("DescribeAddresses", AddressIds=[address])["AddressSet"] == []
@@ -94,14 +95,14 @@ def test_an_address_goes_through_all_states_each_in_its_time(
 
 
 def test_a_binding_that_fails_ends_unbound_and_its_task_failed(
-    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
 ) -> None:
     cloud.knobs.bind_fails = 1.0
     address = hands.allocated()
     call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
 
     assert hands.status(address) == "BINDING"
-    clock.pass_(2)
+    clock.advance(2)
     assert hands.status(address) == "UNBIND"
     assert hands.described(address)["InstanceId"] is None
 
@@ -114,7 +115,7 @@ def test_an_unknown_instance_exists_only_by_the_knob(call: Sdk, hands: Hands, cl
     assert call.refused("AssociateAddress", **request) == "InvalidInstanceId.NotFound"
     cloud.world.add_instance(INSTANCE, "10.0.0.1")
     call("AssociateAddress", **request)
-    hands.clock.pass_(2)
+    hands.clock.advance(2)
     assert hands.described(address)["PrivateAddressIp"] == "10.0.0.1"
 
 
@@ -144,7 +145,7 @@ def test_an_instance_that_takes_no_address(
 
 
 def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_knob(
-    call: Sdk, hands: Hands, clock: HandClock, cloud: Cloud
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
 ) -> None:
     first, second = hands.allocated(), hands.allocated()
     call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
@@ -153,7 +154,7 @@ def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_kn
 
     cloud.knobs.already_bound_while_binding = False
     call("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
-    clock.pass_(2)
+    clock.advance(2)
     assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
 
 
@@ -164,7 +165,7 @@ def test_the_last_instance_shows_after_unbinding_by_the_knob(
     cloud.knobs.instance_shown_after_unbinding = shown
     address = hands.bound()
     call("DisassociateAddress", AddressId=address)
-    hands.clock.pass_(2)
+    hands.clock.advance(2)
 
     assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
     call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
@@ -212,11 +213,11 @@ def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, clo
     cloud.knobs.filter_lag_seconds = 5
     address = hands.allocated()
     hands.call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
-    hands.clock.pass_(3)
+    hands.clock.advance(3)
 
     assert hands.status(address) == "BIND"
     assert hands.found(instance_id=INSTANCE) == []
-    hands.clock.pass_(2)
+    hands.clock.advance(2)
     assert hands.found(instance_id=INSTANCE) == [address]
 
 
@@ -226,7 +227,7 @@ def test_rows_of_an_old_index_are_read_again_or_as_of_then_by_the_knob(
 ) -> None:
     cloud.knobs.filter_lag_seconds, cloud.knobs.stale_rows = 5, stale
     address = hands.bound()
-    hands.clock.pass_(5)
+    hands.clock.advance(5)
     cloud.world.alter(address, status="UNBIND")
     rows = hands.call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE]}])
 
@@ -280,32 +281,32 @@ def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call:
     assert list(cloud.world.addresses) == first["AddressSet"]
 
 
-def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
     cloud.knobs.quota_total = 2
     ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
 
     assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded"
     assert quotas(call)["TOTAL_EIP_QUOTA"] == (2, 2)
-    clock.pass_(1)
+    clock.advance(1)
     call("ReleaseAddresses", AddressIds=ids[:1])
-    clock.pass_(1)
+    clock.advance(1)
     call("AllocateAddresses")
     with sdk(cloud.endpoint, region="ap-tokyo") as elsewhere:
         elsewhere("AllocateAddresses")
 
 
 def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
-    call: Sdk, cloud: Cloud, clock: HandClock
+    call: Sdk, cloud: Cloud, clock: FakeClock
 ) -> None:
     cloud.knobs.quota_daily = 1
     (address,) = call("AllocateAddresses")["AddressSet"]
-    clock.pass_(1)
+    clock.advance(1)
     call("ReleaseAddresses", AddressIds=[address])
-    clock.pass_(1)
+    clock.advance(1)
 
     assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded.DailyAllocate"
     assert quotas(call)["DAILY_EIP_APPLY"] == (1, 1)
-    clock.pass_(86400)
+    clock.advance(86400)
     call("AllocateAddresses")
 
 
@@ -391,41 +392,41 @@ def test_an_order_makes_its_tags_when_the_knob_says_so(call: Sdk, cloud: Cloud) 
     assert cloud.world.tags == {("node", "n-1")}
 
 
-def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
     cloud.knobs.new_tag_seconds = 3
     order = {"Tags": [{"Key": "node", "Value": "n-1"}]}
     call("CreateTag", **PAIR)
 
     assert call.refused("AllocateAddresses", **order) == "InvalidParameterValue.TagNotExisted"
-    clock.pass_(3)
+    clock.advance(3)
     call("AllocateAddresses", **order)
 
 
 def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(
-    call: Sdk, clock: HandClock, cloud: Cloud
+    call: Sdk, clock: FakeClock, cloud: Cloud
 ) -> None:
     address = tagged(call)
-    clock.pass_(1)
+    clock.advance(1)
     assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
     call("ReleaseAddresses", AddressIds=[address])
     assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
-    clock.pass_(1)
+    clock.advance(1)
 
     call("DeleteTag", **PAIR)
     assert cloud.world.tags == set()
 
 
 def test_a_tag_is_in_use_for_as_long_as_the_index_thinks_so(
-    call: Sdk, clock: HandClock, cloud: Cloud
+    call: Sdk, clock: FakeClock, cloud: Cloud
 ) -> None:
     cloud.knobs.tag_lag_seconds = 5
     address = tagged(call)
-    clock.pass_(6)
+    clock.advance(6)
     call("ReleaseAddresses", AddressIds=[address])
-    clock.pass_(2)
+    clock.advance(2)
 
     assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
-    clock.pass_(5)
+    clock.advance(5)
     call("DeleteTag", **PAIR)
 
 
@@ -444,14 +445,14 @@ def test_one_bad_tag_spoils_a_batch_or_is_left_out_by_the_knob(
     assert len(cloud.world.tags) == (made if atomic else 0)
 
 
-def test_the_index_of_tags_is_behind_by_its_lag(call: Sdk, cloud: Cloud, clock: HandClock) -> None:
+def test_the_index_of_tags_is_behind_by_its_lag(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
     cloud.knobs.tag_lag_seconds = 30
     tagged(call)
-    clock.pass_(29)
+    clock.advance(29)
     by_tag = [{"Name": "tag:node", "Values": ["n-1"]}]
 
     assert call("DescribeAddresses", Filters=by_tag)["AddressSet"] == []
-    clock.pass_(1)
+    clock.advance(1)
     assert len(call("DescribeAddresses", Filters=by_tag)["AddressSet"]) == 1
 
 
