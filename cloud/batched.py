@@ -12,12 +12,10 @@ from cloud.batcher import Batcher, Pending, Shape, Turns
 from cloud.circuit_breaker import CircuitBreaker
 from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud
 from cloud.errors import CloudError, StateConflict, TagMissing
-from cloud.types import Address, AddressType, Order, Tag
+from cloud.types import Address, Order, Tag
 
 K = TypeVar("K")
 V = TypeVar("V")
-TYPES: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
-"""Those that can be allocated and bound."""
 AT_A_TIME, SENDERS = 24, 12
 """Callers of an API without batches that decide and act at a time, and calls: enough that no turn at its rate is
 missed, and few, so that no decision is older than its place in that line."""
@@ -50,7 +48,7 @@ class BatchedCloud:
         )
         self._instances = self._batcher("instances", self._read_instances, Shape(PAGE, distance=1.0))
         self._carriers = self._batcher("carriers", self._read_carriers, Shape(FILTER_VALUES, distance=1.0))
-        self._names = self._batcher("names", _each(self._read_named), Shape())
+        self._names = self._batcher("names", _each(cloud.addresses_named), Shape())
         self._allocations = self._batcher("allocate", _each(self._allocate), alone, self._quota)
         self._binds = self._batcher("associate", _each(self._associate), alone)
         self._unbinds = self._batcher("disassociate", _each(cloud.disassociate), alone)
@@ -81,7 +79,7 @@ class BatchedCloud:
     def has_instance(self, instance: str) -> Pending[bool]:
         return self._instances.submit(instance, instance)
 
-    def named(self, name: str) -> Pending[Sequence[Address]]:
+    def named(self, name: str) -> Pending[list[Address]]:
         return self._names.submit(name, name)
 
     def carriers(self, tag: Tag) -> Pending[Sequence[Address]]:
@@ -134,17 +132,14 @@ class BatchedCloud:
         return [tuple(each for each in found if each.instance_id == instance) for instance in instances]
 
     def _read_instances(self, ids: Sequence[str]) -> Sequence[bool]:
-        found = {each.id for each in self._cloud.instances(ids)}
+        found = set(self._cloud.instances(ids))
         return [each in found for each in ids]
-
-    def _read_named(self, name: str) -> Sequence[Address]:
-        return self._cloud.addresses_named(name, TYPES)
 
     def _read_carriers(self, tags: Sequence[Tag]) -> Sequence[Sequence[Address]]:
         found: dict[Tag, list[Address]] = {tag: [] for tag in tags}
         for key in {key for key, _ in tags}:
             values = {value for each, value in tags if each == key}
-            for address in self._cloud.addresses_with_values(key, values, TYPES):
+            for address in self._cloud.addresses_tagged(key, values):
                 found.get((key, address.tags.get(key, "")), []).append(address)
         return [found[tag] for tag in tags]
 

@@ -1,38 +1,50 @@
-"""Make one call: in its turn, within its deadline, repeated where that is safe, and counted."""
+"""Make one call: at our share of the rate, within its deadline, repeated only where that is safe, and counted."""
 
 # ruff: noqa: A002 (``type`` reads best)
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 from prometheus_client import Counter, Histogram
 
-from cloud import retry
 from cloud.apis import Api
-from cloud.errors import CloudError, Throttled
-from cloud.rate_limiter import RateLimiter
+from cloud.errors import (
+    CloudError,
+    InProgress,
+    NotPermitted,
+    QuotaExceeded,
+    Rejected,
+    ServerFault,
+    TagMissing,
+    Throttled,
+    Unavailable,
+    Unreachable,
+)
+from cloud.transport import Transport
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
 LEAST = 1.0
 """Seconds that must be left to send a call at all: one that is cut short leaves its outcome in doubt."""
+FIRST, LONGEST = 0.25, 4.0
+"""Seconds; limits are counted by the second, so that the third delay is in the next one for certain."""
+
+_NOT_CARRIED_OUT = (Throttled, Unreachable, InProgress)
+_OUTCOME_UNKNOWN = (Unavailable, ServerFault)
+_TURNED_AWAY = (Throttled, Unreachable, NotPermitted, QuotaExceeded, TagMissing, Rejected)
+"""Refusals of a call that say nothing of an earlier one like it."""
 
 CALLS = Counter("drawbridge_cloud_calls", "Caller to the cloud, each repetition too.", ["api", "result"])
 SECONDS = Histogram("drawbridge_cloud_call_seconds", "From sending a call to its whole answer.", ["api"])
-
-
-class Sends(Protocol):
-    """`cloud.transport.Transport`, or what stands in for it."""
-
-    def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T: ...
 
 
 @dataclass(frozen=True)
@@ -61,18 +73,45 @@ class Timing:
     chance: Callable[[], float] = random.random
 
 
+class RateLimiter:
+    """Hand out turns at even distances, in the order of asking.
+
+    The cloud counts by the second; even distances never put more into any second, however it is cut.
+    *share* is the part of the documented rate that is ours: people at the console and other clusters of
+    the account draw on the same budget.
+    """
+
+    def __init__(self, share: float, timing: Timing = Timing()) -> None:
+        self._share, self._clock, self._sleep = share, timing.clock, timing.sleep
+        self._lock = threading.Lock()
+        self._next: dict[str, float] = {}
+
+    def wait(self, api: Api, deadline: float) -> bool:
+        """Wait for a turn; False at once, and no turn taken, when there is none before *deadline*."""
+        with self._lock:
+            now = self._clock()
+            turn = max(now, self._next.get(api.action, now))
+            if turn > deadline:
+                return False
+            self._next[api.action] = turn + 1 / (api.rate * self._share)
+        if turn > now:
+            self._sleep(turn - now)
+        return True
+
+
 class Caller:
     """Safe to share between threads."""
 
     def __init__(
         self,
-        transport: Sends,
-        limiter: RateLimiter,
+        transport: Transport,
+        share: float,
         timeouts: Timeouts,
         before: Before,
         timing: Timing = Timing(),
     ) -> None:
-        self._transport, self._limiter, self._timeouts, self._before = transport, limiter, timeouts, before
+        self._transport, self._limiter = transport, RateLimiter(share, timing)
+        self._timeouts, self._before = timeouts, before
         self._clock, self._sleep, self._chance = timing.clock, timing.sleep, timing.chance
         self._least = min(LEAST, timeouts.call / 10)
 
@@ -85,12 +124,20 @@ class Caller:
                 return self._attempt(api, params, type, deadline)
             except CloudError as error:
                 if api.writes:
-                    open_since = retry.left_open(open_since, error)
-                self._pause_or_raise(error, open_since or error, attempt, api, deadline)
+                    open_since = left_open(open_since, error)
+                delay = delay_of(error, attempt, repeatable=api.repeatable, chance=self._chance())
+                if delay is None or self._clock() + delay >= deadline - self._least:
+                    raise open_since or error  # noqa: B904 - the open one is the cause that counts
+                log.debug("cloud call repeated", api=api.action, code=error.code, attempt=attempt)
+                self._sleep(delay)
         raise AssertionError("attempts are counted without end")
 
     def _attempt(self, api: Api, params: Mapping[str, object], type: type[T], deadline: float) -> T:
-        self._prepare(api, deadline)
+        with _failures_counted(api):
+            self._before.keys()
+        if not self._limiter.wait(api, deadline - self._least):
+            message = "there was no turn at our share of the rate in time"
+            raise Throttled("OwnLimit", message, action=api.action)
         if api.writes:
             self._before.may_write()
         timeout = min(self._timeouts.attempt, max(0.001, deadline - self._clock()))
@@ -99,23 +146,23 @@ class Caller:
         CALLS.labels(api.action, "success").inc()
         return answer
 
-    def _prepare(self, api: Api, deadline: float) -> None:
-        with _failures_counted(api):
-            self._before.keys()
-        if not self._limiter.wait(api, deadline - self._least):
-            raise Throttled(
-                "OwnLimit", "there was no turn at our share of the rate in time", action=api.action
-            )
 
-    def _pause_or_raise(
-        self, error: CloudError, final: CloudError, attempt: int, api: Api, deadline: float
-    ) -> None:
-        """Wait before the next attempt after *error*, or raise *final* when there is to be none."""
-        delay = retry.delay(error, attempt, repeatable=api.repeatable, chance=self._chance())
-        if delay is None or self._clock() + delay >= deadline - self._least:
-            raise final
-        log.debug("a call to the cloud is repeated", api=api.action, code=error.code, attempt=attempt)
-        self._sleep(delay)
+def delay_of(error: CloudError, attempt: int, *, repeatable: bool, chance: float) -> float | None:
+    """Seconds to wait after the *attempt*-th failure in a row, or None when the call is not to be repeated.
+
+    *chance*, from 0 up to 1, spreads callers that failed together over the second half of the delay.
+    """
+    passing = isinstance(error, _NOT_CARRIED_OUT) or (repeatable and isinstance(error, _OUTCOME_UNKNOWN))
+    if not passing:
+        return None
+    return min(LONGEST, FIRST * 2.0 ** min(attempt - 1, 10)) * (1 + chance) / 2
+
+
+def left_open(before: CloudError | None, error: CloudError) -> CloudError | None:
+    """The error that leaves open whether a write was carried out, after *error*, when it was *before* until then."""
+    if isinstance(error, _TURNED_AWAY):
+        return before
+    return error if isinstance(error, _OUTCOME_UNKNOWN) else None
 
 
 @contextmanager

@@ -6,24 +6,20 @@ To look up the name of a host takes what the machine's resolver allows itself, o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from cloud import apis, request_types, response_types
+from cloud import apis, responses
 from cloud.apis import Api
-from cloud.caller import Caller
+from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.credentials import source_of
 from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotConfigured, TagExists
 from cloud.paging import everything, gathered, in_halves
-from cloud.request_types import Params
-from cloud.types import (
-    ADDRESS_TYPES,
-    Address,
-    AddressType,
-    Instance,
-    Order,
-    Quota,
-    Tag,
-)
+from cloud.transport import Transport
+from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Order, Quota, Tag
+from settings import CloudSettings
 
 K = TypeVar("K")
 PAGE = 100
@@ -31,6 +27,33 @@ FILTER_VALUES = 100
 RELEASES = 20
 """The cloud documents no limit; the smallest that any of its batches has."""
 TAGS = 10
+
+
+def connect(
+    settings: CloudSettings,
+    *,
+    may_write: Callable[[], object],
+    environ: Mapping[str, str] = os.environ,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Cloud:
+    """One for the whole process, so that all its threads share the rates; nothing is called yet.
+
+    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`.
+    NotConfigured without a region.
+    """
+    if not settings.region:
+        message = "cloud.region is empty; write for example ap-singapore"
+        raise NotConfigured("NoRegion", message, action="connect")
+    source = source_of(settings, environ)
+    return Cloud(
+        Caller(
+            Transport(settings, settings.region, source),
+            settings.rate_share,
+            Timeouts(settings.call_timeout, settings.attempt_timeout),
+            Before(may_write, source),
+            Timing(sleep=sleep),
+        )
+    )
 
 
 class Cloud:
@@ -51,44 +74,43 @@ class Cloud:
             FILTER_VALUES,
         )
 
-    def addresses_tagged(self, key: str, value: str, types: Collection[AddressType]) -> list[Address]:
-        """By an index that may lag behind: an address that was allocated just now may be missing."""
-        return self.addresses_with_values(key, [value], types)
-
-    def addresses_with_values(
-        self, key: str, values: Collection[str], types: Collection[AddressType]
-    ) -> list[Address]:
-        """Those with one of the values of the tag, by the same index."""
-        kinds = sorted(types)
+    def addresses_tagged(self, key: str, values: Collection[str]) -> list[Address]:
+        """Those with one of the values of the tag, by an index that may lag behind: a new address may be missing."""
         return gathered(
-            lambda some: self._filtered({f"tag:{key}": some, "address-type": kinds}), values, FILTER_VALUES
+            lambda some: self._filtered({f"tag:{key}": some, "address-type": ELASTIC}), values, FILTER_VALUES
         )
 
-    def addresses_named(self, name: str, types: Collection[AddressType]) -> list[Address]:
+    def addresses_named(self, name: str) -> list[Address]:
         """Those with exactly this name."""
-        return self._filtered({"address-name": [name], "address-type": sorted(types)})
+        return self._filtered({"address-name": [name], "address-type": ELASTIC})
 
-    def instances(self, ids: Collection[str]) -> list[Instance]:
+    def instances(self, ids: Collection[str]) -> list[str]:
         """Those of *ids* that exist, as in `addresses`."""
-        return gathered(lambda some: self._instances({"InstanceIds": some}, 0)[0], ids, PAGE)
+
+        def read(some: Sequence[str]) -> list[str]:
+            asked = {"InstanceIds": some, "Limit": PAGE, "Offset": 0}
+            found = self._call(apis.DESCRIBE_INSTANCES, asked, responses.Instances)
+            return [row.instance_id for row in found.instance_set]
+
+        return gathered(read, ids, PAGE)
 
     def quotas(self) -> list[Quota]:
         """Of addresses, in this region."""
-        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, response_types.Quotas).quota_set]
+        return [row.value() for row in self._call(apis.DESCRIBE_QUOTA, {}, responses.Quotas).quota_set]
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address: a new one, or the one that an earlier call with the same order brought."""
-        answer = self._call(apis.ALLOCATE, request_types.allocation(order), response_types.Allocation)
+        answer = self._call(apis.ALLOCATE, _allocation(order), responses.Allocation)
         return answer.address_set[0]
 
     def associate(self, address_id: str, instance_id: str) -> None:
         """Begin to bind. The address must be UNBIND, and becomes BINDING, then BIND."""
         asked = {"AddressId": address_id, "InstanceId": instance_id}
-        self._call(apis.ASSOCIATE, asked, response_types.Done)
+        self._call(apis.ASSOCIATE, asked, responses.Done)
 
     def disassociate(self, address_id: str) -> None:
         """Begin to unbind. The address must be BIND or BIND_ENI."""
-        self._call(apis.DISASSOCIATE, {"AddressId": address_id}, response_types.Done)
+        self._call(apis.DISASSOCIATE, {"AddressId": address_id}, responses.Done)
 
     def release(self, ids: Collection[str]) -> dict[str, CloudError]:
         """Give back addresses that are UNBIND, permanently; returns those that were refused, and why.
@@ -100,12 +122,12 @@ class Cloud:
 
     def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
-        refused = self._each(apis.CREATE_TAGS, "Tags", request_types.tags(tags), TAGS, TagExists)
+        refused = self._each(apis.CREATE_TAGS, "Tags", _by_tag(tags), TAGS, TagExists)
         return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
 
     def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = self._each(apis.DELETE_TAGS, "Tags", request_types.tags(tags), TAGS)
+        refused = self._each(apis.DELETE_TAGS, "Tags", _by_tag(tags), TAGS)
         return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
 
     def _each(
@@ -119,7 +141,7 @@ class Cloud:
         """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
 
         def call(some: Sequence[K]) -> None:
-            self._call(api, {field: [items[each] for each in some]}, response_types.Done)
+            self._call(api, {field: [items[each] for each in some]}, responses.Done)
 
         refused = in_halves(call, list(items), (*ITEM_REFUSED, *also), general=PERHAPS_FOR_ALL, size=size)
         if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:
@@ -127,14 +149,30 @@ class Cloud:
         return refused
 
     def _filtered(self, filters: Mapping[str, Sequence[str]]) -> list[Address]:
-        return everything(lambda offset: self._page({"Filters": request_types.filters(filters)}, offset))
+        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        return everything(lambda offset: self._page({"Filters": asked}, offset))
 
-    def _page(self, asked: Params, offset: int) -> tuple[list[Address], int]:
-        whole = asked | {"Limit": PAGE, "Offset": offset}
-        answer = self._call(apis.DESCRIBE_ADDRESSES, whole, response_types.Addresses)
+    def _page(self, asked: Mapping[str, object], offset: int) -> tuple[list[Address], int]:
+        whole = {**asked, "Limit": PAGE, "Offset": offset}
+        answer = self._call(apis.DESCRIBE_ADDRESSES, whole, responses.Addresses)
         return [row.value() for row in answer.address_set], answer.total_count
 
-    def _instances(self, asked: Params, offset: int) -> tuple[list[Instance], int]:
-        whole = asked | {"Limit": PAGE, "Offset": offset}
-        answer = self._call(apis.DESCRIBE_INSTANCES, whole, response_types.Instances)
-        return [row.value() for row in answer.instance_set], answer.total_count
+
+def _by_tag(tags: Collection[Tag]) -> dict[Tag, object]:
+    return {(key, value): {"TagKey": key, "TagValue": value} for key, value in tags}
+
+
+def _allocation(order: Order) -> dict[str, object]:
+    params: dict[str, object] = {
+        "AddressCount": 1,
+        "AddressType": order.type,
+        "AddressName": order.name,
+        "ClientToken": order.token,
+        "AnycastZone": order.zone,
+        "InternetChargeType": order.charge_type,
+        "InternetMaxBandwidthOut": order.bandwidth,
+        "BandwidthPackageId": order.bandwidth_package,
+        # Sorted, because a token counts for one and the same order only.
+        "Tags": [{"Key": key, "Value": value} for key, value in sorted(order.tags.items())] or None,
+    }
+    return {name: value for name, value in params.items() if value is not None}

@@ -1,34 +1,75 @@
-"""Find the keys to sign with, for each call, so that a rotated Secret needs no restart."""
+"""Find the keys to sign with, for each call, so that a rotated Secret needs no restart.
+
+Static keys come from a mounted Secret or the environment; temporary ones from the machine's metadata service, or from
+STS in exchange for the pod's identity. Those are renewed in time, and used to their end while that fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from cloud.credential_cache import Keys, Source
-from cloud.errors import NotConfigured
+import msgspec
+import urllib3
+
+from cloud.apis import STS, Api
+from cloud.errors import CloudError, NotConfigured
+from cloud.responses import Pascal
+from cloud.transport import Source, Transport
+from cloud.types import Keys
 from settings import CloudSettings
 
 IDS = ("TENCENTCLOUD_SECRET_ID", "secretID", "secretId", "SECRET_ID")
-KEYS = ("TENCENTCLOUD_SECRET_KEY", "secretKey", "SECRET_KEY")
+SECRETS = ("TENCENTCLOUD_SECRET_KEY", "secretKey", "SECRET_KEY")
 TOKENS = ("TENCENTCLOUD_TOKEN", "TENCENTCLOUD_SESSION_TOKEN", "token")
 """Names that a Secret may give its keys, those of the original controllers' Secrets among them."""
 TKE_IDENTITY = ("TKE_REGION", "TKE_PROVIDER_ID", "TKE_WEB_IDENTITY_TOKEN_FILE", "TKE_ROLE_ARN")
 """What TKE sets in a pod whose ServiceAccount names a role."""
+METADATA = "http://metadata.tencentyun.com/latest/meta-data/cam/security-credentials/"
+METADATA_TIMEOUT = 2.0
+"""Seconds; the service is on the machine's own link."""
+NO_ROLE = "no keys: the metadata service gives none; give the machine a role, or this process keys"
+ASSUME_ROLE = Api("AssumeRoleWithWebIdentity", STS, 20)
+LIFETIME = 7200
+AHEAD = 300.0
+"""Seconds before their end from when on keys are renewed: as far as the cloud's clock may be from ours."""
+PAUSE = 10.0
+"""Seconds between two attempts to renew; for a call that waits for keys, too."""
+
+_missing = partial(NotConfigured, "NoCredentials", action="credentials")
+ENDED = NotConfigured(
+    "KeysEnded", "the keys had ended when they came: is this machine's clock right?", action="credentials"
+)
+
+
+def source_of(settings: CloudSettings, environ: Mapping[str, str]) -> Source:
+    """The keys by the way that the settings name."""
+    return source(
+        settings,
+        environ,
+        role=CredentialCache(partial(from_machine, settings.cvm_role)),
+        oidc=CredentialCache(partial(from_pod_identity, settings, environ)),
+    )
 
 
 def source(settings: CloudSettings, environ: Mapping[str, str], *, role: Source, oidc: Source) -> Source:
-    """The keys by the way that the settings name.
+    """As `source_of`, with the ways to temporary keys.
 
     auto is: static keys if there are any, else the pod's identity if TKE gave it one, else the role of
     the machine. The pod's comes first because it is the narrower one.
     """
 
     def static() -> Keys:
-        keys = _static(settings, environ)
-        if keys is None:
-            raise NotConfigured("NoCredentials", _missing(settings), action="credentials")
-        return keys
+        if keys := _static(settings, environ):
+            return keys
+        raise _missing(
+            f"no keys: cloud.credentialsDir is {settings.credentials_dir!r} and has no files {IDS[0]} and {SECRETS[0]},"
+            " and the environment has neither; set them, or choose another way with cloud.credentials"
+        )
 
     def auto() -> Keys:
         keys = _static(settings, environ)
@@ -44,7 +85,9 @@ def _static(settings: CloudSettings, environ: Mapping[str, str]) -> Keys | None:
 
 
 def _keys(values: Mapping[str, str]) -> Keys | None:
-    secret_id, secret_key, token = (_signable(_first(values, names), names) for names in (IDS, KEYS, TOKENS))
+    secret_id, secret_key, token = (
+        _signable(_first(values, names), names) for names in (IDS, SECRETS, TOKENS)
+    )
     return Keys(secret_id, secret_key, token or None) if secret_id and secret_key else None
 
 
@@ -56,10 +99,8 @@ def _signable(value: str, names: tuple[str, ...]) -> str:
     # Libraries quote a header that they refuse, and errors are logged.
     if value.isascii() and value.isprintable():
         return value
-    raise NotConfigured(
-        "NoCredentials",
-        f"{names[0]}, or what stands for it, has a line break or a character that is not ASCII; write it on one line",
-        action="credentials",
+    raise _missing(
+        f"{names[0]}, or what stands for it, has a line break or a character that is not ASCII; write it on one line"
     )
 
 
@@ -68,7 +109,7 @@ def _files(directory: Path) -> dict[str, str]:
     # and the same, and again when that may have been deleted meanwhile.
     data = (directory / "..data").resolve()
     place = data if data.is_dir() else directory
-    found = {name: _text(place / name) for name in (*IDS, *KEYS, *TOKENS)}
+    found = {name: _text(place / name) for name in (*IDS, *SECRETS, *TOKENS)}
     return found if (directory / "..data").resolve() == data else _files(directory)
 
 
@@ -78,13 +119,108 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise NotConfigured(
-            "NoCredentials", f"{path} cannot be read: {error.__class__.__name__}", action="credentials"
-        ) from error
+        raise _missing(f"{path} cannot be read: {type(error).__name__}") from error
 
 
-def _missing(settings: CloudSettings) -> str:
-    return (
-        f"no keys: cloud.credentialsDir is {settings.credentials_dir!r} and has no files {IDS[0]} and {KEYS[0]}, "
-        f"and the environment has neither; set them, or choose another way with cloud.credentials"
-    )
+@dataclass(frozen=True)
+class TemporaryKeys:
+    """*end* is in Unix time."""
+
+    keys: Keys
+    end: float
+
+
+class CredentialCache:
+    """A source of the keys that *fetch* brings."""
+
+    def __init__(self, fetch: Callable[[], TemporaryKeys], *, clock: Callable[[], float] = time.time) -> None:
+        self._fetch, self._clock = fetch, clock
+        self._lock = threading.Lock()
+        self._held: TemporaryKeys | None = None
+        self._failure: CloudError = ENDED
+        self._look_at = float("-inf")
+
+    def __call__(self) -> Keys:
+        """Raises what *fetch* raised when there are no keys that are good now."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._look_at:
+                self._renew(now)
+            if self._held and now < self._held.end:
+                return self._held.keys
+            raise self._failure.with_traceback(None)
+
+    def _renew(self, now: float) -> None:
+        try:
+            self._held, self._failure = self._fetch(), ENDED
+        except CloudError as error:
+            self._failure = error
+        ends = self._held.end - AHEAD if self._held else now
+        self._look_at = max(now + PAUSE, ends)
+
+
+class _TmpKeys(Pascal):
+    tmp_secret_id: str
+    tmp_secret_key: str
+    token: str
+
+    def until(self, end: float) -> TemporaryKeys:
+        return TemporaryKeys(Keys(self.tmp_secret_id, self.tmp_secret_key, self.token), end)
+
+
+class _RoleKeys(_TmpKeys):
+    expired_time: float
+
+
+class _Assumed(Pascal):
+    credentials: _TmpKeys
+    expired_time: float
+
+
+def from_machine(role: str, url: str = METADATA) -> TemporaryKeys:
+    """The keys of *role*, or of the only one that the machine has when it is empty."""
+    content = _metadata(url + (role or _metadata(url).decode(errors="replace").strip()))
+    try:
+        found = msgspec.json.decode(content, type=_RoleKeys)
+    except msgspec.MsgspecError as error:
+        raise _missing(f"the metadata service gave no keys for the role: {error}") from error
+    return found.until(found.expired_time)
+
+
+def _metadata(url: str) -> bytes:
+    try:
+        answer = urllib3.request("GET", url, timeout=METADATA_TIMEOUT, retries=False)
+    except urllib3.exceptions.HTTPError as error:
+        raise _missing(f"{NO_ROLE} ({error})") from error
+    if answer.status != 200:
+        raise _missing(f"{NO_ROLE} (status {answer.status})")
+    return answer.data
+
+
+def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> TemporaryKeys:
+    """The keys of the role that TKE's environment names, for the token that it mounts."""
+    region, provider, token_file, role = (_required(environ, name) for name in TKE_IDENTITY)
+    params = {
+        "ProviderId": provider,
+        "WebIdentityToken": _token(token_file),
+        "RoleArn": role,
+        "RoleSessionName": "drawbridge",
+        "DurationSeconds": LIFETIME,
+    }
+    unsigned = Transport(settings, region, None)
+    answer = unsigned.call(ASSUME_ROLE, params, _Assumed, settings.attempt_timeout)
+    return answer.credentials.until(answer.expired_time)
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    if value := environ.get(name):
+        return value
+    raise _missing(f"{name} is not set: annotate the ServiceAccount with tke.cloud.tencent.com/role-arn")
+
+
+def _token(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = type(error).__name__
+        raise _missing(f"TKE_WEB_IDENTITY_TOKEN_FILE {path} cannot be read: {why}") from error

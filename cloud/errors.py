@@ -1,25 +1,4 @@
-"""Whatever goes wrong between us and Tencent Cloud is one of these errors, named for what to do about it.
-
-::
-
-    CloudError
-    ├── Unavailable      no usable answer came: the call may or may not have been carried out
-    │   └── Unreachable  no connection: it was not carried out
-    ├── ServerFault      the cloud failed within: it may or may not have been carried out
-    ├── Throttled        too many calls: it was not carried out
-    ├── QuotaExceeded    no more of it until a human raises a limit, pays, or a day is over
-    ├── NotPermitted     permissions, credentials, clock or an account that has not this product
-    │   └── NotConfigured  this process has no credentials or no region
-    ├── StateConflict    not in the present state: look again
-    │   └── InProgress   an earlier call with the same ClientToken is still being carried out
-    ├── AlreadyBound     the instance has an address, or can have none of this type: look again
-    ├── Gone             no such address, instance or tag
-    ├── TagMissing       allocation names a tag that must be created first
-    ├── TagExists        the tag to create is there
-    ├── TokenRefused     the ClientToken is spent: allocate with another one
-    ├── Blocked          a blocked address, or one in arrears or protected
-    └── Rejected         anything else: a mistake of ours or in the configuration
-"""
+"""Whatever goes wrong between us and Tencent Cloud is one of these errors, named for what to do about it."""
 
 from __future__ import annotations
 
@@ -41,67 +20,67 @@ class CloudError(Exception):
 
 
 class Unavailable(CloudError):
-    pass
+    """No usable answer came: the call may or may not have been carried out."""
 
 
 class Unreachable(Unavailable):
-    pass
+    """No connection: it was not carried out."""
 
 
 class ServerFault(CloudError):
-    pass
+    """The cloud failed within: it may or may not have been carried out."""
 
 
 class Throttled(CloudError):
-    pass
+    """Too many calls: it was not carried out."""
 
 
 class QuotaExceeded(CloudError):
-    pass
+    """No more of it until a human raises a limit, pays, or a day is over."""
 
 
 class NotPermitted(CloudError):
-    pass
+    """Permissions, credentials, clock or an account that does not have this product."""
 
 
 class NotConfigured(NotPermitted):
-    pass
+    """This process has no credentials or no region."""
 
 
 class StateConflict(CloudError):
-    pass
+    """Not in the present state: look again."""
 
 
 class InProgress(StateConflict):
-    pass
+    """An earlier call with the same ClientToken is still being carried out."""
 
 
 class AlreadyBound(CloudError):
-    pass
+    """The instance has an address, or can have none of this type: look again."""
 
 
 class Gone(CloudError):
-    pass
+    """No such address, instance or tag."""
 
 
 class TagMissing(CloudError):
-    pass
+    """Allocation names a tag that must be created first."""
 
 
 class TagExists(CloudError):
-    pass
+    """The tag to create is there."""
 
 
 class TokenRefused(CloudError):
-    pass
+    """The ClientToken is spent: allocate with another one."""
 
 
 class Blocked(CloudError):
-    pass
+    """The address is blocked, in arrears or protected."""
 
 
 class Rejected(CloudError):
-    pass
+    """Anything else: a mistake of ours or in the configuration."""
 
 
 ITEM_REFUSED = (Gone, StateConflict, Blocked, Rejected, NotPermitted, QuotaExceeded)
@@ -116,3 +95,89 @@ class RetryAfter(Exception):
     def __init__(self, cause: Exception, seconds: float) -> None:
         super().__init__(str(cause))
         self.cause, self.seconds = cause, seconds
+
+
+_CODES: dict[type[CloudError], tuple[str, ...]] = {
+    Throttled: ("LimitExceeded.ActionLimited",),
+    NotPermitted: (
+        "FailedOperation.InvalidRegion",
+        "InvalidAccount.NotSupported",
+        "IpInBlacklist",
+        "IpNotInWhitelist",
+        "UnsupportedOperation.InvalidAccount",
+        "UnsupportedOperation.OfflineChargeType",
+        "UnsupportedOperation.UnsupportedRegion",
+        "UnsupportedRegion",
+    ),
+    QuotaExceeded: ("FailedOperation.BalanceInsufficient",),
+    # The bare word says no more than that something failed.
+    ServerFault: ("FailedOperation", "ServiceUnavailable"),
+    StateConflict: (
+        "FailedOperation.ResourceTagProcessing",
+        "FailedOperation.TagAttachedResource",
+        "FailedOperation.TaskFailed",
+        "InvalidAddressIdStatus.NotPermit",
+        "InvalidAddressState",
+        "InvalidParameterValue.InvalidInstanceState",
+        "UnsupportedOperation.AddressStatusNotPermit",
+        "UnsupportedOperation.InstanceStateNotSupported",
+        "UnsupportedOperation.InstanceStatusNotPermit",
+    ),
+    InProgress: ("UnsupportedOperation.IdempotentProcessing",),
+    TokenRefused: (
+        "UnsupportedOperation.DeliveryFailed",
+        "UnsupportedOperation.IdempotentParameterMismatch",
+    ),
+    AlreadyBound: (
+        "InvalidParameterValue.InstanceDoesNotSupportAnycast",
+        "InvalidParameterValue.InstanceHasWanIP",
+    ),
+    Gone: (
+        "InvalidAddressId.NotFound",
+        "InvalidInstanceId.Malformed",  # it cannot be the id of anything
+        "InvalidInstanceId.NotFound",
+        "InvalidParameterValue.AddressIdMalformed",
+        "InvalidParameterValue.AddressNotFound",
+        "InvalidParameterValue.InstanceIdMalformed",
+    ),
+    TagMissing: (
+        "InvalidParameterValue.InvalidTag",
+        "InvalidParameterValue.TagKeyNotExists",
+        "InvalidParameterValue.TagNotExisted",
+        "InvalidParameterValue.TagValNotExists",
+        "InvalidTag.NotExisted",
+    ),
+    TagExists: ("ResourceInUse.TagDuplicate",),
+    Blocked: (
+        "InvalidAddressId.Blocked",
+        "InvalidAddressIdState.InArrears",
+        "OperationDenied.AddressDeletionProtectionEnabled",
+        "OperationDenied.AddressInArrears",
+        "UnsupportedOperation.UnpaidOrderAlreadyExists",
+    ),
+}
+_BY_CODE = {code: kind for kind, codes in _CODES.items() for code in codes}
+_BY_FAMILY: dict[str, type[CloudError]] = {
+    "AddressQuotaLimitExceeded": QuotaExceeded,
+    "AuthFailure": NotPermitted,
+    "InternalError": ServerFault,
+    "InternalServerError": ServerFault,
+    "LimitExceeded": QuotaExceeded,
+    "RequestLimitExceeded": Throttled,
+    "ResourceInsufficient": QuotaExceeded,
+    "ResourceNotFound": Gone,
+    "ResourceUnavailable": StateConflict,
+    "UnauthorizedOperation": NotPermitted,
+}
+"""By what stands before the first dot: kinds that the cloud subdivides further from time to time."""
+_BY_DETAIL: dict[str, type[CloudError]] = {
+    "AlreadyBindEip": AlreadyBound,
+    "MutexTaskRunning": StateConflict,
+}
+"""By what stands after the dot: details that were seen under several families, not all of them documented."""
+
+
+def kind_of(code: str) -> type[CloudError]:
+    """The class for an error code, after the tables of the SDK and what its users have seen beyond them."""
+    family, _, detail = code.partition(".")
+    return _BY_CODE.get(code) or _BY_DETAIL.get(detail) or _BY_FAMILY.get(family) or Rejected

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from cloud.errors import Gone
+from cloud.types import Address
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
@@ -14,24 +15,18 @@ ENOUGH = 2
 """So many different items that are refused alone make a refusal one of all."""
 
 
-class Named(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-N = TypeVar("N", bound=Named)
-Page = tuple[list[N], int]
+Page = tuple[list[Address], int]
 """The rows from an offset on, and how many there are in all."""
 
 
-def everything(page: Callable[[int], Page[N]]) -> list[N]:
+def everything(page: Callable[[int], Page]) -> list[Address]:
     """Every row, each once, with *page* a function of the offset.
 
     A row that comes or goes between two pages moves others across their border. So a list that changed
     while it was read is read again, up to three times, and all that was seen counts: of rows that came or
     went in the meantime, some may be missing and some be gone.
     """
-    seen: dict[str, N] = {}
+    seen: dict[str, Address] = {}
     for _ in range(PASSES):
         rows, totals = _one_pass(page)
         seen |= {row.id: row for row in rows}
@@ -40,8 +35,8 @@ def everything(page: Callable[[int], Page[N]]) -> list[N]:
     return list(seen.values())
 
 
-def _one_pass(page: Callable[[int], Page[N]]) -> tuple[list[N], set[int]]:
-    rows: list[N] = []
+def _one_pass(page: Callable[[int], Page]) -> tuple[list[Address], set[int]]:
+    rows: list[Address] = []
     totals: set[int] = set()
     while True:
         more, total = page(len(rows))
@@ -49,10 +44,6 @@ def _one_pass(page: Callable[[int], Page[N]]) -> tuple[list[N], set[int]]:
         totals.add(total)
         if not more or len(rows) >= total:
             return rows, totals
-
-
-def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    yield from (items[start : start + size] for start in range(0, len(items), size))
 
 
 def in_halves(
@@ -70,7 +61,8 @@ def in_halves(
     the refused items with their errors; any other error is raised.
     """
     refused: dict[T, E] = {}
-    left = list(batches(items, size or max(1, len(items))))[::-1]
+    size = size or max(1, len(items))
+    left = [items[start : start + size] for start in range(0, len(items), size)][::-1]
     served = False
     while left:
         some = left.pop()
@@ -91,10 +83,5 @@ def in_halves(
 def gathered(ask: Callable[[Sequence[str]], list[T]], ids: Collection[str], size: int) -> list[T]:
     """What *ask* finds for all ids, *size* at a time, though an id of nothing may spoil a question."""
     found: list[T] = []
-
-    def add(some: Sequence[str]) -> None:
-        found.extend(ask(some))
-
-    for batch in batches(sorted(set(ids)), size):
-        in_halves(add, batch, (Gone,))
+    in_halves(lambda some: found.extend(ask(some)), sorted(set(ids)), (Gone,), size=size)
     return found

@@ -1,20 +1,92 @@
 """What an answer of the cloud says: the fields that were asked for, or an error, and never nothing.
 
-Its Content-Type is not looked at. The SDK's own decoder overlooks errors, and takes them for a success without
+Its Content-Type is ignored. The SDK's own decoder overlooks errors, and takes them for a success without
 any field, unless the type is exactly application/json.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from cloud.error_codes import kind_of
-from cloud.errors import CloudError, Throttled, Unavailable
-from cloud.response_types import Pascal
+from cloud.errors import CloudError, Throttled, Unavailable, kind_of
+from cloud.types import ADDRESS_TYPES, Address, Quota
 
 T = TypeVar("T")
+_SPELLINGS: dict[str, str] = {spelling.lower(): spelling for spelling in ADDRESS_TYPES}
+
+
+class Pascal(msgspec.Struct, rename="pascal"):
+    """Fields that the cloud spells in PascalCase; an answer without one that has no default is no success."""
+
+
+class Done(Pascal):
+    """Nothing more than that it was accepted."""
+
+
+class Allocation(Pascal):
+    address_set: Annotated[list[str], msgspec.Meta(min_length=1, max_length=1)]
+
+
+class QuotaRow(Pascal):
+    quota_id: str
+    quota_current: int
+    quota_limit: int
+
+    def value(self) -> Quota:
+        return Quota(self.quota_id, self.quota_current, self.quota_limit)
+
+
+class Quotas(Pascal):
+    quota_set: list[QuotaRow]
+
+
+class TagRow(Pascal):
+    key: str
+    value: str
+
+
+class AddressRow(Pascal):
+    address_id: str
+    address_status: str
+    address_type: str | None = None
+    address_ip: str | None = None
+    instance_id: str | None = None
+    network_interface_id: str | None = None
+    address_name: str | None = None
+    tag_set: list[TagRow] | None = None
+    is_blocked: bool | None = None
+    is_arrears: bool | None = None
+
+    def value(self) -> Address:
+        kind = self.address_type or "EIP"
+        return Address(
+            id=self.address_id,
+            status=self.address_status.upper(),
+            # The documents spell one of the types in two ways.
+            type=_SPELLINGS.get(kind.lower(), kind),
+            ip=self.address_ip or "",
+            instance_id=self.instance_id or "",
+            network_interface_id=self.network_interface_id or "",
+            name=self.address_name or "",
+            tags={tag.key: tag.value for tag in self.tag_set or ()},
+            blocked=bool(self.is_blocked),
+            arrears=bool(self.is_arrears),
+        )
+
+
+class Addresses(Pascal):
+    address_set: list[AddressRow]
+    total_count: int
+
+
+class InstanceRow(Pascal):
+    instance_id: str
+
+
+class Instances(Pascal):
+    instance_set: list[InstanceRow]
 
 
 class _Envelope(Pascal):
@@ -31,7 +103,9 @@ class _Outcome(Pascal):
     error: _Problem | None = None
 
 
-# As in cloud.response_types: threads use them from the beginning.
+# msgspec completes a type at its first use, and two threads that are at it together crash it.
+for _each in Pascal.__subclasses__():
+    msgspec.json.Decoder(_each)
 _ENVELOPES = msgspec.json.Decoder(_Envelope)
 _OUTCOMES = msgspec.json.Decoder(_Outcome)
 
@@ -41,15 +115,12 @@ def decoded(content: bytes, status: int, type: type[T], action: str) -> T:  # no
     try:
         response = _ENVELOPES.decode(content).response
         outcome = _OUTCOMES.decode(response)
-        if outcome.error:
-            raise _refusal(outcome.error, outcome.request_id, action)
+        if problem := outcome.error:
+            kind = kind_of(problem.code)
+            raise kind(problem.code, problem.message, action=action, request_id=outcome.request_id)
         return msgspec.json.decode(response, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _unusable(content, status, error, action) from error
-
-
-def _refusal(problem: _Problem, request_id: str, action: str) -> CloudError:
-    return kind_of(problem.code)(problem.code, problem.message, action=action, request_id=request_id)
 
 
 def _unusable(content: bytes, status: int, error: Exception, action: str) -> CloudError:

@@ -1,4 +1,4 @@
-"""Sign a call with the official SDK, send it, and have its whole answer, or an error, within one timeout.
+"""Sign a call with the official SDK, send it once, and return its whole answer, or an error, within one timeout.
 
 The SDK signs and keeps the connection. Its retries (they allocate twice), its region breaker (it loses
 errors), its reading of NO_PROXY (host and port as one word) and of answers (`cloud.responses`) are not used.
@@ -9,28 +9,33 @@ errors), its reading of NO_PROXY (host and port as one word) and of answers (`cl
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import logging
+import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import requests
+import requests.adapters
 import urllib3
+import urllib3.connection
 from tencentcloud.common.common_client import CommonClient
 from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
 from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
 
 from cloud.apis import Api, Service
-from cloud.credential_cache import Source
 from cloud.errors import CloudError, Unavailable, Unreachable
 from cloud.responses import decoded
-from cloud.session import Session, hung_up
+from cloud.types import Keys
 from settings import CloudSettings
 
 T = TypeVar("T")
+Source = Callable[[], Keys]
+"""Brings the keys of the moment; raises CloudError when there are none."""
 CONNECT_TIMEOUT = 5.0
 
 # At debug level the SDK writes whole requests and answers, credentials among them.
@@ -72,7 +77,7 @@ class Transport:
     def _new_client(self, service: Service) -> Any:
         signer = _Signer(self._source) if self._source else None
         client = CommonClient(service.name, service.version, signer, self._region, _profile(self._settings))
-        client.request.conn._session = Session()
+        client.request.conn._session = _Session()
         if not self._settings.proxy:
             # Then requests takes the environment's, and understands its NO_PROXY.
             client.request.conn.proxy = None
@@ -130,3 +135,61 @@ def _read(answer: urllib3.HTTPResponse, deadline: float) -> bytes:
     # It is back in the pool when it was read to its end, and closed otherwise.
     with contextlib.closing(answer), hung_up(left, answer.shutdown):
         return answer.read(decode_content=True)
+
+
+@contextlib.contextmanager
+def hung_up(after: float, hang_up: Callable[[], object]) -> Iterator[None]:
+    """Unless the block ends within *after* seconds, *hang_up* is called, which must end it.
+
+    Never once the block has ended: its connection may be in use for another call by then.
+    """
+    over, ending = False, threading.Lock()
+
+    def act() -> None:
+        # What is over just now cannot be hung up any more, and says so in many ways.
+        with ending, contextlib.suppress(Exception):
+            if not over:
+                hang_up()
+
+    timer = threading.Timer(after, act)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with ending:
+            over = True
+
+
+class _Session(requests.Session):
+    """A redirect that is followed sends a call again, perhaps to a host that must not have its token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _Adapter())
+
+    def get_redirect_target(self, resp: object) -> None:
+        """None: a redirect is an answer like others."""
+
+
+class _Bounded(urllib3.connection.HTTPConnection):
+    """Hangs up when the head has not come within the timeout, which a socket starts again with every byte."""
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        # Below TLS, whose own shutdown is not for another thread than the one that reads.
+        hang_up = functools.partial(socket.socket.shutdown, self.sock, socket.SHUT_RDWR)
+        with hung_up(self.timeout or 0.0, hang_up):
+            return super().getresponse()
+
+
+class _BoundedOverTls(_Bounded, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = _BoundedOverTls if pool.scheme == "https" else _Bounded
+        return pool

@@ -1,19 +1,22 @@
-"""Addresses, instances and orders as values, under the names that we use."""
+"""Addresses, orders and keys as values, under the names that we use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import msgspec
 
 AddressType = Literal["WanIP", "EIP", "AnycastEIP", "HighQualityEIP", "AntiDDoSEIP", "ResidentialEIP"]
 ADDRESS_TYPES: tuple[AddressType, ...] = get_args(AddressType)
+ELASTIC: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
+"""Those that can be allocated and bound."""
 Tag = tuple[str, str]
 """A key and one of its values: what the cloud counts, and what must exist before anything can carry it."""
 
-CREATING, BINDING, BIND, BIND_ENI = "CREATING", "BINDING", "BIND", "BIND_ENI"
-UNBINDING, UNBIND, OFFLINING = "UNBINDING", "UNBIND", "OFFLINING"
+BINDING, BIND, BIND_ENI = "BINDING", "BIND", "BIND_ENI"
+UNBINDING, UNBIND = "UNBINDING", "UNBIND"
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,18 +28,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     ip: str = ""
     instance_id: str = ""
     network_interface_id: str = ""
-    private_ip: str = ""
     name: str = ""
     tags: Mapping[str, str] = {}
-    bandwidth: int | None = None
     blocked: bool = False
     arrears: bool = False
-    created: str = ""
-
-
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    state: str
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -57,7 +52,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: int | None = None
     charge_type: str | None = None
     zone: str | None = None
-    provider: str | None = None
     bandwidth_package: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,3 +59,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"token: {self.token!r} must be 1 to 64 ASCII characters for the cloud to keep it"
             )
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What calls are signed with; *token* belongs to keys that end."""
+
+    secret_id: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)

@@ -15,12 +15,12 @@ from cloud.apis import Api
 from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
-from cloud.rate_limiter import RateLimiter
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
-from controllers.anycast_ip.controller import Clocks, Edges, assemble
-from controllers.anycast_ip.nodes import NODES, Nodes
+from controllers.anycast_ip.controller import Edges, assemble
+from controllers.anycast_ip.memory import Clocks
+from controllers.anycast_ip.sources import NODES, Nodes
 from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
 from kube.informer import Informer
@@ -133,7 +133,7 @@ class Sender:
             policy.check_action(self._world, api.action)
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
-            with self._world.moved_on():
+            with self._world.advanced():
                 policy.check_resources(self._world, api.action, read)
                 return envelope.success(action.run(self._world, read, REGION), "r"), "OK"
         except Fault as fault:
@@ -203,7 +203,7 @@ class Lab:
         self.claims.load(self.cluster)
         calls = Caller(
             self.sender,
-            RateLimiter(1, clock=self.clock, sleep=self.sleep),
+            1.0,
             Timeouts(30, 10),
             Before(check),
             Timing(self.clock, self.sleep),
@@ -310,16 +310,25 @@ class Lab:
     def count(self, *actions: str) -> int:
         return sum(call.action in actions for call in self.world.calls)
 
-    def foreign(self, instance: str, **fields: Any) -> str:
-        """An address that somebody else has bound there."""
+    def add_address(self, instance: str, **fields: Any) -> str:
+        """An address that another user has bound there."""
         address_id = self.world.names.new_id("eip")
         values = {"type": "AnycastEIP", "status": "BIND", "instance_id": instance} | fields
         address = Address(
             id=address_id, ip=self.world.names.new_ip(), region=REGION, created=self.clock(), **values
         )
-        with self.world.moved_on() as now:
-            self.world.book.put(address_id, address, now)
+        with self.world.advanced() as now:
+            self.world.history.put(address_id, address, now)
         return address_id
+
+
+def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
+    """A lab whose nodes, n1 by default, are open."""
+    lab = Lab(knobs, **fields) if knobs else Lab(**fields)
+    for name in names or ("n1",):
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    return lab
 
 
 def original(name: str = "n1", **tags: str) -> dict[str, str]:

@@ -9,10 +9,9 @@ import msgspec
 
 from cloud.apis import Api
 from cloud.caller import Before, Caller, Timeouts, Timing
-from cloud.credential_cache import Keys
 from cloud.errors import CloudError
-from cloud.rate_limiter import RateLimiter
 from cloud.transport import Transport
+from cloud.types import Keys
 from settings import CloudSettings
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Server, answers
@@ -75,7 +74,7 @@ def calls(
     """Time passes only by waiting."""
     return Caller(
         fake,
-        RateLimiter(1.0, clock=clock, sleep=clock.advance),
+        1.0,
         Timeouts(timeout, 10.0),
         Before(may_write, keys),
         Timing(clock, clock.advance, lambda: 1.0),

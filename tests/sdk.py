@@ -80,21 +80,8 @@ def sdk(endpoint: str, *args: Any, **kwargs: Any) -> Iterator[Sdk]:
         caller.close()
 
 
-class HandClock:
-    """Goes on only when told to."""
-
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK heeds NO_PROXY in a way of its own, so that there must be no proxy at all."""
+    """The SDK heeds NO_PROXY in a separate way, so that there must be no proxy at all."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

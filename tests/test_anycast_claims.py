@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
-from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.cluster_id import cluster_uuid
+from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid
 from kube.errors import AlreadyExists, Conflict
 from kube.leader_election import LeadershipLost
 from tests.anycast_world import Kube
@@ -67,7 +66,7 @@ def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(kno
     assert store.claims["u1"].address == "eip-1"
 
 
-def test_a_claim_that_a_hand_deleted_is_written_again() -> None:
+def test_a_claim_that_a_user_deleted_is_written_again() -> None:
     kube = Kube()
     store = store_of(kube)
     store.put(CLAIM)
@@ -98,7 +97,7 @@ def test_the_clusters_uuid_is_made_once_and_kept() -> None:
     assert kube.objects["configmaps", CLUSTER_UUID]["data"] == {CLUSTER_UUID: first}
 
 
-def test_an_emptied_uuid_is_not_made_up_anew() -> None:
+def test_an_emptied_uuid_is_not_created_again() -> None:
     kube: Any = Kube()
     kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):

@@ -57,7 +57,7 @@ class Running:
 
     def _check(self) -> None:
         if not self.may_lead:
-            raise LeadershipLost("somebody else leads")
+            raise LeadershipLost("another process leads")
 
     def _lead(self) -> None:
         try:

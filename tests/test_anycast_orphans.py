@@ -21,7 +21,7 @@ def lab_with(mode: str, **fields: Any) -> Lab:
 
 
 def left_behind(lab: Lab, name: str = "gone", **fields: Any) -> str:
-    return lab.foreign(f"ins-{name}", **{"tags": original(name), **fields})
+    return lab.add_address(f"ins-{name}", **{"tags": original(name), **fields})
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_orphan_is_released_with_its_tags_after_the_grace_period(fields: dict
     lab = lab_with("release")
     lab.join()
     lab.run(lab.all_open, 60, "open")
-    orphan = lab.foreign("ins-gone", **{"tags": original("gone"), **fields})
+    orphan = lab.add_address("ins-gone", **{"tags": original("gone"), **fields})
     lab.run_for(GRACE - 60)
     assert orphan in lab.world.addresses
     lab.run(lambda: orphan not in lab.world.addresses, 1500, "released")
@@ -77,12 +77,14 @@ def test_off_means_that_nothing_is_even_looked_for() -> None:
         ),
         pytest.param({"tags": {"aia-official-cluster-uuid": "b"}}, id="of another uuid"),
         pytest.param({"tags": {**original("gone"), "aia-node-name": ""}}, id="that names no node"),
-        pytest.param({"tags": original("gone"), "instance_id": "ins-b"}, id="bound elsewhere by somebody"),
+        pytest.param(
+            {"tags": original("gone"), "instance_id": "ins-b"}, id="bound elsewhere by another user"
+        ),
     ],
 )
 def test_an_address_is_kept(fields: dict[str, Any]) -> None:
     lab = lab_with("release")
-    kept = lab.foreign("ins-gone", **fields)
+    kept = lab.add_address("ins-gone", **fields)
     lab.join()
     lab.edit("n1", {"metadata": {"labels": {"tke.cloud.tencent.com/need-aia-ip": None}}})
     lab.run_for(3 * GRACE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -52,7 +53,14 @@ ORIGINAL = node(annotations={ADDRESS_ID: "eip-1"})
 UNLABELLED = node(labels={})
 SUPER = node(TAINT, labels={NEED_LABEL: "true", "node.kubernetes.io/instance-type": "eklet"})
 NAMELESS = Node(GATED.metadata, NodeSpec("", (TAINT,)))
-MOVED = Node(replace(OPEN.metadata, labels={NEED_LABEL: "true", INSTANCE_LABEL: "ins-other"}), OPEN.spec)
+
+
+def moved(*taints: Taint, marked: bool = False) -> Node:
+    labels = {NEED_LABEL: "true", INSTANCE_LABEL: "ins-other"}
+    return node(*taints, labels=labels, annotations=OPEN.metadata.annotations if marked else {})
+
+
+MOVED = moved(marked=True)
 
 ORDERED: Claim = claim_for(GATED, SETTINGS, NOW)
 CLAIM = replace(ORDERED, address="eip-1")
@@ -88,7 +96,7 @@ def seen(found: Any) -> Seen:
         pytest.param(GATED, None, looked(FREE), Do.CLAIM, id="one that was on it"),
         pytest.param(GATED, None, looked(address("BINDING")), Do.ADOPT, id="one is being bound to it"),
         pytest.param(GATED, None, looked(address("UNBINDING")), Do.LOOK, id="one is being unbound from it"),
-        pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="a foreign one on it"),
+        pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="an unmanaged one on it"),
         pytest.param(GATED, None, looked(address(type="EIP"), address()), Do.ADOPT, id="two on it"),
         pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="not seen yet"),
         pytest.param(GATED, CLAIM, seen(address("CREATING")), Do.WATCH, id="being created"),
@@ -112,6 +120,9 @@ def seen(found: Any) -> Seen:
         pytest.param(ORIGINAL, None, looked(address("BINDING")), Do.CLOSE, id="of the original, not yet bound"),
         pytest.param(OPEN, CLAIM, seen(address(ip="9.9.9.9")), Do.OPEN, id="open, shown wrongly"),
         pytest.param(MOVED, CLAIM, seen(address()), Do.CLOSE, id="another instance"),
+        pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Do.CLOSE, id="another instance, tainted"),
+        pytest.param(moved(), CLAIM, seen(address()), Do.CLOSE, id="another instance, not proven bound"),
+        pytest.param(moved(TAINT), CLAIM, seen(address()), Do.UNBIND, id="another instance, closed"),
         pytest.param(UNLABELLED, CLAIM, seen(address()), Do.NOTHING, id="label removed"),
         pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Do.FREE, id="label removed, tainted"),
         pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Do.NOTHING, id="tainted before its label"),
@@ -128,6 +139,35 @@ def seen(found: Any) -> Seen:
 )  # fmt: skip
 def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, expected: Do) -> None:
     assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).do is expected
+
+
+@pytest.mark.parametrize(
+    ("node", "claim", "seen", "expected"),
+    [
+        pytest.param(NAMELESS, None, Seen(), "NoInstanceID: .*providerID '' names", id="no instance"),
+        pytest.param(node(TAINT, labels={}), None, Seen(), "AnycastIpDelayed: .*need-aia-ip=true", id="no label"),
+        pytest.param(node(TAINT, labels=SUPER.metadata.labels), None, Seen(), "", id="a super node"),
+        pytest.param(UNLABELLED, None, Seen(), "", id="neither label nor taint"),
+        pytest.param(GATED, None, looked(address(type="EIP")), "AlreadyHasAnycastIp: .* EIP 1.2.3.4 ", id="unmanaged"),
+        pytest.param(GATED, None, looked(address(type="WanIP", ip="")), "AlreadyHasPublicIp: .* eip-1 ", id="WanIP"),
+        pytest.param(GATED, CLAIM, seen(address(arrears=True)), "AnycastIpNotServing: .*arrears", id="in arrears"),
+        pytest.param(GATED, CLAIM, seen(address(blocked=True)), "AnycastIpNotServing: .*blocked", id="blocked"),
+        pytest.param(GATED, CLAIM, seen(ELSEWHERE), "AnycastIpMoved: .*bound to ins-2.*gets another", id="moved"),
+        pytest.param(None, CLAIM, seen(ELSEWHERE), "AnycastIpMoved: .*bound to ins-2.*not released", id="gone, moved"),
+        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 149.0), "", id="on its way"),
+        pytest.param(GATED, CLAIM, Seen(address("BINDING"), None, 150.0), "AnycastIpDelayed: .*BINDING", id="slow"),
+    ],
+)  # fmt: skip
+def test_what_a_node_waits_for_is_reported(
+    node: Node | None, claim: Claim | None, seen: Seen, expected: str
+) -> None:
+    note = plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).note
+
+    if expected:
+        assert note
+        assert re.match(expected, f"{note.reason}: {note.message}")
+    else:
+        assert note is None
 
 
 @pytest.mark.parametrize(
@@ -234,7 +274,7 @@ def test_an_order_says_what_is_configured_and_whose_it_is() -> None:
     assert order.name == "cls-abc-aia-u1"
 
 
-def test_each_order_has_a_token_of_its_own_and_an_heir_takes_the_order_over() -> None:
+def test_each_order_has_a_separate_token_and_an_heir_takes_the_order_over() -> None:
     later = renewed(ORDERED, NOW + timedelta(seconds=1))
     heir = inherited(ORDERED, node(uid="u2"))
 
@@ -254,7 +294,7 @@ def test_each_order_has_a_token_of_its_own_and_an_heir_takes_the_order_over() ->
 )
 def test_what_carries_a_nodes_tags_is_found_for_it(found: dict[str, Any], expected: bool) -> None:
     lab = Lab()
-    address_id = lab.foreign(**{"instance": "ins-n1", **found})
+    address_id = lab.add_address(**{"instance": "ins-n1", **found})
     lab.clock.advance(60)
     lab.join(**{NEED_LABEL: "not yet"})
     lab.run_for(5)
@@ -264,11 +304,11 @@ def test_what_carries_a_nodes_tags_is_found_for_it(found: dict[str, Any], expect
 
 def test_what_another_node_has_a_claim_to_is_not_found() -> None:
     lab = Lab()
-    address_id = lab.foreign("ins-n1", tags=original())
+    address_id = lab.add_address("ins-n1", tags=original())
     lab.clock.advance(60)
     lab.claims.put(replace(CLAIM, uid="u9", node="other", instance="ins-other", address=address_id))
     node = lab.join()
     lab.watch.show(lab.nodes())
     lab.feature.turn()
 
-    assert lab.feature.reconciler._tools.reader.local(node.metadata.uid).related.found is None
+    assert lab.feature.reconciler._reader.local(node.metadata.uid).related.found is None

@@ -98,7 +98,7 @@ def test_one_address_that_must_not_be_given_back_does_not_block_the_others(actio
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(Conflict(409, "Conflict", "somebody wrote"), id="conflict"),
+        pytest.param(Conflict(409, "Conflict", "another client wrote"), id="conflict"),
         pytest.param(ServerError(500, "InternalError", "a webhook failed"), id="refused by a webhook"),
     ],
 )
@@ -131,6 +131,7 @@ def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values
     lab.run(lambda: sum(lab.is_open(name) for name in names(25)) == 20, 120, "20 of 25 open")
     lab.run_for(300)
     assert lab.count("CreateTags") <= 60
+    assert any("TagValue" in message for _, message in lab.recorder.events)
     for name in names(20):
         if lab.is_open(name):
             lab.leave(name)
@@ -140,7 +141,7 @@ def test_at_the_limit_of_tag_values_as_many_nodes_are_served_as_there_are_values
 def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
     lab = Lab(Knobs(**PLENTY))
     tags = original("n1") | {CLUSTER_UUID: "another", NODE_INSTANCE: "ins-other"}
-    theirs = lab.foreign("ins-other", tags=tags)
+    theirs = lab.add_address("ins-other", tags=tags)
     lab.world.made_tags["aia-node-name", "n1"] = lab.clock()
     lab.join("n1")
     lab.run(lab.all_open, 60, "open")

@@ -53,13 +53,6 @@ def test_a_thousand_nodes_that_join_are_judged_by_what_is_promised(
     assert {name for name, each in by_name(found).items() if each.met is False} == missed
 
 
-def test_a_thousand_nodes_that_leave_may_cost_less_than_those_that_join() -> None:
-    found = by_name(figures.of_leaving(1000, 103.0, 0, Cost(calls(DeleteTags=1401), QUIET), KNOBS))
-
-    assert found["cloud writes per node"].met is False
-    assert found["wall against the floor of the rate limits"].baseline == 102.0
-
-
 def test_of_a_few_nodes_only_what_must_never_be_is_judged() -> None:
     cost = Cost([*calls(DescribeAddresses=100), call("AllocateAddresses", "RequestLimitExceeded")], QUIET)
     joining = by_name(figures.of_joining(Joined(["n"], 60.0, 1), cost, KNOBS))

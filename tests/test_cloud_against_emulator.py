@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from cloud import credential_providers, errors
-from cloud.client import Cloud
+from cloud import credentials, errors
+from cloud.client import Cloud, connect
 from cloud.errors import CloudError
-from cloud.factory import connect
 from cloud.types import BIND, UNBIND, Order
 from lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving
 from lab.cloud import Cloud as Emulator
@@ -80,12 +79,12 @@ def test_an_address_lives_from_its_tags_to_its_release(emulator: Emulator) -> No
     ours.create_tags(tags)
     ours.create_tags(tags)
     address = ours.allocate(order(tags=dict(tags), bandwidth=5))
-    assert [(each.id, each.status, each.tags) for each in ours.addresses_tagged("node", "n1", ["EIP"])] == [
+    assert [(each.id, each.status, each.tags) for each in ours.addresses_tagged("node", ["n1"])] == [
         (address, UNBIND, dict(tags))
     ]
     ours.associate(address, "ins-11112222")
     (bound,) = ours.addresses_on(["ins-11112222"])
-    assert (bound.id, bound.status, bound.instance_id, bound.bandwidth) == (address, BIND, "ins-11112222", 5)
+    assert (bound.id, bound.status, bound.instance_id) == (address, BIND, "ins-11112222")
     assert bound.ip
     assert set(ours.delete_tags(tags)) == set(tags)
     ours.disassociate(address)
@@ -103,16 +102,6 @@ def test_a_lost_answer_to_an_allocation_costs_no_second_address(emulator: Emulat
     allocated = ours.allocate(order())
     assert calls(emulator, "AllocateAddresses") == 2
     assert elastic(emulator) == [allocated]
-
-
-def test_a_lost_answer_to_a_binding_is_told_and_the_binding_not_repeated(emulator: Emulator) -> None:
-    ours = edge(emulator)
-    address = ours.allocate(order())
-    emulator.knobs.lost, emulator.knobs.faulty_actions = 1.0, ["AssociateAddress"]
-    with pytest.raises(errors.Unavailable):
-        ours.associate(address, "ins-11112222")
-    assert calls(emulator, "AssociateAddress") == 1
-    assert ours.addresses([address])[0].status == BIND
 
 
 def test_with_three_calls_in_ten_throttled_all_succeed(emulator: Emulator) -> None:
@@ -170,36 +159,6 @@ def test_what_is_not_permitted_is_said_after_one_call(
     assert calls(emulator, "DescribeAddressQuota") == 1
 
 
-def test_a_charset_in_the_content_type_changes_nothing(emulator: Emulator) -> None:
-    emulator.knobs.content_type = "application/json; charset=utf-8"
-    ours = edge(emulator)
-    address = ours.allocate(order())
-    with pytest.raises(errors.TagMissing):
-        ours.allocate(order("t2", tags={"never": "created"}))
-    assert [each.id for each in ours.addresses([address, "eip-00000000"])] == [address]
-
-
-def test_a_quota_is_told_with_its_number(emulator: Emulator) -> None:
-    emulator.knobs.quota_total = 1
-    ours = edge(emulator)
-    ours.allocate(order("t1"))
-    with pytest.raises(errors.QuotaExceeded):
-        ours.allocate(order("t2"))
-    total = next(quota for quota in ours.quotas() if quota.id == "TOTAL_EIP_QUOTA")
-    assert (total.current, total.limit) == (1, 1)
-
-
-def test_every_page_is_read(emulator: Emulator) -> None:
-    ours = edge(emulator)
-    ours.create_tags([("cluster", "c")])
-    ids = {ours.allocate(order(f"t{number}", tags={"cluster": "c"})) for number in range(203)}
-    assert {each.id for each in ours.addresses_tagged("cluster", "c", ["EIP"])} == ids
-    assert {each.id for each in ours.addresses_named("drawbridge", ["EIP"])} == ids
-    assert {each.id for each in ours.addresses(ids)} == ids
-    assert ours.release(ids) == {}
-    assert elastic(emulator) == []
-
-
 def test_an_ordinary_public_address_is_seen(emulator: Emulator) -> None:
     emulator.world.add_instance("ins-11112222", "10.0.0.1", "1.2.3.4")
     (address,) = edge(emulator).addresses_on(["ins-11112222", "ins-33334444"])
@@ -229,15 +188,6 @@ def test_tags_are_created_and_deleted_though_some_were_before(emulator: Emulator
     assert emulator.world.tags == set()
 
 
-def test_instances_are_found_by_id(emulator: Emulator) -> None:
-    emulator.knobs.instances_exist = False
-    for number in range(7):
-        emulator.world.add_instance(f"ins-{number:08}", f"10.0.0.{number}")
-    ours = edge(emulator)
-    ids = [f"ins-{number:08}" for number in range(7)]
-    assert [each.id for each in ours.instances([*ids, "ins-99999999", "no id"])] == ids
-
-
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
@@ -255,7 +205,7 @@ def test_a_refusal_says_what_to_do(
         call(edge(emulator))
 
 
-def test_conflicts_are_told_apart(emulator: Emulator) -> None:
+def test_conflicts_are_distinguished(emulator: Emulator) -> None:
     ours = edge(emulator)
     one, two = (ours.allocate(order(token)) for token in ("t1", "t2"))
     ours.associate(one, "ins-11112222")
@@ -292,7 +242,7 @@ def test_at_the_documented_rates_nothing_is_throttled(emulator: Emulator) -> Non
 def test_the_roles_of_machine_and_pod_are_accepted(
     emulator: Emulator, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = credential_providers.from_machine(
+    keys = credentials.from_machine(
         "", f"http://{emulator.endpoint}/latest/meta-data/cam/security-credentials/"
     )
     environ = {

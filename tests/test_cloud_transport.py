@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from cloud import apis, errors
-from cloud.credential_cache import Keys
 from cloud.errors import CloudError
-from cloud.response_types import Addresses, Allocation, Done, Quotas
-from cloud.session import hung_up
-from cloud.transport import Transport
+from cloud.responses import Addresses, Allocation, Done, Quotas
+from cloud.transport import Transport, hung_up
+from cloud.types import Keys
 from settings import CloudSettings
 from tests.cloud_server import KEYS, refuses, says, settings, transport
 from tests.misbehaving_server import (
@@ -75,16 +74,6 @@ def test_the_keys_of_the_moment_are_used() -> None:
     assert server.asked[1].headers["x-tc-token"] == "token"
 
 
-def test_without_keys_nothing_is_sent() -> None:
-    def none() -> Keys:
-        raise errors.NotConfigured("NoCredentials", "none", action="credentials")
-
-    with serving(in_turn(says())) as server:
-        with pytest.raises(errors.NotConfigured):
-            Transport(settings(server), "r", none).call(apis.CREATE_TAGS, {}, Done, 5.0)
-        assert server.asked == []
-
-
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "text/html"])
 def test_an_error_is_an_error_whatever_its_content_type(content_type: str) -> None:
     with (
@@ -119,7 +108,7 @@ def test_a_success_is_one_whatever_its_content_type(content_type: str) -> None:
         pytest.param(
             answers({"Response": {"RequestId": "r", "Error": {"Code": "InternalError"}}}, 500),
             errors.ServerFault,
-            id="an error that is told with another status",
+            id="an error that comes with another status",
         ),
         pytest.param(resets, errors.Unavailable, id="reset"),
         pytest.param(breaks_off(b'{"Response": '), errors.Unavailable, id="broken off"),
@@ -139,14 +128,6 @@ def test_every_answer_is_a_result_or_an_error_of_ours(answer: Answer, kind: type
 def test_an_address_without_what_decisions_need_is_no_answer(row: dict[str, str]) -> None:
     with serving(in_turn(says(AddressSet=[row], TotalCount=1))) as server, pytest.raises(errors.Unavailable):
         transport(server).call(apis.DESCRIBE_ADDRESSES, {}, Addresses, 5.0)
-
-
-def test_a_page_that_is_no_answer_is_quoted() -> None:
-    with (
-        serving(in_turn(answers(b"<html>Bad gateway", 502))) as server,
-        pytest.raises(errors.Unavailable, match=r"Bad gateway.*HTTP502"),
-    ):
-        ask(server)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +212,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
         assert (len(server.asked), other.asked) == (1, [])
 
 
-def test_where_nobody_listens_nothing_was_carried_out() -> None:
+def test_where_no_server_listens_nothing_was_carried_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     nowhere = Transport(CloudSettings(scheme="http", endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
@@ -239,20 +220,9 @@ def test_where_nobody_listens_nothing_was_carried_out() -> None:
         nowhere.call(apis.CREATE_TAGS, {}, Done, 5.0)
 
 
-def test_a_connection_that_breaks_later_leaves_the_outcome_open() -> None:
-    with serving(in_turn(resets)) as server, pytest.raises(errors.Unavailable) as caught:
-        ask(server)
-    assert type(caught.value) is errors.Unavailable
-
-
 def test_a_compressed_answer_is_read() -> None:
     content = gzip.compress(json.dumps({"Response": {"RequestId": "r", "QuotaSet": []}}).encode())
     with serving(in_turn(answers(content, Content_Encoding="gzip"))) as server:
-        assert ask(server).quota_set == []
-
-
-def test_a_deprecated_call_changes_nothing_else_in_the_process() -> None:
-    with serving(in_turn(says(QuotaSet=[], DeprecatedWarning="use another"))) as server:
         assert ask(server).quota_set == []
 
 
@@ -328,15 +298,15 @@ def test_no_log_level_shows_secrets(caplog: pytest.LogCaptureFixture) -> None:
         ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
         with pytest.raises(errors.NotPermitted) as caught:
             ours.call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
-    told = (
+    shown = (
         caplog.text
         + str(caught.value)
         + repr(caught.value)
         + repr(Keys("AKIDtest", "test-key", "test-token"))
     )
-    assert "test-key" not in told
-    assert "test-token" not in told
-    assert "Signature=" not in told
+    assert "test-key" not in shown
+    assert "test-token" not in shown
+    assert "Signature=" not in shown
     assert "POST" in caplog.text  # the level was low enough to see what libraries say
 
 

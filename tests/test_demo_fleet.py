@@ -88,9 +88,6 @@ OPENED: Sequence[Event] = (born(), binding(), node(5, after=3.5), look(BIND))
 LEFT: Sequence[Event] = (*OPENED, node(9, after=8.0, gone=True))
 
 
-# The promises
-
-
 @pytest.mark.parametrize(
     ("events", "evidence"),
     [

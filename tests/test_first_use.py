@@ -28,8 +28,7 @@ from kube.client import Page
 from kube.list_watch import Event, Identified
 from kube.errors import Status
 from kube.types import ConfigMap, Node, Pod
-from cloud.responses import decoded
-from cloud.response_types import Addresses
+from cloud.responses import Addresses, decoded
 from calico.segment import METADATA, IPReservation, revealed
 from controllers.anycast_ip.claim import Claim
 from webhook.admission import _Eviction
@@ -41,7 +40,7 @@ from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.checker import Deployment
 from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.template import Labelled, Template
+from webhook.ingress_daemonset.template import Template
 from kube.types import ObjectMeta
 
 def answer(kind, body):
@@ -68,7 +67,6 @@ together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": 
 together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)
-together(*[object(Labelled, '''{TEMPLATE}''')] * 3)
 together(*[object(node_matching.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
 together(*[object(Workload, '''{WORKLOAD}''')] * 3)
 together(*[object(Deployment, '''{WORKLOAD}''')] * 3)

@@ -50,7 +50,7 @@ FEATURES = {
     "anycast_ip": Feature(
         own=("cloud", "lab/cloud"),
         tests=("anycast_*", "cloud_*", "lab_cloud_*"),
-        fast=("anycast_plan*", "anycast_gate", "cloud_codes"),
+        fast=("anycast_plan*", "anycast_webhook", "cloud_caller"),
         paths=("/mutate/nodes/anycast-ip",),
     ),
     "elasticity": Feature(

@@ -1,4 +1,4 @@
-"""An emulator in another process is steered and looked at over HTTP, and is told off for nonsense."""
+"""An emulator in another process is steered and looked at over HTTP, and refuses nonsense."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_instance_gets_credentials_of_its_role_from_the_metadata_paths(cloud:
         assert call("DescribeAddresses")["TotalCount"] == 0
 
 
-def test_the_program_serves_with_its_file_of_knobs_until_it_is_told_to_end(
+def test_the_program_serves_with_its_file_of_knobs_until_it_is_terminated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_proxies(monkeypatch)

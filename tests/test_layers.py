@@ -79,7 +79,6 @@ PURE = [
 PLANS = [
     "controllers/anycast_ip/claim.py",
     "controllers/anycast_ip/snapshot.py",
-    "controllers/anycast_ip/release_plan.py",
     "controllers/anycast_ip/planner.py",
     "controllers/elasticity/burst_plan.py",
     "controllers/elasticity/pod_requirements.py",

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.api_server import Api
 
 from calico.reservations import Reservations
 from calico.segment import (
@@ -30,6 +29,7 @@ from calico.segment import (
 )
 from kube.types import ObjectMeta
 from tests.factories import NOW, ago, record, segment
+from tests.fake_api import FakeAPI, calico_api
 from tests.misbehaving_server import serving
 
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(
@@ -177,8 +177,8 @@ def as_calico_stores_it(**metadata: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def served_in_v1(raw: dict[str, Any]) -> Iterator[tuple[Api, Reservations]]:
-    api = Api(V1)
+def served_in_v1(raw: dict[str, Any]) -> Iterator[tuple[FakeAPI, Reservations]]:
+    api = calico_api(V1)
     api.put(IN_V1, raw)
     with serving(api) as server:
         yield api, Reservations(server.client())
@@ -193,7 +193,7 @@ def test_a_segment_that_was_written_in_the_other_group_is_ours_with_its_records(
 def test_a_write_leaves_no_hidden_copy_that_would_win_over_it() -> None:
     with served_in_v1(as_calico_stores_it()) as (api, reservations):
         written = reservations.write(reservations.get("a", timeout=1), [FIRST, SECOND], timeout=1)
-        (stored,) = api.in_collection(IN_V1)
+        (stored,) = api.list(IN_V1)
     annotations = stored["metadata"]["annotations"]
     assert (written.ours, written.records) == (True, (FIRST, SECOND))
     assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER, "team": "redis"}

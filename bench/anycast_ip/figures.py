@@ -16,7 +16,7 @@ JOIN_WRITES, LEAVE_WRITES = 2.3, 1.4
 
 
 def floor_of_joining(size: int, knobs: Knobs) -> float:
-    """Seconds that nobody can beat: each node takes a call of each kind, and the last one the cloud's own time."""
+    """The least seconds possible: each node takes a call of each kind, and the last one the cloud's own time."""
     return size / min(ALLOCATE.rate, ASSOCIATE.rate) + knobs.allocate_seconds + knobs.bind_seconds
 
 

@@ -1,4 +1,4 @@
-"""Which address is whose: a claim is written before anything is ordered, and deleted after everything is gone."""
+"""Address claims: one is written before an address is ordered, and deleted after the address and its tags are gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, AddressType, Order, Tag
+from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
 from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
 
@@ -26,10 +26,7 @@ NODE_INSTANCE = "aia-node-ins-id"
 
 INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
 _INSTANCE = re.compile(r"ins-[0-9a-z]+")
-TYPES: tuple[AddressType, ...] = ("EIP", "AnycastEIP", "HighQualityEIP")
 HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
-
-
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -38,8 +35,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
     not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
-    one; *releasing*: from now on it is no wonder when the address is not listed any more. *cluster* distinguishes a
-    cluster and one that was restored from its backup, but is not it.
+    one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
     """
 
     uid: Text
@@ -66,7 +62,6 @@ def instance_of(node: Node) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _instance_in(label: str, provider_id: str) -> str:
-    """Asked several times for each node in each round."""
     said = label, provider_id.rpartition("/")[2]
     return next((each for each in said if _INSTANCE.fullmatch(each)), "")
 
@@ -99,10 +94,7 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
 
 
 def renewed(claim: Claim, now: datetime) -> Claim:
-    """*claim* on another address, still to be ordered, because there is none any more of the former order.
-
-    The tags that only the former one had are still to be deleted some day.
-    """
+    """*claim* on another address, still to be ordered, with the tags of the former order, to be deleted some day."""
     tags = (NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)
     return msgspec.structs.replace(
         claim,
@@ -125,17 +117,17 @@ def _token(uid: str, now: datetime) -> str:
     return f"drawbridge-{uid[:36]}-{int(now.timestamp() * 1000)}"
 
 
-def shared_tags(settings: AnycastIPSettings, cluster_uuid: str) -> dict[str, str]:
-    """What all addresses of the cluster carry."""
-    return {**settings.tags, CLUSTER_UUID: cluster_uuid, CLUSTER_ID: settings.cluster_id}
-
-
 def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> Order:
     return Order(
         token=claim.token,
         type=settings.address_type,
         name=claim.name,
-        tags=shared_tags(settings, cluster_uuid) | dict(claim.tags),
+        tags={
+            **settings.tags,
+            CLUSTER_UUID: cluster_uuid,
+            CLUSTER_ID: settings.cluster_id,
+            **dict(claim.tags),
+        },
         bandwidth=settings.bandwidth or None,
         charge_type=settings.internet_charge_type or None,
         zone=settings.anycast_zone or None,
@@ -149,10 +141,7 @@ def name_of(uid: str) -> str:
 
 def body(claim: Claim, version: str = "") -> dict[str, Any]:
     """The ConfigMap that holds *claim*; *version* is that of the one it replaces."""
-    metadata: dict[str, Any] = {
-        "name": name_of(claim.uid),
-        "labels": {MANAGED_BY: MANAGER, KIND: KIND_VALUE},
-    }
+    metadata = {"name": name_of(claim.uid), "labels": {MANAGED_BY: MANAGER, KIND: KIND_VALUE}}
     if version:
         metadata["resourceVersion"] = version
     text = msgspec.json.encode(claim).decode()

@@ -1,8 +1,13 @@
-"""Store address claims as ConfigMaps: read once when this process begins to lead, then written by no other process."""
+"""Store address claims, and the uuid by which a cluster's addresses are known, as ConfigMaps.
+
+Claims are read once when this process begins to lead, and no other process writes them from then on. The uuid is that
+of the original, so that either finds the other's addresses.
+"""
 
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 
@@ -16,6 +21,7 @@ from kube.event_recorder import Regarding
 from kube.types import ConfigMap, ObjectMeta
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
+NAMESPACE = "kube-system"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -136,3 +142,30 @@ class ClaimStore:
 def _values(claim: Claim) -> set[Hashable]:
     values: set[Hashable] = {claim.instance, claim.address, claim.token, *claim.tags}
     return values - {""}
+
+
+def cluster_uuid(client: Client, check: Callable[[], None]) -> str:
+    """Created when it is missing. ValueError when a user has emptied it."""
+    try:
+        return _read(client)
+    except NotFound:
+        check()
+    made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid.uuid4())}}
+    with suppress(AlreadyExists):
+        client.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **made}, NAMESPACE)
+    return _read(client)
+
+
+def incarnation(client: Client) -> str:
+    """What a cluster that was restored elsewhere from a backup does not share with it: the uid of the same object."""
+    return client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).metadata.uid
+
+
+def _read(client: Client) -> str:
+    found = client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).data.get(CLUSTER_UUID, "")
+    if not found:
+        raise ValueError(
+            f"ConfigMap {NAMESPACE}/{CLUSTER_UUID} has no value {CLUSTER_UUID}: the cluster's addresses are tagged with"
+            " it; write it there again, or delete the ConfigMap when no address of the cluster is left"
+        )
+    return found

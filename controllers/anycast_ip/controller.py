@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from cloud.batched import BatchedCloud
-from cloud.client import Cloud
+from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
-from cloud.factory import connect
 from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.cloud_actions import CloudActions
-from controllers.anycast_ip.cluster_id import cluster_uuid, incarnation
-from controllers.anycast_ip.memory import Memory
-from controllers.anycast_ip.node_actions import NodeActions
-from controllers.anycast_ip.nodes import NODES, Nodes
+from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
+from controllers.anycast_ip.memory import Clocks, Memory
 from controllers.anycast_ip.orphans import Orphans
-from controllers.anycast_ip.reader import Reader, Sources
-from controllers.anycast_ip.reconciler import Reconciler, Tools
+from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Inventory, Resync
-from controllers.anycast_ip.snapshot import Do
+from controllers.anycast_ip.sources import NODES, Nodes, Sources
 from controllers.liveness import RUNNING, Heartbeat
 from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
@@ -72,7 +65,9 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if uuid and not stop.is_set():
         nodes = Nodes(client, informer, context.check)
-        feature = assemble(Edges(nodes, claims, cloud, uuid, context.recorder), lambda: settings().anycast_ip)
+        feature = assemble(
+            Edges(nodes, claims, cloud, uuid, context.recorder), lambda: settings().anycast_ip, Clocks()
+        )
         feature.start(informer)
         _work(feature, context)
 
@@ -107,14 +102,6 @@ class Edges:
 
 
 @dataclass(frozen=True)
-class Clocks:
-    """*monotonic* in seconds, and the time of day."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-
-
-@dataclass(frozen=True)
 class Feature:
     """All parts, put together."""
 
@@ -123,7 +110,6 @@ class Feature:
     reconciler: Reconciler
     resync: Resync
     orphans: Orphans
-    settings: Callable[[], AnycastIPSettings]
 
     def start(self, informer: Informer[Node]) -> None:
         """Queue what *informer* has, in order, and from now on what changes."""
@@ -149,33 +135,21 @@ class Feature:
 
     def turn(self) -> None:
         """What is due apart from single nodes."""
-        if self.resync.turn(self.settings()):
+        if self.resync.turn(self.sources.settings()):
             self.enqueue_all()
         self.orphans.turn()
 
 
-def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks = Clocks()) -> Feature:
-    clock, now = clocks.monotonic, clocks.now
+def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks) -> Feature:
+    clock = clocks.monotonic
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
     inventory = Inventory(edges.cloud, edges.cluster_uuid, clock)
-    sources = Sources(edges.nodes, edges.claims, inventory, cloud, edges.cluster_uuid)
-    memory, reporter = Memory(clock), Reporter(edges.recorder, now, edges.claims.regarding)
-    in_cloud, in_cluster = (
-        CloudActions(sources, memory, settings),
-        NodeActions(sources, memory, settings, now),
-    )
-    tools = Tools(
-        Reader(sources, memory, settings, now),
-        memory,
-        reporter,
-        actions={**in_cloud.actions, **in_cluster.actions},
-        turns={Do.ALLOCATE: cloud.allocating, Do.BIND: cloud.binding, Do.UNBIND: cloud.unbinding},
-    )
-    reconciler = Reconciler(tools, queue, settings)
+    sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks), settings)
+    reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
+    reconciler = Reconciler(sources, reporter, queue)
     resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
-    orphans = Orphans(sources, edges.recorder, settings, reconciler.add, clock, now)
-    return Feature(sources, queue, reconciler, resync, orphans, settings)
+    return Feature(sources, queue, reconciler, resync, Orphans(sources, edges.recorder, reconciler.add))
 
 
 def _work(feature: Feature, context: Context) -> None:

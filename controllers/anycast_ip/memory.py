@@ -1,10 +1,11 @@
-"""What this process remembers between two reconciles of a node; all of it can be found out again after a restart."""
+"""What this process remembers between two reconciles of a node; it can find out all of it again after a restart."""
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from controllers.anycast_ip.snapshot import Do
 from kube.errors import Backoff
@@ -16,7 +17,7 @@ PAUSES = {
     Do.LOOK: Backoff(base=2.0, cap=60.0),
     Do.BIND: Backoff(base=2.0, cap=300.0),
     Do.FIND: Backoff(base=2.0, cap=30.0),
-    # Until the index of tags has heard that the address is gone.
+    # Until the index of tags knows that the address is gone.
     Do.UNTAG: Backoff(base=5.0, cap=300.0),
 }
 
@@ -71,54 +72,30 @@ class Waits:
         return wait
 
 
-class Orders:
-    """What is known of orders, by token. Safe to share between threads.
+@dataclass(frozen=True)
+class Clocks:
+    """*monotonic* in seconds, and the time of day."""
 
-    After a start each order is in doubt: it may have brought an address that no claim names yet.
-    """
-
-    def __init__(self) -> None:
-        self._unsent: set[str] = set()
-        self._refused: set[str] = set()
-        self._lock = threading.Lock()
-
-    def planned(self, token: str) -> None:
-        """The claim is written; nothing was ordered yet."""
-        with self._lock:
-            self._unsent.add(token)
-
-    def sent(self, token: str) -> bool:
-        """From now on in doubt; whether it was before."""
-        with self._lock:
-            known = token in self._unsent
-            self._unsent.discard(token)
-            return not known
-
-    def refused(self, token: str) -> None:
-        """The cloud takes this token no more."""
-        with self._lock:
-            self._refused.add(token)
-
-    def is_in_doubt(self, token: str) -> bool:
-        return token not in self._unsent
-
-    def is_refused(self, token: str) -> bool:
-        return token in self._refused
-
-    def ended(self, token: str) -> None:
-        with self._lock:
-            self._unsent.discard(token)
-            self._refused.discard(token)
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
 
 class Memory:
-    """*wanted*: uids of nodes that were seen with the labels, and have not been stripped since."""
+    """*wanted*: uids of nodes that were seen with the labels, and have not been stripped since.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.waits, self.orders = Waits(clock), Orders()
-        self.wanted: set[str] = set()
+    *unsent*: tokens of orders that have not been sent; after a start there is none, so that each order is in doubt: it
+    may have brought an address that no claim names yet. *refused*: tokens that the cloud takes no more.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks, self.waits = clocks, Waits(clocks.monotonic)
+        self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
 
     def forget(self, uid: str) -> None:
         """The node is gone, and so is its claim."""
         self.waits.end(uid)
         self.wanted.discard(uid)
+
+    def end_order(self, token: str) -> None:
+        self.unsent.discard(token)
+        self.refused.discard(token)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
 
 import structlog
 from prometheus_client import Gauge
@@ -24,15 +23,13 @@ from controllers.anycast_ip.claim import (
     bound_to,
     instance_of,
 )
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
-from controllers.anycast_ip.cluster_id import NAMESPACE
-from controllers.anycast_ip.reader import Sources
+from controllers.anycast_ip.claim_store import CONFIG_MAPS, NAMESPACE
+from controllers.anycast_ip.sources import Sources
 from controllers.workqueue import Stopping
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.leader_election import LeadershipLost
 from kube.types import Node
-from settings import AnycastIPSettings
 from settings.anycast_ip import ReverseReconcile
 
 ORPHANS = Gauge(
@@ -74,24 +71,16 @@ def due(
 
 
 class Orphans:
-    """*enqueue* adds a uid to the work queue; *clock* is monotonic, *now* the time of day."""
+    """*enqueue* adds a uid to the work queue."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        recorder: EventRecorder,
-        settings: Callable[[], AnycastIPSettings],
-        enqueue: Callable[[str], None],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._sources, self._recorder, self._settings = sources, recorder, settings
-        self._enqueue, self._clock, self._now = enqueue, clock, now
+    def __init__(self, sources: Sources, recorder: EventRecorder, enqueue: Callable[[str], None]) -> None:
+        self._sources, self._recorder, self._enqueue = sources, recorder, enqueue
+        self._settings, self._clock = sources.settings, sources.memory.clocks.monotonic
         self._since: dict[str, float] = {}
         self._next = -math.inf
 
     def turn(self) -> None:
-        """One round if it is due; what fails is logged, and done in the next round."""
+        """Search if it is due; a search that fails is logged, and repeated in the next period."""
         settings = self._settings().reverse_reconcile
         if not self._is_due(settings):
             return
@@ -153,7 +142,7 @@ class Orphans:
             instance=address.tags[NODE_INSTANCE],
             token=f"drawbridge-orphan-{address.id}"[:64],
             name=address.name,
-            asked=self._now(),
+            asked=self._sources.memory.clocks.now(),
             address=address.id,
             tags=tags,
         )

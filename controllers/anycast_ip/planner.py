@@ -1,11 +1,13 @@
-"""Plan the next action for a node: from a snapshot, one action that can be repeated."""
+"""Plan the next action for a node: from a snapshot, one action that can be repeated.
+
+The address of a node that is gone is unbound and released, then its tags are deleted, and only then its claim.
+"""
 
 from __future__ import annotations
 
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
-from controllers.anycast_ip.release_plan import plan_order, plan_release
-from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Snapshot, Step
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
 from webhook.anycast_ip import (
@@ -22,23 +24,26 @@ from webhook.anycast_ip import (
 NOTHING = Step(Do.NOTHING)
 SLOW = 150.0
 """Seconds that an address may be on its way before an Event says so."""
+SURE = 600.0
+"""Seconds after which an order is looked up by its name before it is repeated. How long the cloud remembers a
+ClientToken, and how far its index of names lags behind, is not documented; it is taken to be less than this."""
+LAG = 60.0
+"""Seconds for which nothing must be found by the name of an order before it is taken to have brought nothing."""
 
 
 def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
     node, claim = snapshot.node, snapshot.claim
     if claim and is_leaving(node, claim, settings):
-        return _before_leaving(node, settings) or plan_release(snapshot, claim)
+        return _before_leaving(node, settings) or _plan_release(snapshot, claim)
     if node is None:
         return NOTHING
     if not wanted(node, settings):
         return _plan_when_unwanted(snapshot, node, settings)
     if must_be_closed(snapshot, node, settings):
         return Step(Do.CLOSE)
-    return (
-        _plan_with_claim(snapshot, node, claim, settings)
-        if claim
-        else _plan_without_claim(snapshot, node, settings)
-    )
+    if claim is None:
+        return _plan_without_claim(snapshot, node, settings)
+    return _plan_with_claim(snapshot, node, claim, settings)
 
 
 def is_leaving(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> bool:
@@ -155,7 +160,7 @@ def _unmanaged(address: Address, settings: AnycastIPSettings) -> Note:
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     seen = snapshot.seen.address
     if not claim.address:
-        return plan_order(snapshot)
+        return _plan_order(snapshot)
     if seen is UNKNOWN:
         return Step(Do.WATCH)
     if not settings.repair and is_open(node):
@@ -173,9 +178,7 @@ def _another(claim: Claim, note: Note | None = None) -> Step:
 
 def _plan_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
     if seen.instance_id != claim.instance:
-        where = seen.instance_id or seen.network_interface_id
-        text = f"{seen.id} was bound to {where} by another user: it stays there, and the node gets another"
-        return _another(claim, Note("AnycastIpMoved", text))
+        return _another(claim, _moved(seen, "it stays there, and the node gets another"))
     if not serves(seen, claim.instance):
         return Step(Do.WATCH, _stopped(seen))
     return NOTHING if shows(node, seen) else Step(Do.OPEN, address=seen)
@@ -201,11 +204,63 @@ def _stopped(seen: Address) -> Note:
 
 def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
     if seen.status != UNBIND:
-        return Step(Do.WATCH, _slow(seen) if snapshot.seen.seconds >= SLOW else None)
+        slow = Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")
+        return Step(Do.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
     if not claim.ours:
         return Step(Do.FORGET)
     return Step(Do.WATCH, _stopped(seen)) if seen.blocked or seen.arrears else Step(Do.BIND, address=seen)
 
 
-def _slow(seen: Address) -> Note:
-    return Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")
+def _plan_order(snapshot: Snapshot) -> Step:
+    """Order an address, once it is known what became of the order before.
+
+    Whether an old order, or one that the cloud refuses to repeat, brought an address is looked up by its name. One
+    look is enough before it is repeated; before it is given up, or renewed, nothing must be found for long.
+    """
+    order, lookup = snapshot.order, snapshot.order.lookup
+    if lookup and lookup.found:
+        return Step(Do.RECORD, address=lookup.found)
+    if order.refused:
+        return Step(Do.RENEW if _has_brought_nothing(order) else Do.FIND)
+    is_old = order.in_doubt and order.age >= SURE
+    if is_old and not (lookup and snapshot.node) and not _has_brought_nothing(order):
+        return Step(Do.FIND)
+    return Step(Do.ALLOCATE if order.tagged else Do.TAG)
+
+
+def _has_brought_nothing(order: Order) -> bool:
+    return order.lookup is not None and order.lookup.found is None and order.lookup.seconds >= LAG
+
+
+def _plan_release(snapshot: Snapshot, claim: Claim) -> Step:
+    if snapshot.related.heir:
+        return Step(Do.NOTHING)  # it takes the claim over
+    if snapshot.related.elsewhere or not claim.ours:
+        return Step(Do.FORGET)
+    if not claim.address:
+        return _without_address(snapshot)
+    seen = snapshot.seen.address
+    if seen is UNKNOWN:
+        return Step(Do.WATCH)
+    return Step(Do.UNTAG) if seen is GONE else _with_address(seen, claim)
+
+
+def _without_address(snapshot: Snapshot) -> Step:
+    """Repeat an order in doubt: with the same token it brings the address that has to be released."""
+    is_settled = _has_brought_nothing(snapshot.order) or not snapshot.order.in_doubt
+    return Step(Do.UNTAG) if is_settled else _plan_order(snapshot)
+
+
+def _with_address(seen: Address, claim: Claim) -> Step:
+    if seen.status == UNBIND:
+        return Step(Do.RELEASE, address=seen)
+    if seen.status not in (BIND, BIND_ENI):
+        return Step(Do.WATCH)
+    if seen.instance_id == claim.instance:
+        return Step(Do.UNBIND, address=seen)
+    return Step(Do.FORGET, _moved(seen, "it stays there and is not released"))
+
+
+def _moved(seen: Address, then: str) -> Note:
+    where = seen.instance_id or seen.network_interface_id
+    return Note("AnycastIpMoved", f"{seen.id} was bound to {where} by another user: {then}")

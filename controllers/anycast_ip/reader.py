@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 
-from cloud.batched import BatchedCloud
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
 from controllers.anycast_ip.claim import NODE_INSTANCE, Claim, bound_to, instance_of, order_for
-from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.memory import Memory
-from controllers.anycast_ip.nodes import Nodes
 from controllers.anycast_ip.planner import is_open, serves
-from controllers.anycast_ip.resync import Inventory
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot, Unseen
+from controllers.anycast_ip.sources import Sources
 from kube.types import Node
-from settings import AnycastIPSettings
 from webhook.anycast_ip import wanted
 
 ABSENT, ALONE = 60.0, 900.0
@@ -30,30 +23,10 @@ class NotBelieved(Exception):
     """An address is missing, and so is what would show that this is the right account, region and time."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """All that decisions rest on."""
-
-    nodes: Nodes
-    claims: ClaimStore
-    inventory: Inventory
-    cloud: BatchedCloud
-    cluster_uuid: str
-
-
 class Reader:
-    """*now* is the time of day."""
-
-    def __init__(
-        self,
-        sources: Sources,
-        memory: Memory,
-        settings: Callable[[], AnycastIPSettings],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._nodes, self._claims, self.inventory = sources.nodes, sources.claims, sources.inventory
-        self._cloud, self._cluster_uuid = sources.cloud, sources.cluster_uuid
-        self._memory, self._settings, self._now = memory, settings, now
+    def __init__(self, sources: Sources) -> None:
+        self._nodes, self._claims, self._cloud = sources.nodes, sources.claims, sources.cloud
+        self._inventory, self._memory, self._settings = sources.inventory, sources.memory, sources.settings
 
     def instances(self, uid: str) -> set[str]:
         """Those that a reconcile of *uid* may change an address of."""
@@ -92,7 +65,7 @@ class Reader:
 
     def _found(self, node: Node, instance: str) -> Address | None:
         """One that is claimed by no node, and is there or free."""
-        listed = self.inventory.unspent((node.metadata.name, instance)) if instance else ()
+        listed = self._inventory.unspent((node.metadata.name, instance)) if instance else ()
         free = [each for each in listed if bound_to(each) in ("", instance)]
         return next((each for each in free if not self._claims.having(each.id)), None)
 
@@ -102,23 +75,25 @@ class Reader:
         return next((each for each in heirs if self._claims.get(each) is None), "")
 
     def _is_elsewhere(self, claim: Claim) -> bool:
-        """Whether a node that is there has a claim to the same address, or order."""
+        """Whether another claim to the same address, or order, remains: a death during an inheritance leaves two.
+
+        Of two claims without a node, the one with the greater uid remains.
+        """
         others = self._claims.having(claim.address or claim.token)
-        return any(self._nodes.get(each.uid) for each in others)
+        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
 
     def _order(self, claim: Claim) -> Order:
-        orders = self._memory.orders
-        tags = order_for(claim, self._settings(), self._cluster_uuid).tags
+        tags = order_for(claim, self._settings(), self._inventory.cluster_uuid).tags
         return Order(
-            age=(self._now() - claim.asked).total_seconds(),
-            in_doubt=orders.is_in_doubt(claim.token),
-            refused=orders.is_refused(claim.token),
+            age=(self._memory.clocks.now() - claim.asked).total_seconds(),
+            in_doubt=claim.token not in self._memory.unsent,
+            refused=claim.token in self._memory.refused,
             tagged=self._cloud.has_tags(tags.items()),
         )
 
     def _listed(self, node: Node | None, claim: Claim | None) -> Seen:
         """For a node that is not open, a list that may be old proves nothing."""
-        listed = self.inventory.get(claim.address) if node and claim and is_open(node) else None
+        listed = self._inventory.get(claim.address) if node and claim and is_open(node) else None
         return Seen(listed) if listed and claim and serves(listed, claim.instance) else Seen()
 
     async def _lookup(self, claim: Claim) -> Lookup:
@@ -142,16 +117,16 @@ class Reader:
         missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
         if missing < ABSENT:
             return UNKNOWN
-        if not self.inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
-            if self.inventory.error:
-                raise _not_believed(claim, self.inventory.error)
+        if not self._inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
+            if self._inventory.error:
+                raise _not_believed(claim, self._inventory.error)
             return UNKNOWN
         if await self._is_certain(claim, missing):
             return GONE
         raise _not_believed(claim)
 
     async def _is_certain(self, claim: Claim, missing: float) -> bool:
-        if listed := self.inventory.ids():
+        if listed := self._inventory.ids():
             return claim.address not in listed
         try:
             return missing >= ALONE and await self._cloud.has_instance(claim.instance)

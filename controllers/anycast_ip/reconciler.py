@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
-from cloud.batcher import Pending, Turns
+from cloud.batcher import Pending
 from cloud.errors import CloudError, RetryAfter
-from controllers.anycast_ip.cloud_actions import Action, StillThere
-from controllers.anycast_ip.memory import Memory
+from controllers.anycast_ip.actions import Actions, StillThere
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.reader import Reader
 from controllers.anycast_ip.reporter import Reporter, refusal
-from controllers.anycast_ip.snapshot import READS, Do, Note, Snapshot, Step
+from controllers.anycast_ip.snapshot import READS, Do, Snapshot, Step
+from controllers.anycast_ip.sources import Sources
 from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
@@ -34,26 +33,20 @@ Reconciling = Coroutine[Pending[Any], None, float | None]
 log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Tools:
-    """What acts on a plan; an action in *turns* is decided again when it is the node's turn."""
-
-    reader: Reader
-    memory: Memory
-    reporter: Reporter
-    actions: Mapping[Do, Action]
-    turns: Mapping[Do, Turns]
-
-
 class Reconciler:
     """`reconcile` is for the workers of *queue*, whose keys are uids of nodes; a key is with one worker at a time.
 
     A reconcile is a coroutine. When it awaits the cloud it is suspended, and its key is queued again for the answer:
-    thousands of nodes can wait for their part in a call without a thread each.
+    thousands of nodes can wait for their part in a call without a thread each. An action that has turns is decided
+    again when it is the node's turn.
     """
 
-    def __init__(self, tools: Tools, queue: WorkQueue, settings: Callable[[], AnycastIPSettings]) -> None:
-        self._tools, self._queue, self._settings = tools, queue, settings
+    def __init__(self, sources: Sources, reporter: Reporter, queue: WorkQueue) -> None:
+        cloud = sources.cloud
+        self._inventory, self._memory, self._settings = sources.inventory, sources.memory, sources.settings
+        self._reader, self._actions = Reader(sources), Actions(sources).by_name
+        self._reporter, self._queue = reporter, queue
+        self._turns = {Do.ALLOCATE: cloud.allocating, Do.BIND: cloud.binding, Do.UNBIND: cloud.unbinding}
         self._changed: set[str] = set()
         self._suspended: dict[str, tuple[Reconciling, Pending[Any]]] = {}
         self._refused: set[str] = set()
@@ -101,7 +94,9 @@ class Reconciler:
         self._refused.discard(uid)
         with self._instances_of(uid) as other:
             if other:
-                return self._after(uid, other)
+                if self._reader.local(uid).related.predecessor:
+                    self.add(other)  # it decides again, and leaves its claim to this node
+                return BUSY
             try:
                 return await self._work(uid)
             except Stopping:
@@ -116,7 +111,7 @@ class Reconciler:
     @contextmanager
     def _instances_of(self, uid: str) -> Generator[str, None, None]:
         """Keep other nodes from changing addresses of the same instances; the uid of one that is at it."""
-        mine = self._tools.reader.instances(uid)
+        mine = self._reader.instances(uid)
         with self._claiming:
             other = next((self._instances[each] for each in mine if each in self._instances), "")
             held = set() if other else mine
@@ -128,14 +123,9 @@ class Reconciler:
                 for each in held:
                     del self._instances[each]
 
-    def _after(self, uid: str, other: str) -> float:
-        if self._tools.reader.local(uid).related.predecessor:
-            self.add(other)  # it decides again, and leaves its claim to this node
-        return BUSY
-
     async def _work(self, uid: str) -> float | None:
         snapshot, step = await self._decide(uid)
-        turns = self._tools.turns.get(step.do)
+        turns = self._turns.get(step.do)
         if turns is None:
             return await self._act(snapshot, step)
         turn = turns.take()
@@ -154,33 +144,34 @@ class Reconciler:
     async def _decide(self, uid: str) -> tuple[Snapshot, Step]:
         """Plan, ask the cloud what the plan needs, and plan again."""
         settings, asked = self._settings(), set[Do]()
-        snapshot = self._tools.reader.local(uid)
+        snapshot = self._reader.local(uid)
         while (step := self._plan(snapshot, settings)).do in READS and step.do not in asked:
             asked.add(step.do)
-            snapshot = await self._reported(snapshot, step.do, self._tools.reader.read(snapshot, step.do))
-        self._tools.reporter.planned(snapshot, step, settings)
+            snapshot = await self._reported(snapshot, step.do, self._reader.read(snapshot, step.do))
+        self._reporter.planned(snapshot, step, settings)
         return snapshot, step
 
     def _plan(self, snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
-        step, inventory = plan(snapshot, settings), self._tools.reader.inventory
-        if inventory.read_at is not None or step.do in WITHOUT_INVENTORY:
+        """Before the cluster's addresses were read once, nothing is known well enough to act on."""
+        step, error = plan(snapshot, settings), self._inventory.error
+        if self._inventory.read_at is not None or step.do in WITHOUT_INVENTORY:
             return step
-        return Step(Do.NOTHING, _without_inventory(inventory.error))
+        return Step(Do.NOTHING, refusal("FailedAllocateAnycastIp", error) if error else None)
 
     async def _act(self, snapshot: Snapshot, step: Step) -> float | None:
         if step.do is Do.NOTHING:
             self._rest(snapshot)
             return None
         if step.do in READS:
-            return self._tools.memory.waits.again(snapshot.uid, step.do)
-        again = await self._reported(snapshot, step.do, self._tools.actions[step.do](snapshot, step))
-        self._tools.reporter.done(snapshot, step)
+            return self._memory.waits.again(snapshot.uid, step.do)
+        again = await self._reported(snapshot, step.do, self._actions[step.do](snapshot, step))
+        self._reporter.done(snapshot, step)
         return again
 
     def _rest(self, snapshot: Snapshot) -> None:
         if snapshot.node is None and snapshot.claim is None:
-            self._tools.memory.forget(snapshot.uid)
-            self._tools.reporter.forget(snapshot.uid)
+            self._memory.forget(snapshot.uid)
+            self._reporter.forget(snapshot.uid)
         if snapshot.related.heir:
             self.add(snapshot.related.heir)
 
@@ -191,10 +182,5 @@ class Reconciler:
             raise
         except Exception as error:
             failures = self._queue.failures(snapshot.uid) + 1
-            self._tools.reporter.failure(snapshot, do, error, failures)
+            self._reporter.failure(snapshot, do, error, failures)
             raise
-
-
-def _without_inventory(error: Exception | None) -> Note | None:
-    """Before the cluster's addresses were read once, nothing is known well enough to act on."""
-    return refusal("FailedAllocateAnycastIp", error) if error else None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter as Tally
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import structlog
 from prometheus_client import Gauge, Histogram
 
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
-from controllers.anycast_ip.cloud_actions import StillThere
-from controllers.anycast_ip.nodes import NODES
+from controllers.anycast_ip.actions import StillThere
 from controllers.anycast_ip.planner import is_open
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
+from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
@@ -70,8 +69,8 @@ class Reporter:
         self._quotas: Sequence[Quota] = ()
         self._notes: dict[str, Note] = {}
         self._states: dict[str, str] = {}
-        self._tally: Tally[str] = Tally()
-        self._counting = threading.Lock()
+        for state in STATES:
+            NODES_BY_STATE.labels(state).set_function(partial(self._nodes_in, state))
 
     def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
         """Count the node by its state, and report the note of *step*."""
@@ -134,16 +133,13 @@ class Reporter:
         )
 
     def _count(self, uid: str, state: str) -> None:
-        with self._counting:
-            before = self._states.pop(uid, "")
-            if state:
-                self._states[uid] = state
-            if before != state:
-                self._tally[before] -= 1
-                self._tally[state] += 1
-                for each in (before, state):
-                    if each:
-                        NODES_BY_STATE.labels(each).set(self._tally[each])
+        if state:
+            self._states[uid] = state
+        else:
+            self._states.pop(uid, None)
+
+    def _nodes_in(self, state: str) -> int:
+        return list(self._states.values()).count(state)
 
     def _quota_text(self, error: Exception) -> str:
         spent = [

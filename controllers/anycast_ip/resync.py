@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
-from cloud.batched import TYPES
 from cloud.client import Cloud
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
@@ -31,7 +30,7 @@ class Inventory:
     """
 
     def __init__(self, cloud: Cloud, cluster_uuid: str, clock: Callable[[], float]) -> None:
-        self._cloud, self._cluster_uuid, self._clock = cloud, cluster_uuid, clock
+        self._cloud, self.cluster_uuid, self._clock = cloud, cluster_uuid, clock
         self._by_id: dict[str, Address] = {}
         self._by_owner: dict[tuple[str, str], list[Address]] = {}
         self._spent: dict[str, float] = {}
@@ -42,7 +41,7 @@ class Inventory:
 
     def read(self) -> list[Address]:
         """As far as the cloud's index of tags knows."""
-        return self._cloud.addresses_tagged(CLUSTER_UUID, self._cluster_uuid, TYPES)
+        return self._cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
 
     def refresh(self) -> None:
         self.is_wanted = False

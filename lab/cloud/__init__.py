@@ -1,4 +1,4 @@
-"""Tencent Cloud as far as public addresses need it, on a port of this machine."""
+"""An emulator of Tencent Cloud: public addresses, instances and tags, on a port of this machine."""
 
 from lab.cloud.config import SECRET_ID, SECRET_KEY, Knobs
 from lab.cloud.server import Cloud, serving

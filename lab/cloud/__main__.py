@@ -1,4 +1,4 @@
-"""`python -m lab.cloud --port 8300`: the cloud for as long as this program runs."""
+"""`python -m lab.cloud --port 8300`: serve the emulator until the program ends."""
 
 from __future__ import annotations
 

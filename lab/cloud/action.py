@@ -1,4 +1,4 @@
-"""What the cloud can be asked to do: the parameters, the deed and how often in a second."""
+"""An API action: its parameters, its function and its rate limit."""
 
 from __future__ import annotations
 

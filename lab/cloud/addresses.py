@@ -1,4 +1,4 @@
-"""Addresses are allocated, widened and released, each by a task, from the state that allows it."""
+"""AllocateAddresses and ReleaseAddresses: tasks that start only from the states that allow them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def allocate(world: World, params: AllocateAddresses, region: str) -> Mapping[st
 def _check_done(world: World, replayed: Mapping[str, Any]) -> None:
     task = world.tasks.get(int(replayed["TaskId"]))
     if world.knobs.token_busy_while_creating and task and task.result == "RUNNING":
-        raise Fault("UnsupportedOperation.IdempotentProcessing", "The earlier request is still at work.")
+        raise Fault(
+            "UnsupportedOperation.IdempotentProcessing", "The earlier request is still being carried out."
+        )
 
 
 def _allocate(world: World, params: AllocateAddresses, region: str) -> Mapping[str, Any]:
@@ -69,7 +71,7 @@ def _new(world: World, params: AllocateAddresses, region: str) -> Address:
 
 
 def release(world: World, params: ReleaseAddresses, region: str) -> dict[str, Any]:
-    """One task for all; one that cannot be released spoils it for the others."""
+    """One task for all; one address that cannot be released fails the whole batch."""
     _check_batch(world, params.address_ids)
     addresses = [idle(world, each, region) for each in params.address_ids]
     for address in addresses:

@@ -1,4 +1,4 @@
-"""The emulator's own paths, by which another process turns its knobs and looks at what it has."""
+"""The admin API: paths by which another process changes the knobs and reads the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses are bound to instances and unbound again, one on each."""
+"""AssociateAddress and DisassociateAddress: at most one address on each instance."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _interface(world: World, params: AssociateAddress) -> Instance:
         raise Fault("InvalidParameterConflict", "Give `InstanceId` or `NetworkInterfaceId`, not both.")
     if not params.private_ip_address:
         raise Fault("MissingParameter", "The request is missing a required parameter `PrivateIpAddress`.")
-    for other in world.book.all():
+    for other in world.history.all():
         place = (other.network_interface_id, other.private_ip)
         if place == (params.network_interface_id, params.private_ip_address) and other.status in HOLDING:
             raise Fault(
@@ -109,7 +109,7 @@ def _check_free(world: World, instance: Instance) -> None:
             f"{instance.id} has the ordinary public address {instance.public_ip}; give that back first.",
         )
     counted = HOLDING if world.knobs.already_bound_while_binding else HOLDING - {"BINDING"}
-    for other in world.book.all():
+    for other in world.history.all():
         if other.instance_id == instance.id and other.status in counted and other.type != WAN_IP:
             raise Fault("InvalidInstanceId.AlreadyBindEip", f"{instance.id} has {other.id} already.")
 

@@ -1,4 +1,4 @@
-"""Every call is remembered with its outcome, for those who count them."""
+"""Record each call with its outcome, and count them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What about the emulated cloud can be turned, each as it most plausibly is; to be changed while it runs."""
+"""The knobs of the emulator, with the most plausible defaults; they can be changed while it runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     filter_lag_seconds: Lag = 0.0
     """Of the other filters of DescribeAddresses; AddressIds are always answered from what is true now."""
     stale_rows: bool = False
-    """Filters show their rows as of then, too; otherwise an old index finds rows that are read anew."""
+    """Filters show their rows as of then, too; otherwise the rows of an old index are read again."""
     new_tag_seconds: Seconds = 0.0
     """From CreateTag until AllocateAddresses knows the tag."""
 
-    # What nobody outside knows about its rules.
+    # Undocumented rules.
     instance_shown_while_binding: bool = True
     instance_shown_after_unbinding: bool = False
     already_bound_while_binding: bool = True
@@ -51,7 +51,6 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     client_token_seconds: Seconds = 86400.0
     token_busy_while_creating: bool = False
     """A repeated ClientToken is answered IdempotentProcessing until the first request's task is done."""
-    task_id_may_be_string: bool = False
     release_batch: Count = 100
     missing_instance_is_error: bool = False
     """DescribeInstances answers NotFound when one of its ids is not there, instead of the others."""
@@ -72,7 +71,7 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     region_rules: bool = True
     """Address types only in the regions that have them."""
     instances_exist: bool = True
-    """An instance that nobody has added is there all the same, when its id is well formed."""
+    """An instance that was not added exists all the same, when its id is well formed."""
 
     # Quotas and rates.
     quota_total: Count = 20

@@ -1,4 +1,4 @@
-"""DescribeAddresses: found by id as it is, by filters as their index knows, a page of 20 unless asked otherwise."""
+"""DescribeAddresses: current rows by id, rows of a lagging index by filters, 20 on a page by default."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def _check(params: DescribeAddresses) -> None:
 
 def _found(world: World, params: DescribeAddresses) -> Iterator[Address]:
     ids = set(params.address_ids or ())
-    keys = [key for key in world.book.names() if not ids or key in ids]
+    keys = [key for key in world.history.names() if not ids or key in ids]
     if ids and not params.filters:
-        yield from (address for address in map(world.book.get, keys) if address and address.type != WAN_IP)
+        yield from (address for address in map(world.history.get, keys) if address and address.type != WAN_IP)
         return
     asked = list(params.filters)
     if all(each.name != "address-type" for each in asked):
@@ -102,7 +102,7 @@ def _found(world: World, params: DescribeAddresses) -> Iterator[Address]:
     wanted = [_wanted(world, each) for each in asked]
     shown_as_of = _as_of(world) if world.knobs.stale_rows else math.inf
     for key in keys:
-        row = world.book.get(key, shown_as_of)
+        row = world.history.get(key, shown_as_of)
         if row and all(_finds(world, each, key) for each in wanted):
             yield row
 
@@ -114,7 +114,7 @@ def _wanted(world: World, asked: Filter) -> Wanted:
 
 
 def _finds(world: World, wanted: Wanted, key: str) -> bool:
-    address = world.book.get(key, wanted.as_of)
+    address = world.history.get(key, wanted.as_of)
     if address is None:
         return False
     return not wanted.values.isdisjoint(_keys(shown(world.knobs, address), wanted.name))

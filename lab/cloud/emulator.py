@@ -1,4 +1,4 @@
-"""From request to reply as the cloud's gateway does it: who, what, how often, may they; then the deed."""
+"""Answer a request as the cloud's gateway: authenticate, find the action, limit the rate, authorize, run."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class Emulator:
         struck = _struck(strike.kind, request_id)
         instead = struck and (strike.kind == "RequestLimitExceeded" or not knobs.errors_after_commit)
         body, outcome = (b"", strike.kind) if instead else self._answer(request, request_id)
-        told = not strike.lost and (instead or not struck)
-        self._note(request, request_id, outcome, bool(told))
+        delivered = not strike.lost and (instead or not struck)
+        self._note(request, request_id, outcome, bool(delivered))
         status, content_type, body = struck or (200, JSON, body)
         shown_type = knobs.content_type if content_type == JSON else content_type
         return Reply(body, status, shown_type, strike.lost, strike.delay)
 
     def _answer(self, request: Request, request_id: str) -> tuple[bytes, str]:
         try:
-            with self.world.moved_on() as now:
+            with self.world.advanced() as now:
                 return envelope.success(self._run(request, now), request_id), "OK"
         except Fault as fault:
             return envelope.failure(fault, request_id), fault.code
@@ -82,7 +82,7 @@ class Emulator:
     def _caller(self, request: Request) -> tuple[str, str]:
         """Who it is, and the product; raises Fault for one who does not prove it."""
         if request.headers.get("authorization") == "SKIP" and request.action == products.UNSIGNED:
-            return "nobody", "sts"
+            return "unsigned", "sts"
         said = signature.claim(request)
         now = self._wall() + self.world.knobs.clock_skew_seconds
         if self.world.knobs.verify_signatures:
@@ -94,7 +94,7 @@ class Emulator:
             )
         return said.secret_id, said.service
 
-    def _note(self, request: Request, request_id: str, outcome: str, told: bool) -> None:
+    def _note(self, request: Request, request_id: str, outcome: str, delivered: bool) -> None:
         try:
             params = msgspec.json.decode(request.body or b"null")
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -104,7 +104,7 @@ class Emulator:
             action=request.action,
             region=request.headers.get("x-tc-region", ""),
             outcome=outcome,
-            delivered=told,
+            delivered=delivered,
             params=params,
             request_id=request_id,
         )

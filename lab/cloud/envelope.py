@@ -1,4 +1,4 @@
-"""Every answer has the one shape: a Response with its RequestId, or with an Error inside."""
+"""The envelope of all answers: a Response with a RequestId, and an Error if the call failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Fault(Exception):
-    """The API's own way of saying no: an error code of its documentation and a sentence."""
+    """A documented error code and its message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")

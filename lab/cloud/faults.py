@@ -1,4 +1,4 @@
-"""Which trouble strikes a call, by the dice and the knobs."""
+"""Inject faults into calls, at random, as the knobs say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.cloud.config import Knobs
 
 @dataclass(frozen=True)
 class Strike:
-    """*kind* is what the caller hears instead of the answer: an error code, ``HTTP 502``, ``HTML`` or nothing."""
+    """*kind* is what the caller gets instead of the answer: an error code, ``HTTP 502``, ``HTML`` or nothing."""
 
     kind: str = ""
     lost: bool = False

@@ -1,4 +1,4 @@
-"""The cloud of a lab: as quick as is plausible, and known to the chart by its values."""
+"""The emulator of a lab: as fast as is plausible, with chart values that point to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as they are and as they were, so that an index can be behind."""
+"""Current and past values, so that an index can lag behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 KEPT = 600.0
-"""No index is further behind than this, in seconds."""
+"""Seconds by which an index can lag behind at most."""
 
 V = TypeVar("V")
 

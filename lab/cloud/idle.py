@@ -1,4 +1,4 @@
-"""No two tasks are at work on one address, and what the state of it does not allow is refused."""
+"""Check an address before a task starts: its id, that no other task runs on it, and its status."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def check_id(address_id: str) -> None:
 
 
 def idle(world: World, address_id: str, region: str) -> Address:
-    """The address, when there is one and no task at work on it."""
+    """The address; raises Fault when it does not exist, or a task is running on it."""
     check_id(address_id)
-    address = world.book.get(address_id)
+    address = world.history.get(address_id)
     if address is None or address.region != region or address.type == WAN_IP:
         raise Fault("InvalidAddressId.NotFound", f"There is no address {address_id} in {region}.")
-    if world.tasks.at_work_on(address_id):
+    if world.tasks.running_on(address_id):
         raise Fault("OperationDenied.MutexTaskRunning", f"Another task is at work on {address_id}.")
     return address
 

@@ -38,7 +38,7 @@ def describe(world: World, params: DescribeInstances, region: str) -> dict[str, 
     _check(params)
     rows = [each for each in _found(world, params) if each.region in ("", region)]
     on_page = page(rows, params.offset, params.limit, code="InvalidParameterValueLimit")
-    public = {address.instance_id: address.ip for address in world.book.all() if address.status in BOUND}
+    public = {address.instance_id: address.ip for address in world.history.all() if address.status in BOUND}
     return {
         "TotalCount": len(rows),
         "InstanceSet": [row(each, public.get(each.id), region) for each in on_page],

@@ -1,4 +1,4 @@
-"""From state to state as an address goes: CREATING, UNBIND, BINDING, BIND or BIND_ENI, UNBINDING, OFFLINING, gone."""
+"""The states of an address: CREATING, UNBIND, BINDING, BIND or BIND_ENI, UNBINDING, OFFLINING, gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No action is called oftener in a second than its limit allows."""
+"""Limit the calls of each action in a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids and public addresses that nothing else has."""
+"""Generate unique ids and public addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 LETTERS = string.ascii_lowercase + string.digits
 PUBLIC = ipaddress.IPv4Address("198.18.0.0")
-"""With /15 it is for benchmarks of networks, and belongs to nobody."""
+"""With /15 it is for benchmarks of networks, and is assigned to no host."""
 
 
 class Names:

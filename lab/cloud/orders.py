@@ -1,4 +1,4 @@
-"""What may be ordered of addresses: types, charges, bandwidths, regions and tags."""
+"""Validate orders of addresses: types, charges, bandwidths, regions and tags."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def check_order(world: World, order: AllocateAddresses, region: str) -> None:
         raise Fault("InvalidParameterValue", f"There is no AnycastZone `{order.anycast_zone}`.")
     if order.address_count < 1:
         raise Fault("InvalidParameterValue.Range", f"The AddressCount is {order.address_count}; at least 1.")
-    _check_rights(world, order, region)
+    _check_permitted(world, order, region)
     _check_charge(world, order)
     _check_tags(world, order)
 
 
-def _check_rights(world: World, order: AllocateAddresses, region: str) -> None:
+def _check_permitted(world: World, order: AllocateAddresses, region: str) -> None:
     if order.address_type == "AnycastEIP" and not world.knobs.anycast_allowed:
         raise Fault("UnauthorizedOperation.AnycastEip", "The account is not allowed anycast addresses.")
     regions = {"AnycastEIP": OVERSEAS, "HighQualityEIP": HIGH_QUALITY}.get(order.address_type)

@@ -1,4 +1,4 @@
-"""A page of what was found; asking for no page in particular gets the first, short one."""
+"""Cut a page out of the rows found."""
 
 from __future__ import annotations
 

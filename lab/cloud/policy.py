@@ -1,4 +1,4 @@
-"""What the account's policy (CAM) refuses: whole actions, or an action on some of its resources."""
+"""The account's policy (CAM): denied actions, and actions denied on some resources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _resources(world: World, params: object) -> Iterator[str]:
     """Ids, values and ``key=value`` tags in *params*, and the tags of the addresses that it names."""
     if isinstance(params, str):
         yield params
-        if address := world.book.get(params):
+        if address := world.history.get(params):
             yield from (f"{key}={value}" for key, value in address.tags.items())
     elif isinstance(params, list):
         for each in params:

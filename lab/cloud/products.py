@@ -1,20 +1,11 @@
-"""Which products there are, in which version, and what each can be asked to do."""
+"""The products with their versions and actions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.cloud import (
-    addresses,
-    binding,
-    describe,
-    instances,
-    quotas,
-    sts,
-    tags,
-    task_results,
-)
+from lab.cloud import addresses, binding, describe, instances, quotas, sts, tags
 from lab.cloud.action import Action
 from lab.cloud.envelope import Fault
 from lab.cloud.orders import OVERSEAS
@@ -30,7 +21,7 @@ REGIONS = OVERSEAS | {
     "ap-taipei",
 }
 UNSIGNED = "AssumeRoleWithWebIdentity"
-"""The one action that proves its caller by other means than a signature."""
+"""The one action that needs no signature: a web identity token authenticates the caller."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +34,7 @@ class Product:
 PRODUCTS = {
     "vpc": Product(
         "2017-03-12",
-        {
-            **addresses.ACTIONS,
-            **binding.ACTIONS,
-            **describe.ACTIONS,
-            **quotas.ACTIONS,
-            **task_results.ACTIONS,
-        },
+        {**addresses.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
     ),
     "cvm": Product("2017-03-12", instances.ACTIONS),
     "tag": Product("2018-08-13", tags.ACTIONS, regional=False),

@@ -1,4 +1,4 @@
-"""Addresses are counted by region: how many there are, and how many were applied for today."""
+"""Quotas of addresses by region: in total, and ordered per day."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe(world: World, _: DescribeAddressQuota, region: str) -> dict[str, An
 
 
 def total(world: World, region: str) -> int:
-    return sum(_is_counted(world.knobs, address, region) for address in world.book.all())
+    return sum(_is_counted(world.knobs, address, region) for address in world.history.all())
 
 
 def daily(knobs: Knobs) -> int:

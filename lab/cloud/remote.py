@@ -1,4 +1,4 @@
-"""A cloud in another process: what it has, and what of it can be turned."""
+"""A client of the admin API of an emulator in another process."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Remote:
         self._ask("DELETE", "instances", {"id": instance_id})
 
     def add_address(self, **how: Any) -> str:
-        """The id of one that somebody else got; *how* are fields of an Address, such as ``instance_id``."""
+        """Add an address as another user would; *how* are fields of an Address, such as ``instance_id``. Its id."""
         made: dict[str, Any] = msgspec.json.decode(self._ask("POST", "addresses", how))
         return str(made["id"])
 
     def alter_address(self, address_id: str, **changes: Any) -> None:
-        """What somebody else does to an address: ``status="UNBIND"``, ``blocked=True``."""
+        """Change an address as another user would: ``status="UNBIND"``, ``blocked=True``."""
         self._ask("PATCH", "addresses", {"id": address_id, "changes": changes})
 
     def _ask(self, method: str, what: str, body: object = None) -> bytes:

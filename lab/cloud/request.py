@@ -1,4 +1,4 @@
-"""A request as a value, and its parameters as the action wants them."""
+"""An HTTP request as a value, and its parameters, decoded and checked for the action."""
 
 from __future__ import annotations
 

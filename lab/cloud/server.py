@@ -1,4 +1,4 @@
-"""The emulator on a port, of the loopback as a rule: a thread for each connection, which stays open between calls."""
+"""Serve the emulator on a port, with a thread for each connection."""
 
 from __future__ import annotations
 

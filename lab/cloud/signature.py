@@ -1,4 +1,4 @@
-"""Who calls is proven by TC3-HMAC-SHA256, checked as the vendor's documentation of the signature says."""
+"""Verify TC3-HMAC-SHA256 signatures as the vendor documents them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTHORIZATION = re.compile(
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 Secrets = Callable[[str, str], str]
-"""From secret id and session token to the secret key; raises Fault for those that nobody has."""
+"""From secret id and session token to the secret key; raises Fault for unknown ones."""
 
 
 @dataclass(frozen=True)

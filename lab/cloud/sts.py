@@ -1,4 +1,4 @@
-"""Credentials for a while: to who shows a web identity's token, and to an instance for its role."""
+"""Issue temporary credentials: for a web identity token, and to an instance for its role."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def new_session(world: World, seconds: float) -> tuple[str, Session]:
 
 
 def secret_key(world: World, secret_id: str, token: str) -> str:
-    """Raises Fault for an id that nobody has, or a token that is not its own or too old."""
+    """Raises Fault for an unknown id, or a token that is not of that id or too old."""
     if secret_id in world.knobs.accounts:
         return world.knobs.accounts[secret_id]
     session = world.sessions.get(secret_id)

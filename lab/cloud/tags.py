@@ -1,4 +1,4 @@
-"""Tags are made before they are used, few values for each key, and deleted when nothing has them any more."""
+"""The Tag API: tags are created before use, limited in number, and deleted only when unused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_batch(tags: Sequence[object]) -> None:
 
 
 def check_new(world: World, tag: Tag) -> None:
-    """Raises Fault for a pair that cannot be made, because of what it says or of what there is."""
+    """Raises Fault for a pair that cannot be made, because of its text or of existing tags."""
     check_spelling(tag)
     if (tag.tag_key, tag.tag_value) in world.made_tags:
         raise Fault("ResourceInUse.TagDuplicate", f"The tag `{tag.tag_key}:{tag.tag_value}` exists already.")
@@ -131,7 +131,7 @@ def _is_used(world: World, pair: tuple[str, str]) -> bool:
     behind = world.clock() - world.knobs.tag_lag_seconds
     return any(
         address.tags.get(key) == value
-        for addresses in (world.book.all(), world.book.all(behind))
+        for addresses in (world.history.all(), world.history.all(behind))
         for address in addresses
     )
 

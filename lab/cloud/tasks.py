@@ -1,4 +1,4 @@
-"""Work that the cloud has taken on, and when each piece of it is done."""
+"""Asynchronous tasks and when each ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Tasks:
         return self._all.get(number)
 
     def take_due(self, now: float) -> Iterator[Task]:
-        """In the order in which they are done; each once."""
+        """Those that end until *now*, in order, each once."""
         while self._due and self._due[0][0] <= now:
             yield self._all[heapq.heappop(self._due)[1]]
 
-    def at_work_on(self, address_id: str) -> bool:
+    def running_on(self, address_id: str) -> bool:
         return any(address_id in self._all[number].addresses for _, number in self._due)
 
     @property

@@ -1,4 +1,4 @@
-"""A ClientToken that comes again gets the first answer again, and nothing is done twice."""
+"""Replay the first answer to a repeated ClientToken."""
 
 from __future__ import annotations
 

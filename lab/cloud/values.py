@@ -1,4 +1,4 @@
-"""What the cloud has: addresses, instances, tasks, and the calls that were made for them."""
+"""Addresses, instances, tasks and recorded calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = Literal["RUNNING", "SUCCESS", "FAILED"]
 Tags = Mapping[str, str]
 
 HOLDING = {"BINDING", "BIND", "BIND_ENI", "UNBINDING"}
-"""States in which an address is on its instance, or on its way there or away."""
+"""States in which an address is bound, being bound or being unbound."""
 BOUND = {"BIND", "BIND_ENI"}
 WAN_IP = "WanIP"
 
@@ -66,7 +66,7 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Credentials for a while."""
+    """Temporary credentials."""
 
     secret_key: str
     token: str
@@ -80,6 +80,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """``OK``, or the code of the error."""
     delivered: bool
-    """Whether the outcome was told to the caller."""
+    """Whether the caller got the outcome."""
     params: Any
     request_id: str

@@ -1,4 +1,4 @@
-"""All that the cloud has, moved on by its clock alone; nothing here knows of HTTP."""
+"""The state of the emulated cloud, advanced by its clock; no HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab.cloud.tokens import Replays
 from lab.cloud.values import BOUND, WAN_IP, Address, Call, Instance, Kind, Session, Task
 
 REGION = "ap-singapore"
-"""Where the ordinary address of an instance of no particular region shows."""
+"""The region of the WanIP of an instance without a region."""
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
         self.dice = Random(knobs.seed)  # noqa: S311 - dice, not secrets
         self.names = Names(self.dice)
         self.lock = threading.RLock()
-        self.book: History[Address] = History()
+        self.history: History[Address] = History()
         self.fleet: dict[str, Instance] = {}
         self.ended_instances: set[str] = set()
         self.made_tags: dict[tuple[str, str], float] = {}
@@ -48,8 +48,8 @@ class World:
         self.log = new_log()
 
     @contextmanager
-    def moved_on(self) -> Iterator[float]:
-        """Alone with a world in which all has happened that was due; the time of it."""
+    def advanced(self) -> Iterator[float]:
+        """Lock the world and end the tasks that are due; yields the time."""
         with self.lock:
             now = self.clock()
             for task in self.tasks.take_due(now):
@@ -57,16 +57,16 @@ class World:
             yield now
 
     def begin(self, kind: Kind, addresses: Iterable[Address], seconds: float, **how: Any) -> Task:
-        """Start a task on these addresses, and put them into the state in which they are meanwhile."""
+        """Start a task on these addresses, and set their status until it ends."""
         now = self.clock()
         changed = [begun(kind, address) for address in addresses]
         for address in changed:
-            self.book.put(address.id, address, now)
+            self.history.put(address.id, address, now)
         return self.tasks.start(kind, [address.id for address in changed], now + seconds, **how)
 
     def _end(self, task: Task) -> None:
         well = not task.fails
-        for before in filter(None, map(self.book.get, task.addresses)):
+        for before in filter(None, map(self.history.get, task.addresses)):
             well = well and (task.kind != "bind" or self._may_be_bound(before))
             self._put(before.id, ended(task.kind, before, well), task.due)
             if well:
@@ -77,7 +77,7 @@ class World:
         instance = address.instance_id
         if instance in self.ended_instances:
             return False
-        return not instance or not any(self._is_bound_to(other, instance) for other in self.book.all())
+        return not instance or not any(self._is_bound_to(other, instance) for other in self.history.all())
 
     def _is_bound_to(self, address: Address, instance_id: str) -> bool:
         return address.instance_id == instance_id and address.status in BOUND and address.type != WAN_IP
@@ -90,16 +90,16 @@ class World:
 
     def _put(self, address_id: str, address: Address | None, at: float) -> None:
         if address is None:
-            self.book.end(address_id, at)
+            self.history.end(address_id, at)
         else:
-            self.book.put(address_id, address, at)
+            self.history.put(address_id, address, at)
 
     def _show(self, instance: Instance, at: float) -> None:
         """The instance as it is from now on, and its ordinary public address, if it has one."""
         self.fleet[instance.id] = instance
-        for address in list(self.book.all()):
+        for address in list(self.history.all()):
             if address.type == WAN_IP and address.instance_id == instance.id:
-                self.book.end(address.id, at)
+                self.history.end(address.id, at)
         if instance.public_ip:
             wan_ip = Address(
                 id=self.names.new_id("wanip"),
@@ -111,10 +111,10 @@ class World:
                 instance_id=instance.id,
                 private_ip=instance.private_ip,
             )
-            self.book.put(wan_ip.id, wan_ip, at)
+            self.history.put(wan_ip.id, wan_ip, at)
 
     def instance(self, instance_id: str) -> Instance | None:
-        """Also one that nobody added, when the knobs say that such instances exist."""
+        """Also one that was not added, when the knobs say that such instances exist."""
         found = self.fleet.get(instance_id)
         if found is None and self.knobs.instances_exist and instance_id not in self.ended_instances:
             return Instance(id=instance_id)
@@ -125,44 +125,44 @@ class World:
     ) -> Instance:
         """One more, or the same one changed; *how* are the other fields of an Instance."""
         instance = Instance(id=instance_id, private_ip=private_ip, public_ip=public_ip, **how)
-        with self.moved_on() as now:
+        with self.advanced() as now:
             self.ended_instances.discard(instance_id)
             self._show(instance, now)
         return instance
 
     def end_instance(self, instance_id: str) -> None:
         """As its termination does: its ordinary address goes with it, its elastic one is unbound."""
-        with self.moved_on() as now:
+        with self.advanced() as now:
             self._show(Instance(id=instance_id), now)
             del self.fleet[instance_id]
             self.ended_instances.add(instance_id)
-            for address in list(self.book.all()):
+            for address in list(self.history.all()):
                 if self._is_bound_to(address, instance_id) and self.knobs.instance_end_unbinds:
-                    self.book.put(address.id, replace(address, status="UNBIND"), now)
+                    self.history.put(address.id, replace(address, status="UNBIND"), now)
 
     def add_address(self, **how: Any) -> Address:
-        """One that somebody else got; *how* are the fields of an Address that are not to be as they come."""
-        with self.moved_on() as now:
+        """Add an address as another user would; *how* are fields of an Address."""
+        with self.advanced() as now:
             fresh = {"id": self.names.new_id("eip"), "ip": self.names.new_ip(), "region": REGION}
             address = msgspec.convert({**fresh, "created": now, **how}, Address)
             for pair in address.tags.items():
                 self.made_tags.setdefault(pair, now)
-            self.book.put(address.id, address, now)
+            self.history.put(address.id, address, now)
         return address
 
     def alter(self, address_id: str, **changes: Any) -> None:
-        """What somebody else does to an address: unbind it, have it blocked. Raises KeyError without it."""
-        with self.moved_on() as now:
-            address = self.book.get(address_id)
+        """Change an address as another user would: unbound, blocked. KeyError when it does not exist."""
+        with self.advanced() as now:
+            address = self.history.get(address_id)
             if address is None:
                 raise KeyError(address_id)
-            self.book.put(address_id, replace(address, **changes), now)
+            self.history.put(address_id, replace(address, **changes), now)
 
     @property
     def addresses(self) -> dict[str, Address]:
         """All that there are now, ordinary ones of instances too, by their ids."""
-        with self.moved_on():
-            return {address.id: address for address in self.book.all()}
+        with self.advanced():
+            return {address.id: address for address in self.history.all()}
 
     @property
     def instances(self) -> dict[str, Instance]:

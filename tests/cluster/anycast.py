@@ -9,18 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from cloud.client import Cloud
-from cloud.factory import connect
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.client import Resource
 from kube.types import Node
-from lab.cloud import SECRET_ID, SECRET_KEY
-from lab.cloud.world import REGION
 from lab.errors import LabError
 from lab.nodes import NODES, cloud_node
 from lab.session import Lab
-from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
 from webhook.anycast_ip import ADDRESS_ID, is_tainted
@@ -190,13 +185,6 @@ def misfits(fleet: Fleet) -> list[str]:
         if on != [node.metadata.annotations[ADDRESS_ID]] or not set(ordered) <= set(on):
             found.append(f"{node.metadata.name}: {on} are bound to it, {ordered} were ordered for it")
     return found
-
-
-def somebody_else(lab: Lab) -> Cloud:
-    """Whoever works on the same account."""
-    settings = CloudSettings(region=REGION, endpoint=lab.cloud.endpoint, scheme="http", credentials="static")
-    keys = {"TENCENTCLOUD_SECRET_ID": SECRET_ID, "TENCENTCLOUD_SECRET_KEY": SECRET_KEY}
-    return connect(settings, may_write=lambda: None, environ=keys)
 
 
 @contextmanager

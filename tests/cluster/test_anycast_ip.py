@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
@@ -20,7 +19,6 @@ from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, TAINT, is_tainted
 
 CROWD = 200
-EKLET = {INSTANCE_TYPE: SUPER_NODE}
 OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
@@ -122,50 +120,6 @@ def only_our_taint_goes_when_the_node_opens(fleet: Fleet) -> None:
     assert fleet.node("a").metadata.annotations[ADDRESS] == address["ip"]
 
 
-def virtual_nodes_and_nodes_without_the_label_are_left_alone(fleet: Fleet) -> None:
-    fleet.join("virtual", labels=EKLET)
-    fleet.join("plain", need=False)
-    fleet.join("later")
-    fleet.await_open("later")
-
-    assert not any(is_tainted(fleet.node(name)) for name in ("virtual", "plain"))
-    assert fleet.ordered_for("virtual") == fleet.ordered_for("plain") == []
-
-
-def an_instance_with_another_public_address_keeps_its_node_closed_until_that_is_gone(
-    fleet: Fleet,
-) -> None:
-    fleet.cloud.add_instance(fleet.instance_of("wan"), public_ip="203.0.113.7")
-    eip = fleet.cloud.add_address(type="EIP", status="BIND", instance_id=fleet.instance_of("eip"))
-    fleet.join("wan")
-    fleet.join("eip")
-
-    assert "WanIP 203.0.113.7" in fleet.await_event("wan", "AlreadyHasPublicIp")
-    assert "EIP" in fleet.await_event("eip", "AlreadyHasAnycastIp")
-    assert all(is_tainted(fleet.node(name)) for name in ("wan", "eip"))
-    assert fleet.ordered_for("wan") == fleet.ordered_for("eip") == []
-
-    fleet.cloud.add_instance(fleet.instance_of("wan"))
-    fleet.cloud.alter_address(eip, status="UNBIND")
-    fleet.await_open("wan", "eip")
-    assert eip in {each["id"] for each in fleet.addresses()}
-
-
-def an_address_that_somebody_else_bound_serves_the_node_and_stays_when_the_node_goes(
-    fleet: Fleet,
-) -> None:
-    theirs = fleet.cloud.add_address(type="AnycastEIP", status="BIND", instance_id=fleet.instance_of("a"))
-    fleet.join("a")
-    fleet.await_open("a")
-    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == theirs
-
-    fleet.leave("a")
-    fleet.assert_nothing_is_left_behind()
-
-    (address,) = fleet.on("a")
-    assert (address["id"], address["status"]) == (theirs, "BIND")
-
-
 def a_node_waits_until_it_says_on_which_instance_it_is(fleet: Fleet) -> None:
     for name in ("a", "b"):
         fleet.join(name, instance="")
@@ -184,9 +138,6 @@ SCENES: tuple[Scene, ...] = (
     a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why,
     a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing,
     only_our_taint_goes_when_the_node_opens,
-    virtual_nodes_and_nodes_without_the_label_are_left_alone,
-    an_instance_with_another_public_address_keeps_its_node_closed_until_that_is_gone,
-    an_address_that_somebody_else_bound_serves_the_node_and_stays_when_the_node_goes,
     a_node_waits_until_it_says_on_which_instance_it_is,
 )
 

@@ -12,11 +12,10 @@ import pytest
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast, workloads
-from tests.cluster.anycast import DRAWBRIDGE, Fleet, is_open
+from tests.cluster.anycast import DRAWBRIDGE, Fleet
 from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS_ID
 
-REFUSAL = "InvalidParameterValue.Range"
 NOT_NOW = "UnsupportedOperation.InstanceStatusNotPermit"
 
 
@@ -50,37 +49,7 @@ def gone_as_far_as(fleet: Fleet, name: str, status: str) -> bool:
     return all(way.index(each["status"]) >= way.index(status) for each in fleet.ordered_for(name))
 
 
-def a_node_that_comes_again_under_its_name_on_another_instance_gets_another_address(
-    fleet: Fleet,
-) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    (former,) = fleet.on("a")
-
-    fleet.leave("a")
-    fleet.join("a", instance=fleet.instance_of("b"))
-    fleet.await_open("a")
-
-    (address,) = fleet.on("b")
-    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address["id"] != former["id"]
-
-
-def a_node_that_loses_the_label_stays_open_and_keeps_its_address(fleet: Fleet) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    fleet.patch("a", metadata={"labels": {NEED_LABEL: None}})
-    fleet.join("later")
-    fleet.await_open("later")
-
-    assert is_open(fleet.node("a"))
-    assert [each["status"] for each in fleet.on("a")] == ["BIND"]
-
-
-SCENES: tuple[Scene, ...] = (
-    an_address_goes_whatever_it_was_at_when_its_node_went,
-    a_node_that_comes_again_under_its_name_on_another_instance_gets_another_address,
-    a_node_that_loses_the_label_stays_open_and_keeps_its_address,
-)
+SCENES: tuple[Scene, ...] = (an_address_goes_whatever_it_was_at_when_its_node_went,)
 
 
 @pytest.fixture(scope="module")
@@ -119,26 +88,6 @@ def scale_controllers(lab: Lab, replicas: int) -> None:
         return len(lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=selector).items)
 
     lab.wait(lambda: count() == replicas, anycast.SECONDS, f"{replicas} pods of the controllers")
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        pytest.param("AllocateAddresses", id="ordered in vain"),
-        pytest.param("AssociateAddress", id="allocated and not bound"),
-    ],
-)
-def test_a_node_may_go_while_its_address_is(fleet: Fleet, refused: str) -> None:
-    before = refusals(fleet, refused)
-    with fleet.cloud.turned(errors={refused: REFUSAL}):
-        fleet.join("a")
-        fleet.wait(lambda: refusals(fleet, refused) > before, f"{refused} to be refused")
-        fleet.leave("a")
-
-
-def refusals(fleet: Fleet, action: str) -> int:
-    """How often it was refused."""
-    return int(fleet.cloud.state()["calls"].get(action, {}).get(REFUSAL, 0))
 
 
 def test_a_node_that_comes_again_on_its_instance_keeps_its_address(fleet: Fleet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast
 from tests.cluster.anycast import EVENTS, Fleet, is_open
-from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 
@@ -41,60 +39,22 @@ def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(
     assert not {ADDRESS_ID, BOUND} & node.metadata.annotations.keys()
 
 
-def a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again(fleet: Fleet) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    (address,) = fleet.on("a")
-    with watched(fleet.lab) as gate:
-        fleet.cloud.alter_address(address["id"], status="UNBIND", instance_id="")
-        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be open again")
-
-    fleet.await_event("a", "AnycastIpLost")
-    assert [each["id"] for each in fleet.on("a")] == [address["id"]]
-
-
-def orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is(fleet: Fleet) -> None:
-    lab = fleet.lab
+def orphans_are_reported_and_are_released_when_that_is_configured(fleet: Fleet) -> None:
     fleet.join("a")
     fleet.await_open("a")
     (living,) = fleet.on("a")
-    orphans = {
-        add(fleet, "gone"),
-        add(fleet, "lost", status="BIND", instance_id=fleet.instance_of("lost")),
-    }
-    others = {
-        add(fleet, "other", **{CLUSTER_ID: "cls-other000"}),
-        add(fleet, "stranger", **{CLUSTER_UUID: "another"}),
-        add(fleet, "renewed", **{NODE_NAME: fleet.name_of("a")}),
-        add(fleet, "moved", status="BIND", instance_id="ins-elsewhere"),
-        living["id"],
-    }
-    try:
-        fleet.wait(lambda: reported(lab) >= orphans, "each orphan to be reported")
-        assert not reported(lab) & others
-        assert {each["id"] for each in fleet.addresses()} == orphans | others
-
-        anycast.reconfigure(lab, **WITH_RELEASE)
-        fleet.wait(lambda: {each["id"] for each in fleet.addresses()} <= others, "the orphans to go")
-
-        assert {each["id"] for each in fleet.addresses()} == others
-        assert is_open(fleet.node("a"))
-    finally:
-        forget(fleet, others - {living["id"]})
-
-
-def add(fleet: Fleet, name: str, **how: Any) -> str:
-    """An address with the tags of a node that is not there."""
     uuid = fleet.client.get(CONFIG_MAPS, CLUSTER_UUID, "kube-system")["data"][CLUSTER_UUID]
-    tags = {
-        CLUSTER_UUID: uuid,
-        CLUSTER_ID: fixture.CLUSTER_ID,
-        NODE_NAME: name,
-        NODE_INSTANCE: fleet.instance_of(name),
-    }
-    fields = {key: value for key, value in how.items() if key not in tags}
-    tags |= {key: value for key, value in how.items() if key in tags}
-    return fleet.cloud.add_address(type="HighQualityEIP", tags=tags, **fields)
+    owner = {NODE_NAME: "gone", NODE_INSTANCE: fleet.instance_of("gone")}
+    tags = {CLUSTER_UUID: uuid, CLUSTER_ID: fixture.CLUSTER_ID, **owner}
+    orphan = fleet.cloud.add_address(type="HighQualityEIP", tags=tags)
+    fleet.wait(lambda: orphan in reported(fleet.lab), "the orphan to be reported")
+    assert {each["id"] for each in fleet.addresses()} == {orphan, living["id"]}
+
+    anycast.reconfigure(fleet.lab, **WITH_RELEASE)
+    fleet.wait(lambda: [each["id"] for each in fleet.addresses()] == [living["id"]], "the orphan to go")
+
+    assert is_open(fleet.node("a"))
+    assert living["id"] not in reported(fleet.lab)
 
 
 def reported(lab: Lab) -> set[str]:
@@ -103,31 +63,9 @@ def reported(lab: Lab) -> set[str]:
     return {event["message"].split()[0] for event in found}
 
 
-def forget(fleet: Fleet, ids: set[str]) -> None:
-    """What this test put there by hand goes by hand."""
-    account = anycast.somebody_else(fleet.lab)
-    tags = {
-        (key, value)
-        for each in fleet.addresses()
-        if each["id"] in ids
-        for key, value in each["tags"].items()
-        if key in (NODE_NAME, NODE_INSTANCE)
-    }
-    for each in ids:
-        fleet.cloud.alter_address(each, status="UNBIND", tags={})
-    assert account.release(ids) == {}
-    fleet.wait(
-        lambda: (
-            account.delete_tags({(key, value) for key, value in tags if value != fleet.name_of("a")}) == {}
-        ),
-        "the tags to be unused",
-    )
-
-
 SCENES: tuple[Scene, ...] = (
     an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label,
-    a_node_whose_address_somebody_unbinds_is_closed_until_it_is_bound_again,
-    orphans_are_reported_and_are_released_when_that_is_wished_and_nothing_else_is,
+    orphans_are_reported_and_are_released_when_that_is_configured,
 )
 
 

@@ -54,7 +54,7 @@ def test_a_node_that_admission_let_through_is_closed_by_the_controller(fleet: Fl
         fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be seen open again")
 
 
-def test_without_rights_and_with_wrong_keys_it_says_so_tries_seldom_and_goes_on_when_that_is_set_right(
+def test_without_permissions_and_with_wrong_keys_it_says_so_tries_seldom_and_goes_on_when_that_is_set_right(
     cloud_lab: Lab, fleet: Fleet
 ) -> None:
     lab, processes = cloud_lab, anycast.processes(cloud_lab)
@@ -63,10 +63,10 @@ def test_without_rights_and_with_wrong_keys_it_says_so_tries_seldom_and_goes_on_
         fleet.join("a")
         fleet.join("b")
         missing = "not authorized to perform the operation `AllocateAddresses`"
-        fleet.wait(lambda: told(fleet, missing), "an Event that tells of the missing right")
+        fleet.wait(lambda: told(fleet, missing), "an Event about the missing permission")
         with other_keys(lab):
             fleet.join("c")
-            fleet.wait(lambda: told(fleet, "AuthFailure.SignatureFailure"), "an Event that tells of the keys")
+            fleet.wait(lambda: told(fleet, "AuthFailure.SignatureFailure"), "an Event about the keys")
             assert_reserves(lab, f"t-rights-{fleet.token}")
     assert "AuthFailure.SignatureFailure" in log(lab)
     assert WRONG not in log(lab)

@@ -1,7 +1,8 @@
-"""The admission of anycast_ip: golden cases, each decided a second time on its own outcome."""
+"""Admission of anycast_ip: golden cases, each decided again on its own outcome, and objects with anything anywhere."""
 
 from __future__ import annotations
 
+import itertools
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from werkzeug.test import Client
 
 from settings import AnycastIPSettings
+from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
 from webhook.admission import Decision, Request, ReviewError, parse, render
-from webhook.anycast_ip import TAINT
+from webhook.anycast_ip import PATH, TAINT
 from webhook.anycast_ip.webhook import AnycastIPWebhook
+from webhook.app import create_app
 
 CASES = sorted((Path(__file__).parent / "data" / "anycast_ip").glob("*.yaml"))
 LABELS = {"tke.cloud.tencent.com/need-aia-ip": "true"}
@@ -34,7 +38,7 @@ def request(operation: str, node: dict[str, Any], old: dict[str, Any] | None = N
     return parse(msgspec.json.encode(review))
 
 
-def gate(**settings: Any) -> AnycastIPWebhook:
+def webhook(**settings: Any) -> AnycastIPWebhook:
     parsed = AnycastIPSettings.model_validate({"enabled": True, "clusterID": "cls-1", **settings})
     return AnycastIPWebhook(lambda: parsed)
 
@@ -54,7 +58,7 @@ def test_golden(path: Path) -> None:
     node = raw_node(**case["node"])
     old = raw_node(**case["old"]) if "old" in case else None
     question = request("UPDATE" if old else "CREATE", node, old)
-    feature = gate(**case.get("settings", {}))
+    feature = webhook(**case.get("settings", {}))
 
     decision = feature.review(question, deadline=0)
 
@@ -85,7 +89,7 @@ def test_other_taints_are_never_touched(taints: list[dict[str, str]]) -> None:
     node = raw_node(spec={"taints": taints, "unheardOf": {"x": [1]}})
     question = request("CREATE", node)
 
-    spec = outcome(node, question, gate().review(question, deadline=0))["spec"]
+    spec = outcome(node, question, webhook().review(question, deadline=0))["spec"]
 
     assert spec["taints"][: len(taints)] == taints
     assert spec["taints"][len(taints) :] in ([], [OURS])
@@ -94,7 +98,7 @@ def test_other_taints_are_never_touched(taints: list[dict[str, str]]) -> None:
 
 
 def test_it_fails_open() -> None:
-    assert gate().fails_open()
+    assert webhook().fails_open()
 
 
 @pytest.mark.parametrize("field", ["object", "oldObject"])
@@ -103,4 +107,33 @@ def test_a_node_that_cannot_be_read_is_named(field: str) -> None:
     question = request("UPDATE", nodes["object"], nodes["oldObject"])
 
     with pytest.raises(ReviewError, match=rf"request\.{field} .*spec\.taints"):
-        gate().review(question, deadline=0)
+        webhook().review(question, deadline=0)
+
+
+NODE = raw_node(
+    metadata={"annotations": {"a": "b"}, "ownerReferences": [{"kind": "Machine"}], "creationTimestamp": None},
+    spec={"providerID": "qcloud:///100003/ins-11112222", "taints": [{"key": "a", "effect": "NoSchedule"}]},
+    status={"conditions": [{"type": "Ready"}]},
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return create_app([webhook()]).test_client()
+
+
+@pytest.mark.parametrize("place", list(places(NODE)), ids=spelt)
+def test_a_node_with_anything_anywhere_is_admitted_and_tainted_when_it_can_be(
+    client: Client, place: Place
+) -> None:
+    before = panics("anycast_ip")
+    for new, old in itertools.product(WRONG, (None, NODE)):
+        node = replaced(NODE, place, new)
+        response = answer(client, PATH, node, old)
+        assert response["allowed"]
+        if "patch" in response:
+            outcome = jsonpatch.apply_patch(node, msgspec.json.decode(b64decode(response["patch"])))
+            *others, last = outcome["spec"]["taints"]
+            assert (others, last) == (node.get("spec", {}).get("taints", []), OURS)
+        assert answer(client, PATH, NODE, node)["allowed"]
+    assert panics("anycast_ip") == before

@@ -1,0 +1,251 @@
+"""Actions on claims, nodes and the cloud: each returns the seconds until the next look, or raises what prevents it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+import structlog
+from msgspec.structs import replace
+
+from cloud.errors import Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
+from cloud.types import Order, Tag
+from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
+    Claim,
+    claim_for,
+    inherited,
+    instance_of,
+    order_for,
+    renewed,
+    with_address,
+)
+from controllers.anycast_ip.planner import bound_annotations
+from controllers.anycast_ip.snapshot import Do, Snapshot, Step
+from controllers.anycast_ip.sources import Sources
+from kube.types import Node
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, wanted
+
+FIRST_WATCH = 0.7
+LAGS = 2
+"""Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
+SETTLE, LONGEST_SETTLE = 2.0, 120.0
+"""Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
+UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
+
+Action = Callable[[Snapshot, Step], Awaitable[float | None]]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class StillThere(Exception):
+    """The API server has a node that the informer does not have."""
+
+
+class Actions:
+    def __init__(self, sources: Sources) -> None:
+        self._nodes, self._claims, self._cloud = sources.nodes, sources.claims, sources.cloud
+        self._inventory, self._memory, self._settings = sources.inventory, sources.memory, sources.settings
+        self._settle = SETTLE
+        self.by_name: Mapping[Do, Action] = {
+            Do.CLAIM: self._claim,
+            Do.ADOPT: self._adopt,
+            Do.INHERIT: self._inherit,
+            Do.RECORD: self._record,
+            Do.RENEW: self._renew,
+            Do.FORGET: self._forget,
+            Do.OPEN: self._open,
+            Do.CLOSE: self._close,
+            Do.STRIP: self._strip,
+            Do.FREE: self._free,
+            Do.TAG: self._tag,
+            Do.ALLOCATE: self._allocate,
+            Do.BIND: self._bind,
+            Do.UNBIND: self._unbind,
+            Do.RELEASE: self._release,
+            Do.UNTAG: self._untag,
+        }
+
+    async def _claim(self, snapshot: Snapshot, _: Step) -> float:
+        self._put_order(self._new_claim(snapshot))
+        return 0.0
+
+    async def _renew(self, snapshot: Snapshot, _: Step) -> float:
+        self._forget_address(snapshot)
+        self._put_order(renewed(claim_in(snapshot), self._memory.clocks.now()))
+        return 0.0
+
+    def _new_claim(self, snapshot: Snapshot) -> Claim:
+        return claim_for(node_in(snapshot), self._settings(), self._memory.clocks.now())
+
+    def _put_order(self, claim: Claim) -> None:
+        self._claims.put(claim)
+        self._memory.unsent.add(claim.token)
+
+    async def _adopt(self, snapshot: Snapshot, step: Step) -> float:
+        if step.address:
+            claim = self._new_claim(snapshot)
+            self._claims.put(with_address(claim, step.address, self._inventory.cluster_uuid))
+            log.info("address adopted", node=claim.node, uid=claim.uid, address=step.address.id)
+        return 0.0
+
+    async def _inherit(self, snapshot: Snapshot, _: Step) -> float:
+        """The new claim comes first: of two with the same address, the one without a node is just dropped."""
+        if before := snapshot.related.predecessor:
+            self._claims.put(inherited(before, node_in(snapshot)))
+            self._claims.drop(before.uid)
+        return 0.0
+
+    async def _record(self, snapshot: Snapshot, step: Step) -> float:
+        if step.address:
+            self._claims.put(replace(claim_in(snapshot), address=step.address.id))
+        return 0.0
+
+    async def _forget(self, snapshot: Snapshot, _: Step) -> float:
+        self._forget_address(snapshot)
+        self._claims.drop(snapshot.uid)
+        return 0.0
+
+    def _forget_address(self, snapshot: Snapshot) -> None:
+        self._inventory.spend(claim_in(snapshot).address)
+        self._memory.waits.end(snapshot.uid)
+
+    async def _open(self, snapshot: Snapshot, step: Step) -> None:
+        if step.address:
+            node = node_in(snapshot)
+            self._nodes.write(node, bound_annotations(node, step.address))
+            self._memory.waits.end(snapshot.uid)
+
+    async def _close(self, snapshot: Snapshot, _: Step) -> float:
+        self._nodes.write(node_in(snapshot), UNMARKED, TAINT)
+        log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
+        return 0.0
+
+    async def _strip(self, snapshot: Snapshot, _: Step) -> float:
+        self._nodes.write(node_in(snapshot), UNMARKED)
+        self._memory.wanted.discard(snapshot.uid)
+        return 0.0
+
+    async def _free(self, snapshot: Snapshot, _: Step) -> float:
+        self._nodes.write(node_in(snapshot), {})
+        return 0.0
+
+    async def _tag(self, snapshot: Snapshot, _: Step) -> float:
+        await self._cloud.create_tags(snapshot.uid, self._order(claim_in(snapshot)).tags.items())
+        return 0.0
+
+    def _order(self, claim: Claim) -> Order:
+        return order_for(claim, self._settings(), self._inventory.cluster_uuid)
+
+    async def _allocate(self, snapshot: Snapshot, _: Step) -> float:
+        """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
+        claim, memory = claim_in(snapshot), self._memory
+        was_in_doubt = claim.token not in memory.unsent
+        memory.unsent.discard(claim.token)
+        memory.waits.end(snapshot.uid, Do.FIND)
+        try:
+            address = await self._cloud.allocate(self._order(claim))
+        except TokenRefused:
+            memory.refused.add(claim.token)
+            return 0.0
+        except (RetryAfter, Rejected, TagMissing):
+            if not was_in_doubt:
+                memory.unsent.add(claim.token)
+            raise
+        self._claims.put(replace(claim, address=address))
+        memory.end_order(claim.token)
+        log.info("address allocated", node=claim.node, uid=claim.uid, address=address)
+        return FIRST_WATCH
+
+    async def _bind(self, snapshot: Snapshot, _: Step) -> float:
+        claim, waits = claim_in(snapshot), self._memory.waits
+        if left := waits.left(claim.uid, Do.BIND, claim.address):
+            return left
+        if claim.releasing:  # it was not released after all, and is to stay
+            self._claims.put(replace(claim, releasing=False))
+        waits.again(claim.uid, Do.BIND)
+        await self._cloud.associate(claim.address, claim.instance)
+        return FIRST_WATCH
+
+    async def _unbind(self, snapshot: Snapshot, _: Step) -> float:
+        await self._cloud.disassociate(self._confirmed(snapshot).address)
+        return FIRST_WATCH
+
+    async def _release(self, snapshot: Snapshot, _: Step) -> float:
+        claim = self._confirmed(snapshot)
+        if not claim.releasing:
+            self._claims.put(replace(claim, releasing=True))
+        await self._cloud.release(claim.address)
+        log.info("address released", node=claim.node, uid=claim.uid, address=claim.address)
+        return FIRST_WATCH
+
+    def _confirmed(self, snapshot: Snapshot) -> Claim:
+        """What cannot be undone rests on a fresh read: the node is gone, and no newer one has its instance."""
+        claim = claim_in(snapshot)
+        node = self._nodes.read(claim.node) if snapshot.node is None else None
+        if node and (node.metadata.uid == claim.uid or self._is_heir(node, claim)):
+            raise StillThere(f"the API server has node {claim.node}")
+        return claim
+
+    def _is_heir(self, node: Node, claim: Claim) -> bool:
+        return instance_of(node) == claim.instance and wanted(node, self._settings())
+
+    async def _untag(self, snapshot: Snapshot, _: Step) -> float:
+        """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
+        claim, uid, waits = claim_in(snapshot), snapshot.uid, self._memory.waits
+        waited = waits.seconds(uid, Do.RELEASE, claim.address)
+        if waited < self._settle:
+            return self._settle - waited
+        tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
+        in_use = await self._cloud.delete_tags(uid, sorted(tags))
+        self._adapt(uid, waited, refused=bool(in_use))
+        if kept := in_use.keys() - await self._of_others(uid, in_use):
+            return self._untag_later(uid, kept)
+        self._memory.end_order(claim.token)
+        self._forget_address(snapshot)
+        self._claims.drop(uid)
+        return 0.0
+
+    def _is_needed(self, tag: Tag, claim: Claim) -> bool:
+        """Of two claims that go, the one with the greater uid deletes the tags that both have."""
+        others = [each for each in self._claims.having(tag) if each.uid != claim.uid]
+        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
+
+    def _adapt(self, uid: str, waited: float, *, refused: bool) -> None:
+        if not refused:
+            self._settle = max(SETTLE, 0.98 * self._settle)
+        elif not self._memory.waits.times(uid, Do.UNTAG):
+            self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
+
+    async def _of_others(self, uid: str, tags: Collection[Tag]) -> set[Tag]:
+        """Of tags that cannot be deleted for long, those that only addresses of other clusters carry."""
+        if self._memory.waits.times(uid, Do.UNTAG) < LAGS:
+            return set()
+        asked = {tag: self._cloud.carriers(tag) for tag in tags}
+        found = {tag: await carriers for tag, carriers in asked.items()}
+        ours = self._inventory.cluster_uuid
+        return {
+            tag
+            for tag, carriers in found.items()
+            if carriers and all(each.tags.get(CLUSTER_UUID) != ours for each in carriers)
+        }
+
+    def _untag_later(self, uid: str, tags: Collection[Tag]) -> float:
+        waits = self._memory.waits
+        pause = waits.again(uid, Do.UNTAG)
+        if waits.times(uid, Do.UNTAG) > LAGS:
+            error = StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
+            raise RetryAfter(error, pause)
+        return pause
+
+
+def claim_in(snapshot: Snapshot) -> Claim:
+    """The planner plans these actions for none without."""
+    if snapshot.claim is None:
+        raise ValueError(f"node {snapshot.name} has no address claim")
+    return snapshot.claim
+
+
+def node_in(snapshot: Snapshot) -> Node:
+    if snapshot.node is None:
+        raise ValueError(f"node {snapshot.name} is gone")
+    return snapshot.node

@@ -1,0 +1,472 @@
+"""The emulator, through the vendor's client: addresses, instances, orders, quotas and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.cloud import Cloud, Knobs, serving
+from tests.fakes import FakeClock
+from tests.sdk import Sdk, sdk, without_proxies
+
+INSTANCE = "ins-11112222"
+OTHER = "ins-33334444"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1_800_000_000.0)
+
+
+@pytest.fixture
+def cloud(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    without_proxies(monkeypatch)
+    knobs = Knobs(rate_limits=False, quota_total=500, quota_daily=1000, tag_lag_seconds=0)
+    with serving(knobs, clock=clock) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def call(cloud: Cloud) -> Iterator[Sdk]:
+    with sdk(cloud.endpoint) as call:
+        yield call
+
+
+class Hands:
+    """What tests do again and again, each step waited for."""
+
+    def __init__(self, call: Sdk, clock: FakeClock) -> None:
+        self.call, self.clock = call, clock
+
+    def allocated(self, **order: Any) -> str:
+        address = self.call("AllocateAddresses", **order)["AddressSet"][0]
+        self.clock.advance(10)
+        return address
+
+    def bound(self, instance: str = INSTANCE) -> str:
+        address = self.allocated()
+        self.call("AssociateAddress", AddressId=address, InstanceId=instance)
+        self.clock.advance(10)
+        return address
+
+    def described(self, address: str) -> dict[str, Any]:
+        return self.call("DescribeAddresses", AddressIds=[address])["AddressSet"][0]
+
+    def status(self, address: str) -> str:
+        return self.described(address)["AddressStatus"]
+
+    def found(self, **filters: str) -> list[str]:
+        wanted = [
+            {"Name": name.replace("__", ":").replace("_", "-"), "Values": [value]}
+            for name, value in filters.items()
+        ]
+        rows = self.call("DescribeAddresses", Filters=wanted)["AddressSet"]
+        return [row["AddressId"] for row in rows]
+
+
+@pytest.fixture
+def hands(call: Sdk, clock: FakeClock) -> Hands:
+    return Hands(call, clock)
+
+
+def test_an_address_goes_through_all_states_each_in_its_time(
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
+) -> None:
+    seen = []
+    address = call("AllocateAddresses")["AddressSet"][0]
+    steps = [
+        ("AssociateAddress", {"AddressId": address, "InstanceId": INSTANCE}),
+        ("DisassociateAddress", {"AddressId": address}),
+        ("ReleaseAddresses", {"AddressIds": [address]}),
+    ]
+    for action, params in steps:
+        seen.append(hands.status(address))
+        clock.advance(2)
+        seen.append(hands.status(address))
+        call(action, **params)
+    seen.append(hands.status(address))
+    clock.advance(1)
+
+    assert seen == ["CREATING", "UNBIND", "BINDING", "BIND", "UNBINDING", "UNBIND", "OFFLINING"]
+    assert call("DescribeAddresses", AddressIds=[address])["AddressSet"] == []
+    assert cloud.world.addresses == {}
+
+
+def test_a_binding_that_fails_ends_unbound_and_its_task_failed(
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
+) -> None:
+    cloud.knobs.bind_fails = 1.0
+    address = hands.allocated()
+    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
+
+    assert hands.status(address) == "BINDING"
+    clock.advance(2)
+    assert hands.status(address) == "UNBIND"
+    assert hands.described(address)["InstanceId"] is None
+
+
+def test_an_unknown_instance_exists_only_by_the_knob(call: Sdk, hands: Hands, cloud: Cloud) -> None:
+    cloud.knobs.instances_exist = False
+    address = hands.allocated()
+    request = {"AddressId": address, "InstanceId": INSTANCE}
+
+    assert call.refused("AssociateAddress", **request) == "InvalidInstanceId.NotFound"
+    cloud.world.add_instance(INSTANCE, "10.0.0.1")
+    call("AssociateAddress", **request)
+    hands.clock.advance(2)
+    assert hands.described(address)["PrivateAddressIp"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        pytest.param(
+            {"state": "STOPPED", "stop_charging": True},
+            "UnsupportedOperation.InstanceStatusNotPermit",
+            id="stopped and not paid",
+        ),
+        pytest.param(
+            {"state": "TERMINATING"}, "UnsupportedOperation.InstanceStateNotSupported", id="on its way out"
+        ),
+        pytest.param(
+            {"public_ip": "43.1.2.3"}, "InvalidParameterValue.InstanceHasWanIP", id="with an ordinary address"
+        ),
+        pytest.param({"region": "ap-tokyo"}, "InvalidInstanceId.NotFound", id="in another region"),
+    ],
+)
+def test_an_instance_that_takes_no_address(
+    call: Sdk, hands: Hands, cloud: Cloud, how: dict[str, Any], code: str
+) -> None:
+    cloud.world.add_instance(INSTANCE, **how)
+
+    assert call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE) == code
+
+
+def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_knob(
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
+) -> None:
+    first, second = hands.allocated(), hands.allocated()
+    call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
+    code = call.refused("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
+    assert code == "InvalidInstanceId.AlreadyBindEip"
+
+    cloud.knobs.already_bound_while_binding = False
+    call("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
+    clock.advance(2)
+    assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_the_last_instance_shows_after_unbinding_by_the_knob(
+    call: Sdk, hands: Hands, cloud: Cloud, shown: bool
+) -> None:
+    cloud.knobs.instance_shown_after_unbinding = shown
+    address = hands.bound()
+    call("DisassociateAddress", AddressId=address)
+    hands.clock.advance(2)
+
+    assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
+    call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
+
+
+@pytest.mark.parametrize(("unbinds", "status"), [(True, "UNBIND"), (False, "BIND")])
+def test_when_an_instance_ends_its_address_is_unbound_by_the_knob(
+    hands: Hands, cloud: Cloud, unbinds: bool, status: str
+) -> None:
+    cloud.knobs.instance_end_unbinds = unbinds
+    address = hands.bound()
+    cloud.world.end_instance(INSTANCE)
+
+    assert hands.status(address) == status
+    again = hands.call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
+    assert again == "InvalidInstanceId.NotFound"
+
+
+def test_a_page_is_20_rows_also_for_ids_and_never_more_than_100(call: Sdk, hands: Hands) -> None:
+    ids = call("AllocateAddresses", AddressCount=120)["AddressSet"]
+    given = call("DescribeAddresses", AddressIds=ids)
+
+    assert (len(given["AddressSet"]), given["TotalCount"]) == (20, 120)
+    pages = [call("DescribeAddresses", Limit=100, Offset=offset)["AddressSet"] for offset in (0, 100, 200)]
+    assert [len(page) for page in pages] == [100, 20, 0]
+    assert {row["AddressId"] for page in pages for row in page} == set(ids)
+    assert call.refused("DescribeAddresses", Limit=101) == "InvalidParameterValue.Range"
+    assert call.refused("DescribeAddresses", Offset=-1) == "InvalidParameterValue.Range"
+
+
+def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -> None:
+    bound, other, free = hands.bound(), hands.bound(OTHER), hands.allocated(AddressName="spare")
+
+    assert hands.found(address_name="spare") == [free]
+    assert hands.found(address_status="BIND", instance_id=OTHER) == [other]
+    both = call(
+        "DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE, OTHER, "ins-55556666"]}]
+    )
+    assert [row["AddressId"] for row in both["AddressSet"]] == [bound, other]
+    named = call("DescribeAddresses", Filters=[{"Name": "address-name", "Values": ["other", "spare"]}])
+    assert named["AddressSet"] == []  # only the first value counts
+
+
+def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, cloud: Cloud) -> None:
+    cloud.knobs.filter_lag_seconds = 5
+    address = hands.allocated()
+    hands.call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
+    hands.clock.advance(3)
+
+    assert hands.status(address) == "BIND"
+    assert hands.found(instance_id=INSTANCE) == []
+    hands.clock.advance(2)
+    assert hands.found(instance_id=INSTANCE) == [address]
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_rows_of_an_old_index_are_read_again_or_as_of_then_by_the_knob(
+    hands: Hands, cloud: Cloud, stale: bool
+) -> None:
+    cloud.knobs.filter_lag_seconds, cloud.knobs.stale_rows = 5, stale
+    address = hands.bound()
+    hands.clock.advance(5)
+    cloud.world.alter(address, status="UNBIND")
+    rows = hands.call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE]}])
+
+    assert [row["AddressStatus"] for row in rows["AddressSet"]] == (["BIND"] if stale else ["UNBIND"])
+
+
+def test_instances_are_found_by_id_and_by_private_ip(call: Sdk, cloud: Cloud) -> None:
+    cloud.world.add_instance("ins-11112222", "10.0.0.1", "43.1.2.3")
+    cloud.world.add_instance("ins-33334444", "10.0.0.2", vpc_id="vpc-a")
+
+    (one,) = call("DescribeInstances", InstanceIds=["ins-11112222"])["InstanceSet"]
+    assert (one["PrivateIpAddresses"], one["PublicIpAddresses"]) == (["10.0.0.1"], ["43.1.2.3"])
+    assert one["InstanceState"] == "RUNNING"
+    by_ip = [{"Name": "private-ip-address", "Values": ["10.0.0.2"]}, {"Name": "vpc-id", "Values": ["vpc-a"]}]
+    (two,) = call("DescribeInstances", Filters=by_ip)["InstanceSet"]
+    assert (two["InstanceId"], two["PublicIpAddresses"]) == ("ins-33334444", None)
+
+
+@pytest.mark.parametrize("exist", [True, False])
+def test_an_instance_that_was_not_added_is_there_by_the_knob(call: Sdk, cloud: Cloud, exist: bool) -> None:
+    cloud.knobs.instances_exist = exist
+    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == int(exist)
+    cloud.world.end_instance("ins-11112222")
+    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == 0
+    cloud.world.add_instance("ins-11112222")
+    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == 1
+
+
+def test_one_missing_instance_is_an_error_by_the_knob(call: Sdk, cloud: Cloud) -> None:
+    cloud.world.add_instance("ins-11112222")
+    cloud.knobs.instances_exist = False
+    ids = ["ins-11112222", "ins-33334444"]
+
+    assert call("DescribeInstances", InstanceIds=ids)["TotalCount"] == 1
+    cloud.knobs.missing_instance_is_error = True
+    assert call.refused("DescribeInstances", InstanceIds=ids) == "InvalidInstanceId.NotFound"
+    assert call("DescribeInstances", InstanceIds=ids[:1])["TotalCount"] == 1
+
+
+def quotas(call: Sdk) -> dict[str, tuple[int, int]]:
+    rows = call("DescribeAddressQuota")["QuotaSet"]
+    return {row["QuotaId"]: (row["QuotaCurrent"], row["QuotaLimit"]) for row in rows}
+
+
+def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call: Sdk, cloud: Cloud) -> None:
+    first = call("AllocateAddresses", ClientToken="a", AddressName="n")
+    again = call("AllocateAddresses", ClientToken="a", AddressName="n")
+
+    assert (again["AddressSet"], again["TaskId"]) == (first["AddressSet"], first["TaskId"])
+    assert again["RequestId"] != first["RequestId"]
+    assert list(cloud.world.addresses) == first["AddressSet"]
+
+
+def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
+    cloud.knobs.quota_total = 2
+    ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
+
+    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded"
+    assert quotas(call)["TOTAL_EIP_QUOTA"] == (2, 2)
+    clock.advance(1)
+    call("ReleaseAddresses", AddressIds=ids[:1])
+    clock.advance(1)
+    call("AllocateAddresses")
+    with sdk(cloud.endpoint, region="ap-tokyo") as elsewhere:
+        elsewhere("AllocateAddresses")
+
+
+def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
+    call: Sdk, cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.knobs.quota_daily = 1
+    (address,) = call("AllocateAddresses")["AddressSet"]
+    clock.advance(1)
+    call("ReleaseAddresses", AddressIds=[address])
+    clock.advance(1)
+
+    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded.DailyAllocate"
+    assert quotas(call)["DAILY_EIP_APPLY"] == (1, 1)
+    clock.advance(86400)
+    call("AllocateAddresses")
+
+
+def test_by_default_twice_the_quota_may_be_ordered_in_a_day(call: Sdk, cloud: Cloud) -> None:
+    cloud.knobs.quota_total, cloud.knobs.quota_daily = 20, None
+    table = quotas(call)
+
+    assert (table["TOTAL_EIP_QUOTA"], table["DAILY_EIP_APPLY"]) == ((0, 20), (0, 40))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_anycast_addresses_count_in_the_quota_by_the_knob(call: Sdk, cloud: Cloud, counts: bool) -> None:
+    cloud.knobs.quota_total, cloud.knobs.quota_daily, cloud.knobs.anycast_in_quota = 1, 9, counts
+    call("AllocateAddresses", AddressType="AnycastEIP")
+
+    if counts:
+        assert call.refused("AllocateAddresses", AddressType="AnycastEIP") == "AddressQuotaLimitExceeded"
+    else:
+        call("AllocateAddresses", AddressType="AnycastEIP")
+    assert quotas(call)["TOTAL_EIP_QUOTA"] == (int(counts), 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "knobs", "code"),
+    [
+        pytest.param({"AddressType": "Pink"}, {}, "InvalidParameterValue", id="no such type"),
+        pytest.param({"AnycastZone": "MARS"}, {}, "InvalidParameterValue", id="no such zone"),
+        pytest.param({"AddressCount": 0}, {}, "InvalidParameterValue.Range", id="none at all"),
+        pytest.param(
+            {"AddressType": "AnycastEIP"},
+            {"anycast_allowed": False},
+            "UnauthorizedOperation.AnycastEip",
+            id="not allowed anycast",
+        ),
+        pytest.param(
+            {"InternetMaxBandwidthOut": 101}, {}, "InvalidParameterValue.BandwidthOutOfRange", id="too wide"
+        ),
+        pytest.param(
+            {"InternetMaxBandwidthOut": 1},
+            {"account_type": "LEGACY"},
+            "UnsupportedOperation.UnsupportedLegacyAccount",
+            id="bandwidth of a legacy account",
+        ),
+        pytest.param(
+            {"InternetChargeType": "BANDWIDTH_PREPAID_BY_MONTH"},
+            {},
+            "UnsupportedOperation.OfflineChargeType",
+            id="prepaid",
+        ),
+        pytest.param(
+            {"Tags": [{"Key": "a", "Value": "b"}]},
+            {},
+            "InvalidParameterValue.TagNotExisted",
+            id="unknown tag",
+        ),
+    ],
+)
+def test_an_order_that_cannot_be_met_allocates_nothing(
+    call: Sdk, cloud: Cloud, order: dict[str, Any], knobs: dict[str, Any], code: str
+) -> None:
+    for name, value in knobs.items():
+        setattr(cloud.knobs, name, value)
+
+    assert call.refused("AllocateAddresses", **order) == code
+    assert cloud.world.addresses == {}
+    assert quotas(call)["DAILY_EIP_APPLY"][0] == 0
+
+
+PAIR = {"TagKey": "node", "TagValue": "n-1"}
+
+
+def tagged(call: Sdk, value: str = "n-1", key: str = "node") -> str:
+    """An address with this tag, which is made if need be."""
+    if not call("DescribeTags", TagKey=key, TagValue=value)["TotalCount"]:
+        call("CreateTag", TagKey=key, TagValue=value)
+    return call("AllocateAddresses", Tags=[{"Key": key, "Value": value}])["AddressSet"][0]
+
+
+def test_an_order_makes_its_tags_when_the_knob_says_so(call: Sdk, cloud: Cloud) -> None:
+    cloud.knobs.allocation_creates_tags = True
+    call("AllocateAddresses", Tags=[{"Key": "node", "Value": "n-1"}])
+
+    assert cloud.world.tags == {("node", "n-1")}
+
+
+def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
+    cloud.knobs.new_tag_seconds = 3
+    order = {"Tags": [{"Key": "node", "Value": "n-1"}]}
+    call("CreateTag", **PAIR)
+
+    assert call.refused("AllocateAddresses", **order) == "InvalidParameterValue.TagNotExisted"
+    clock.advance(3)
+    call("AllocateAddresses", **order)
+
+
+def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(
+    call: Sdk, clock: FakeClock, cloud: Cloud
+) -> None:
+    address = tagged(call)
+    clock.advance(1)
+    assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
+    call("ReleaseAddresses", AddressIds=[address])
+    assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
+    clock.advance(1)
+
+    call("DeleteTag", **PAIR)
+    assert cloud.world.tags == set()
+
+
+def test_a_tag_is_in_use_for_as_long_as_the_index_thinks_so(
+    call: Sdk, clock: FakeClock, cloud: Cloud
+) -> None:
+    cloud.knobs.tag_lag_seconds = 5
+    address = tagged(call)
+    clock.advance(6)
+    call("ReleaseAddresses", AddressIds=[address])
+    clock.advance(2)
+
+    assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
+    clock.advance(5)
+    call("DeleteTag", **PAIR)
+
+
+@pytest.mark.parametrize(("atomic", "made"), [(True, 1), (False, 3)])
+def test_one_bad_tag_spoils_a_batch_or_is_left_out_by_the_knob(
+    call: Sdk, cloud: Cloud, atomic: bool, made: int
+) -> None:
+    cloud.knobs.tag_batches_atomic = atomic
+    call("CreateTag", **PAIR)
+    batch = [{"TagKey": "node", "TagValue": f"n-{number}"} for number in range(3)]
+
+    assert call.refused("CreateTags", Tags=batch) == "ResourceInUse.TagDuplicate"
+    assert len(cloud.world.tags) == made
+    missing = [*batch, {"TagKey": "node", "TagValue": "nowhere"}]
+    assert call.refused("DeleteTags", Tags=missing) == "ResourceNotFound.TagNonExist"
+    assert len(cloud.world.tags) == (made if atomic else 0)
+
+
+def test_the_index_of_tags_is_behind_by_its_lag(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
+    cloud.knobs.tag_lag_seconds = 30
+    tagged(call)
+    clock.advance(29)
+    by_tag = [{"Name": "tag:node", "Values": ["n-1"]}]
+
+    assert call("DescribeAddresses", Filters=by_tag)["AddressSet"] == []
+    clock.advance(1)
+    assert len(call("DescribeAddresses", Filters=by_tag)["AddressSet"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("filter_", "found"),
+    [
+        pytest.param({"Name": "tag:node", "Values": ["n-1"]}, True, id="pair"),
+        pytest.param({"Name": "tag:node", "Values": ["n-2"]}, False, id="another value"),
+        pytest.param({"Name": "tag-key", "Values": ["node"]}, True, id="key"),
+        pytest.param({"Name": "tag-value", "Values": ["n-1"]}, True, id="value"),
+        pytest.param({"Name": "tag:team", "Values": ["n-1"]}, False, id="another key"),
+    ],
+)
+def test_addresses_are_described_by_their_tags(call: Sdk, filter_: dict[str, Any], found: bool) -> None:
+    tagged(call)
+
+    assert bool(call("DescribeAddresses", Filters=[filter_])["AddressSet"]) == found
