@@ -74,6 +74,9 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
 def _registered(lab: Lab, gate: Gate, authority: bytes) -> tuple[str, str]:
     """The names of our webhook and of the no-op's, which is called beside it from now on."""
     ours = lab.client.get(REGISTRATIONS, REGISTRATION)
+    ours["webhooks"] = [
+        each for each in ours["webhooks"] if each["clientConfig"]["service"]["path"] == gate.path
+    ]
     noop = noop_registration(ours, authority, conditions=False)
     lab.client.create(REGISTRATIONS, noop)
     names: tuple[str, str] = (ours["webhooks"][0]["name"], noop["webhooks"][0]["name"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.scheduling import scheduling_of
 from kube.selectors import Expression, NodeSelector, Term
 from tests.elasticity_world import AWAY, HOME, World, fleet, having, node, raw_of, raw_pod, super_node
 
@@ -76,7 +77,7 @@ def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
 
 
 def sent(wanted: Pod, *volumes: Reach) -> Request:
-    return Request(wanted, scheduling_of(as_sent(wanted)), volumes)
+    return Request(wanted, msgspec.convert(as_sent(wanted), PodSpec), volumes)
 
 
 def why_not(
@@ -422,7 +423,7 @@ def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() ->
     wanted = pod(spec=spread())
     over = fleet_of(ONE, [there("a")])
 
-    assert over.why_not(Request(wanted, scheduling_of(as_burst(wanted)))) == (
+    assert over.why_not(Request(wanted, msgspec.convert(as_burst(wanted), PodSpec))) == (
         f"no super node keeps maxSkew 1 (by {HOSTNAME})"
     )
 
@@ -443,7 +444,7 @@ def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() ->
 def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, Any], asks: bool) -> None:
     wanted = pod(spec=spec)
 
-    assert fleet_of(ONE).is_asked_for(Request(wanted, scheduling_of(spec))) is asks
+    assert fleet_of(ONE).is_asked_for(Request(wanted, msgspec.convert(spec, PodSpec))) is asks
 
 
 @pytest.mark.parametrize(
@@ -513,7 +514,7 @@ def test_no_pod_is_ever_sent_where_no_super_node_takes_it(
         if each.placed != "super":
             continue
         over = Fleet(sorted_out([node(HOME), *made]), having(running))
-        request = Request(each, scheduling_of(as_sent(each)))
+        request = Request(each, msgspec.convert(as_sent(each), PodSpec))
         assert over.why_not(request) == ""
         suitable, _ = over.fitting(request)
         world.bind(each.metadata.name, suitable[0].metadata.name)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from controllers import informers
-from controllers.elasticity import controller, gate_opener, open_gates
-from controllers.elasticity.gate_opener import WHY
-from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all, remove_webhook
+from controllers.elasticity import controller, open_gates
+from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from controllers.informers import StaleInformer
@@ -103,7 +102,7 @@ def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
         assert pods["web-1"]["metadata"]["annotations"][REASON] == WHY
         assert REASON not in pods["free"]["metadata"]["annotations"]
         assert {asked.query.get("fieldSelector") for asked in lab.server.asked if asked.path == PODS} == {
-            gate_opener.UNBOUND
+            open_gates.UNBOUND
         }
         assert lab.raised is None
 
@@ -111,8 +110,8 @@ def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
 def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gate_opener, "PERIOD", 0.5)
-    monkeypatch.setattr(gate_opener, "PAUSES", Backoff(base=0.5, cap=1.0))
+    monkeypatch.setattr(open_gates, "PERIOD", 0.5)
+    monkeypatch.setattr(open_gates, "PAUSES", Backoff(base=0.5, cap=1.0))
     tries = []
 
     def fault(asked: Asked) -> Answer | None:
@@ -142,7 +141,7 @@ def test_switched_off_while_it_runs_it_opens_and_switched_on_again_it_places() -
         until(lambda: lab.pods()["web-1"]["metadata"]["annotations"].get(PLACEMENT) == "local", 60)
         lab.settings = ElasticitySettings(enabled=False, open_gates=True)
         until(
-            lambda: any(each.query.get("fieldSelector") == gate_opener.UNBOUND for each in lab.server.asked),
+            lambda: any(each.query.get("fieldSelector") == open_gates.UNBOUND for each in lab.server.asked),
             60,
         )
         lab.create("web-2")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.elasticity.pod_requirements import Candidate, candidate
+from controllers.elasticity.pod_spec import Candidate, PodSpec
 from controllers.elasticity.rules import overlaps, violations
 from controllers.elasticity.volumes import Claim
 from kube.types import ObjectMeta
@@ -23,7 +23,7 @@ CLAIMING = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": 
 
 def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Candidate:
     raw = raw_pod(metadata={"name": "web-0", **metadata}, spec=spec or {})
-    return candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.json.encode(raw["spec"]))
+    return Candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.convert(raw["spec"], PodSpec))
 
 
 def refused(candidate: Candidate, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.super_node_reconciler import NODES, PODS, SuperNodeReconciler
 from controllers.elasticity.super_nodes import (
     ARCH,
     CBS_ZONE,
     HOSTNAME,
     MANAGED_BY,
+    NODES,
     OS,
+    PODS,
     REGION,
     RESOLV_CONF,
     RETIRED_AT,
@@ -27,6 +28,7 @@ from controllers.elasticity.super_nodes import (
     ZONE,
     ZONE_NAME,
     Do,
+    SuperNodeReconciler,
     manifest,
     plan,
 )

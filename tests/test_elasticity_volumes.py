@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.volumes import Claim, gather, needs, reach
+from controllers.elasticity.volumes import Claim, needs, reach
 from kube.selectors import Expression, NodeSelector, Term
 from kube.types import (
     ObjectMeta,
@@ -296,7 +297,7 @@ def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
 def test_claims_are_looked_up_as_far_as_it_takes(
     spec: dict[str, Any], storage: dict[str, Any], found: dict[str, Claim], asked: list[str]
 ) -> None:
-    cluster = Storage(**storage)
+    cluster: Any = Storage(**storage)
 
     assert gather(needs(pod(spec=spec)), "web", cluster) == found
     assert cluster.asked == asked

@@ -35,14 +35,13 @@ from controllers.anycast_ip.claim import Claim
 from webhook.ip_reservation.webhook import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.pod_requirements import candidate
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.readiness import Deployment
 from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.template import Labelled, Template
-from kube.types import ObjectMeta
 
 def answer(kind, body):
     return lambda: decoded(body.encode(), 200, kind, "A")
@@ -64,7 +63,7 @@ together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs
 together(*[object(Claim, '''{CLAIM}''')] * 3)
 together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
 together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
-together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
+together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)
 together(*[object(Labelled, '''{TEMPLATE}''')] * 3)

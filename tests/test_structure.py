@@ -14,10 +14,6 @@ from tests.test_layers import FEATURES, FLOORS, ROOT
 MOST_PARAMETERS = 6
 
 NOT_YET = {
-    "controllers/elasticity/controller.py": {"assemble"},
-    "controllers/elasticity/snapshot.py": {"Scene"},
-    "controllers/elasticity/takeover.py": {"__init__"},
-    "controllers/elasticity/writer.py": {"__init__"},
     "controllers/ingress_daemonset/planner.py": {"plan", "_site"},
     "controllers/ingress_daemonset/reconciler.py": {"Reconciler"},
     "controllers/ingress_daemonset/writer.py": {"Writer"},

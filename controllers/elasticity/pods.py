@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from controllers.elasticity.scheduling import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
+from controllers.elasticity.pod_spec import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
 from kube.types import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
 from webhook.elasticity import (
     ANY,
@@ -214,6 +214,12 @@ def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:
 def _age(pod: Pod) -> tuple[float, int, str]:
     created = pod.metadata.creation_timestamp
     return created.timestamp() if created else 0.0, len(pod.metadata.name), pod.metadata.name
+
+
+def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> None:
+    """Forget all other pods; *uids* are read after those that are *known*, which other threads may add to."""
+    for uid in set(known).difference(uids()):
+        known.pop(uid, None)
 
 
 _NOTHING: dict[str, str] = {}

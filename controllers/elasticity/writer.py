@@ -12,7 +12,7 @@ import structlog
 
 from controllers.elasticity.patches import Patch
 from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pods import Pod, keep_only
 from controllers.elasticity.quota import Quota
 from controllers.workqueue import WorkQueue
 from kube.backoff import Backoff
@@ -123,10 +123,7 @@ class Writer:
         return max(0.0, self._refusals.get(uid, (0, 0.0))[1] - self._clock())
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        """Forget refusals of pods that are gone; *uids* are read after those that are known here."""
-        known = list(self._refusals)
-        for uid in set(known).difference(uids()):
-            self._refusals.pop(uid, None)
+        keep_only(self._refusals, uids)
 
     def start(self, actions: Iterable[Action]) -> None:
         """Assume all of them, then write."""

@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
-from controllers.elasticity.eligibility import Storage, candidate_of
+from controllers.elasticity.eligibility import Storage, candidate_of, gather
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.informers import NODES
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import decode
-from controllers.elasticity.scheduling import scheduling_of
-from controllers.elasticity.volumes import gather, needs, reach
+from controllers.elasticity.snapshot import NODES
+from controllers.elasticity.volumes import needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
 from kube.super_nodes import INSTANCE_TYPE, SUPER_NODE
@@ -183,7 +183,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
     claims = gather(needs(candidate_of(pod)), shop.namespace, Storage(shop.client))
-    request = Request(pod, scheduling_of(made["spec"]), reach(candidate_of(pod), claims))
+    request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(candidate_of(pod), claims))
     return Fleet(nodes, having(pods)).why_not(request)
 
 
