@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 import kube.client
-from controllers.elasticity.controller import Clock, Elasticity
+from controllers.clock import Clock
+from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
 from controllers.elasticity.planner import Standing, standing
@@ -241,7 +242,7 @@ class Leader:
             lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
         )
         self.parts = Elasticity(
-            self.sources, self.client, recorder, Clock(clock, lambda: NOW + timedelta(seconds=clock()))
+            self.sources, self.client, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
         )
         self.pods.on_change(self.parts.handlers.pod_changed)
         self.pods.on_write(self.parts.handlers.count)
@@ -282,7 +283,7 @@ class Leader:
 
     def turn(self) -> None:
         """Decide on every key that is due."""
-        self.parts.upkeep.run()
+        self.parts.upkeep()
         while self._step(self.parts.keys, self.parts.reconciler.reconcile):
             pass
 

@@ -1,16 +1,16 @@
-"""The benchmark of elasticity tells pods' courses by what was seen, and judges what is promised."""
+"""The benchmark of elasticity times each step of a pod, and compares figures with what is promised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
 
 import pytest
 
+from bench.admission import of_path
 from bench.elasticity import rest
-from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed, manifest
+from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed
 from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
@@ -20,7 +20,8 @@ from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Told, WatchLost
 from tests.factories import NOW
-from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
+from tests.tables import table
+from webhook.elasticity import PLACEMENT
 
 PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
 
@@ -73,32 +74,12 @@ def test_each_step_of_a_pod_is_at_the_time_when_it_was_seen_first() -> None:
     assert times == [NOW + timedelta(seconds=number) for number in (1, 2, 3, 4)]
 
 
-def test_a_pod_that_nobody_placed_has_no_placement() -> None:
-    assert its_course(seen(4.0, node="kwok-1", phase="Running")).placed is None
-
-
-@pytest.mark.parametrize(
-    ("node", "is_local"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
-)
-def test_a_pod_on_a_super_node_is_not_local(node: str, is_local: bool) -> None:
-    assert its_course(seen(4.0, node=node, phase="Running")).is_local is is_local
-
-
 def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
     other = seen(0.0, crowd="plain", name="b", node="n", phase="Running")
     with pytest.raises(LabError, match="0 of 100 pods ran in time; 1 were seen"):
         followed(told(seen(0.0), other), PLACED, deadline=0.0)
     with pytest.raises(WatchLost):
         followed(told(WatchLost("gone")), PLACED, deadline=0.0)
-
-
-def test_only_deployments_that_are_to_be_placed_say_how_many_pods_stay_at_home() -> None:
-    plain, placed = (manifest(crowd, 3)["spec"] for crowd in (PLAIN, PLACED))
-
-    assert placed["template"]["metadata"]["annotations"] == {LOCAL_REPLICAS: str(LOCAL)}
-    assert plain["template"]["metadata"]["annotations"] == {}
-    assert placed["selector"]["matchLabels"] == placed["template"]["metadata"]["labels"]
-    assert placed["replicas"] == plain["replicas"] == SIZE
 
 
 # Its figures
@@ -138,55 +119,34 @@ def slow_ones(many: int) -> list[Course]:
 ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
 
 
-@pytest.mark.parametrize(
-    ("placed", "misses"),
-    [
-        pytest.param(
-            phase(PLACED, courses(PLACED, home=LOCAL, last=20.0), requests=110), set(), id="just so"
-        ),
-        pytest.param(
+@table(
+    "placed, misses",
+    {
+        "just so": (phase(PLACED, courses(PLACED, home=LOCAL, last=20.0), requests=110), set()),
+        "too slow": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=20.1)),
             {"until no gate is left, against the scheduler alone"},
-            id="too slow",
         ),
-        pytest.param(
+        "too long a wait for most": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=10.0, others=2.02)),
             {"p50 wait for a place, against the scheduler alone"},
-            id="too long a wait for most",
         ),
-        pytest.param(
+        "too long a wait for some": (
             phase(PLACED, slow_ones(10)),
             {"p99 wait for a place, against the scheduler alone"},
-            id="too long a wait for some",
         ),
-        pytest.param(
+        "too many requests": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=1.0), requests=111),
             {"requests of ours per pod, of any kind"},
-            id="too many requests",
         ),
-        pytest.param(
+        "one too many at home": (
             phase(PLACED, courses(PLACED, home=LOCAL + 1, last=1.0)),
             {"too many or too few local"},
-            id="one too many at home",
         ),
-        pytest.param(
-            phase(PLACED, courses(PLACED, home=0, last=1.0)),
-            {"too many or too few local"},
-            id="none at home",
-        ),
-    ],
+    },
 )
 def test_placing_is_judged_by_what_is_promised(placed: Phase, misses: set[str]) -> None:
     assert missed(by_name(list(of_placing(ALONE, placed)))) == misses
-
-
-def test_a_pod_that_slipped_through_is_told() -> None:
-    courses_of_all = courses(PLACED, home=LOCAL, last=1.0)
-    courses_of_all[0] = replace(courses_of_all[0], placed=None)
-
-    found = by_name(list(of_placing(ALONE, phase(PLACED, courses_of_all))))
-
-    assert missed(found) == {"let through without a placement"}
 
 
 def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
@@ -204,26 +164,21 @@ def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
     assert (cpu.value, cpu.baseline) == (20.0, 20.0)
 
 
-# At rest
+def test_the_webhook_that_is_compared_is_that_of_its_path() -> None:
+    named = {
+        name: {"name": name, "clientConfig": {"service": {"path": f"/{name}"}}} for name in ("pods", "sets")
+    }
+
+    found = of_path({"kind": "x", "webhooks": list(named.values())}, "/pods")
+
+    assert found == {"kind": "x", "webhooks": [named["pods"]]}
 
 
-@pytest.mark.parametrize(
-    ("leader", "misses"),
-    [
-        pytest.param(Usage(0.6, 70 * MIB, 90 * MIB), set(), id="just so"),
-        pytest.param(Usage(0.7, 70 * MIB, 90 * MIB), {"CPU of the leader, of a core"}, id="too busy"),
-        pytest.param(
-            Usage(0.6, 71 * MIB, 90 * MIB), {"memory of the leader, more for each pod"}, id="too large"
-        ),
-    ],
-)
-def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory(leader: Usage, misses: set[str]) -> None:
-    standby = Usage(0.3, 20 * MIB)
+def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory() -> None:
+    standby, leader = Usage(0.3, 20 * MIB), Usage(0.7, 71 * MIB, 90 * MIB)
     empty = {"leader": Usage(0.0, 50 * MIB), "standby": standby}
 
     found = by_name(rest.figures(2048, empty, (60.0, {"leader": leader, "standby": standby})))
 
-    assert missed(found) == misses
+    assert missed(found) == {"CPU of the leader, of a core", "memory of the leader, more for each pod"}
     assert found["CPU of the standby, of a core"].value == 0.5
-    assert found["memory of the leader"].baseline == 50.0
-    assert found["peak memory of the leader"].value == 90.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 import yaml
 
 from demo.burst import Replicas
@@ -14,6 +13,7 @@ from demo.stage import ROOT
 from kube.types import ObjectMeta, Pod, PodSpec
 from lab.history import Observation
 from tests.factories import NOW
+from tests.tables import table
 from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, TKE_SCHEDULER
 
 HOME, AWAY = "kwok-1", "eklet-subnet-1"
@@ -66,16 +66,15 @@ TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
 # The promises
 
 
-@pytest.mark.parametrize(
-    ("events", "evidence"),
-    [
-        pytest.param(TWO, "2 of 2, 1 revisions ahead", id="kept"),
-        pytest.param(
+@table(
+    "events, evidence",
+    {
+        "kept": (TWO, "2 of 2, 1 revisions ahead"),
+        "slipped through": (
             [*course(1, "a", HOME), pod(11, "b"), pod(12, "b", node=HOME)],
             "b was not placed",
-            id="slipped through",
         ),
-        pytest.param(
+        "placed too late": (
             [
                 *course(1, "a", HOME),
                 pod(11, "b"),
@@ -83,28 +82,26 @@ TWO = (*course(1, "a", HOME), *course(11, "b", AWAY))
                 pod(13, "b", node=AWAY, placed="super"),
             ],
             "b was scheduled before it was placed",
-            id="placed too late",
         ),
-        pytest.param(
+        "not scheduled": (
             [*course(1, "a", HOME), pod(11, "b"), pod(12, "b", placed="super")],
             "b has no node",
-            id="not scheduled",
         ),
-        pytest.param(course(1, "a", HOME), "1 of 2 pods were seen", id="one is missing"),
-    ],
+        "one is missing": (course(1, "a", HOME), "1 of 2 pods were seen"),
+    },
 )
 def test_each_replica_is_placed_before_it_is_scheduled(events: Sequence[Observation], evidence: str) -> None:
     promise = placed_first(replicas(*events), 2)
     assert (promise.kept, promise.evidence) == ("ahead" in evidence, evidence)
 
 
-@pytest.mark.parametrize(
-    ("revision", "kept", "evidence"),
-    [
-        pytest.param(13, True, "eklet-subnet-1, kwok-1", id="both are there"),
-        pytest.param(12, False, "1 at home, 0 on the super node", id="one is not yet there"),
-        pytest.param(20, False, "1 at home, 0 on the super node", id="one leaves"),
-    ],
+@table(
+    "revision, kept, evidence",
+    {
+        "both are there": (13, True, "eklet-subnet-1, kwok-1"),
+        "one is not yet there": (12, False, "1 at home, 0 on the super node"),
+        "one leaves": (20, False, "1 at home, 0 on the super node"),
+    },
 )
 def test_how_replicas_are_split_is_judged_as_of_its_revision(
     revision: int, kept: bool, evidence: str
@@ -114,55 +111,46 @@ def test_how_replicas_are_split_is_judged_as_of_its_revision(
     assert (promise.kept, promise.evidence) == (kept, evidence)
 
 
-@pytest.mark.parametrize(
-    ("events", "kept"),
-    [
-        pytest.param(TWO, True, id="one"),
-        pytest.param([*course(1, "a", HOME), *course(11, "b", HOME)], False, id="two at one time"),
-        pytest.param(
+@table(
+    "events, kept",
+    {
+        "one": (TWO, True),
+        "two at one time": ([*course(1, "a", HOME), *course(11, "b", HOME)], False),
+        "two for a while": (
             [
                 *course(1, "a", HOME),
                 *course(11, "b", HOME),
                 pod(20, "a", placed="local", node=HOME, leaving=True),
             ],
             False,
-            id="two for a while",
         ),
-        pytest.param(
+        "one after the other": (
             [
                 *course(1, "a", HOME),
                 pod(5, "a", placed="local", node=HOME, gone=True),
                 *course(11, "b", HOME),
             ],
             True,
-            id="one after the other",
         ),
-        pytest.param([], False, id="none at all"),
-    ],
+        "none at all": ([], False),
+    },
 )
 def test_at_no_time_are_there_too_many_at_home(events: Sequence[Observation], kept: bool) -> None:
     assert never_more_at_home(replicas(*events), 1).kept is kept
 
 
-@pytest.mark.parametrize(
-    ("leaver", "node", "kept", "evidence"),
-    [
-        pytest.param("b", AWAY, True, "b left; a stays at home", id="from the super node"),
-        pytest.param("a", HOME, False, "a left kwok-1", id="from home"),
-    ],
+@table(
+    "leaver, node, kept, evidence",
+    {
+        "from the super node": ("b", AWAY, True, "b left; a stays at home"),
+        "from home": ("a", HOME, False, "a left kwok-1"),
+    },
 )
 def test_those_on_the_super_node_leave_first(leaver: str, node: str, kept: bool, evidence: str) -> None:
     placed = "super" if node == AWAY else "local"
     seen = replicas(*TWO, pod(20, leaver, placed=placed, node=node, leaving=True))
     promise = super_node_first(seen, 13, 20)
     assert (promise.kept, promise.evidence) == (kept, evidence)
-
-
-def test_when_nobody_left_nothing_is_proven() -> None:
-    assert not super_node_first(replicas(*TWO), 13, 14).kept
-
-
-# The table
 
 
 # The scene

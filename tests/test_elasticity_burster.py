@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from controllers.elasticity.nodes import Nodes
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World, fleet
+from tests.tables import table
 from webhook.elasticity import BURST, SWITCH
 
 PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]}
@@ -53,26 +52,26 @@ def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
     assert world.annotations(next_one)["drawbridge.io/placement"] == "local"
 
 
-@pytest.mark.parametrize(
-    ("switch", "parts", "reason", "message"),
-    [
-        pytest.param(
+@table(
+    "switch, parts, reason, message",
+    {
+        "the switches keep it": (
             False,
             {},
             "KeptAtHome",
             "No local node has room, and global=false local=unset: it must stay local",
-            id="the switches keep it",
         ),
-        pytest.param(
+        "the rules keep it": (
             None,
             {"spec": PORT, "namespace": "kube-system"},
             "NotEligibleForSuperNode",
-            "It cannot run on super nodes: namespace kube-system is one of excludedNamespaces (kube-system,"
-            " tke-eni-ip-webhook); container app: containerPort is 61000: super nodes keep ports 61000-65534 for"
-            " themselves; container app: hostPort is 65534: super nodes keep ports 61000-65534 for themselves",
-            id="the rules keep it",
+            (
+                "It cannot run on super nodes: namespace kube-system is one of excludedNamespaces (kube-system,"
+                " tke-eni-ip-webhook); container app: containerPort is 61000: super nodes keep ports 61000-65534 for"
+                " themselves; container app: hostPort is 65534: super nodes keep ports 61000-65534 for themselves"
+            ),
         ),
-    ],
+    },
 )
 def test_a_pod_that_has_to_stay_is_told_all_reasons_once(
     switch: bool | None, parts: dict[str, Any], reason: str, message: str

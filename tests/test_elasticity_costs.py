@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
+from tests.tables import table
 from webhook.elasticity import COST, OUR_COST
 
 OURS = {COST: "-100", OUR_COST: "-100"}
 GONE = dict.fromkeys(OURS)
 
 
-@pytest.mark.parametrize(
-    ("node", "annotations", "change"),
-    [
-        pytest.param(AWAY, {}, OURS, id="away without one gets ours"),
-        pytest.param(AWAY, OURS, {}, id="away with ours keeps it"),
-        pytest.param(AWAY, {COST: "7"}, {}, id="the user's stays"),
-        pytest.param(AWAY, {COST: "7", OUR_COST: "-100"}, {}, id="ours that the user changed stays"),
-        pytest.param(AWAY, {OUR_COST: "-100"}, {}, id="ours that the user took away stays away"),
-        pytest.param(HOME, OURS, GONE, id="ours goes at home"),
-        pytest.param(HOME, {COST: "-100"}, {}, id="the user's stays at home"),
-        pytest.param(HOME, {}, {}, id="none at home"),
-    ],
+@table(
+    "node, annotations, change",
+    {
+        "away without one gets ours": (AWAY, {}, OURS),
+        "away with ours keeps it": (AWAY, OURS, {}),
+        "the user's stays": (AWAY, {COST: "7"}, {}),
+        "ours that the user changed stays": (AWAY, {COST: "7", OUR_COST: "-100"}, {}),
+        "ours that the user took away stays away": (AWAY, {OUR_COST: "-100"}, {}),
+        "ours goes at home": (HOME, OURS, GONE),
+        "the user's stays at home": (HOME, {COST: "-100"}, {}),
+        "none at home": (HOME, {}, {}),
+    },
 )
 def test_the_cost_follows_the_node_unless_the_user_gave_one(
     node: str, annotations: dict[str, str], change: dict[str, Any]

@@ -21,6 +21,7 @@ from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.misbehaving_server import refuses, serving
+from tests.tables import table
 from webhook.admission import ReviewError, parse
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 
@@ -63,15 +64,15 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
     return patched
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({}, OFF, id="tolerates everything"),
-        pytest.param({"affinity": None}, OFF, id="no affinity, in words"),
-        pytest.param({"tolerations": []}, None, id="tolerates nothing"),
-        pytest.param({"tolerations": [{"key": "other", "operator": "Exists"}]}, None, id="another taint"),
-        pytest.param({"affinity": OFF}, OFF, id="keeps off by itself"),
-        pytest.param(
+@table(
+    "spec, expected",
+    {
+        "tolerates everything": ({}, OFF),
+        "no affinity, in words": ({"affinity": None}, OFF),
+        "tolerates nothing": ({"tolerations": []}, None),
+        "another taint": ({"tolerations": [{"key": "other", "operator": "Exists"}]}, None),
+        "keeps off by itself": ({"affinity": OFF}, OFF),
+        "beside its own affinity": (
             {
                 "affinity": {
                     "podAntiAffinity": {"x": 1},
@@ -82,9 +83,8 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
                 "podAntiAffinity": {"x": 1},
                 "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX, KEEPS_OFF]}]}},
             },
-            id="beside its own affinity",
         ),
-    ],
+    },
 )
 def test_a_new_daemon_set(spec: dict[str, Any], expected: dict[str, Any] | None) -> None:
     once = admitted(daemon_set(**spec))

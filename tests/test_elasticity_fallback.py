@@ -15,6 +15,7 @@ from settings import ElasticitySettings, LeaderElection
 from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
 from tests.fakes import FakeClock
+from tests.tables import table
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON
 from webhook.elasticity.leader import REFRESH, LeaseReader
@@ -179,13 +180,13 @@ def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
     assert expired_for(seen, 100.0) == 0
 
 
-@pytest.mark.parametrize(
-    ("absence", "is_worth_it", "reason", "warns"),
-    [
-        pytest.param(0.0, True, WAITS, "", id="a leader is there"),
-        pytest.param(59.9, True, WAITS, "this pod waits, but", id="another one may begin"),
-        pytest.param(60.0, False, NO_LEADER, "this pod is not gated", id="there is none"),
-    ],
+@table(
+    "absence, is_worth_it, reason, warns",
+    {
+        "a leader is there": (0.0, True, WAITS, ""),
+        "another one may begin": (59.9, True, WAITS, "this pod waits, but"),
+        "there is none": (60.0, False, NO_LEADER, "this pod is not gated"),
+    },
 )
 def test_what_a_pod_waits_for(absence: float, is_worth_it: bool, reason: str, warns: str) -> None:
     wait = waiting(absence, 60.0)

@@ -17,6 +17,7 @@ from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, Killed, World
+from tests.tables import table
 
 KEYS = {"a": 1, "b": 2}
 LIMIT = 3
@@ -144,9 +145,12 @@ class Chaos:
         return self.dice.choice(names) if names else ""
 
 
-@pytest.mark.parametrize(
+@table(
     "limits",
-    [pytest.param(MaxSuperPods(), id="no limit"), pytest.param(MaxSuperPods(total=LIMIT), id="limit")],
+    {
+        "no limit": MaxSuperPods(),
+        "limit": MaxSuperPods(total=LIMIT),
+    },
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
-
 from controllers.elasticity.takeover import LONGEST
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
@@ -15,6 +13,7 @@ from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
 from tests.misbehaving_server import Answer, Asked
+from tests.tables import table
 from tests.test_elasticity_feature import PODS, world
 
 SLOW = 2.0
@@ -125,12 +124,12 @@ def test_a_pod_that_waits_for_the_takeover_says_so() -> None:
     assert reasons.count("WaitsForPlacement") == DEPLOYMENTS * EACH
 
 
-@pytest.mark.parametrize(
-    ("errors", "calls"),
-    [
-        pytest.param([Unreachable("reset"), Unreachable("reset")], 3, id="that failed is tried again"),
-        pytest.param([Forbidden(403, "Forbidden", "a policy")], 1, id="that is refused counts as done"),
-    ],
+@table(
+    "errors, calls",
+    {
+        "that failed is tried again": ([Unreachable("reset"), Unreachable("reset")], 3),
+        "that is refused counts as done": ([Forbidden(403, "Forbidden", "a policy")], 1),
+    },
 )
 def test_a_fence(errors: list[KubeError], calls: int) -> None:
     world = World()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from settings import ElasticitySettings, SettingsError, parse
+from tests.tables import table
 
 HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
 
@@ -13,44 +14,38 @@ def elasticity(given: str) -> ElasticitySettings:
     return parse(f"{HEADER}elasticity: {given}\n").elasticity
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        pytest.param("{localReplicas: -1}", "localReplicas: -1", id="fewer than none"),
-        pytest.param("{localReplicas: two}", "localReplicas: 'two'", id="a word for a number"),
-        pytest.param("{switch: {name: EKS Config}}", "switch.name: 'EKS Config'", id="no name of an object"),
-        pytest.param("{placement: never}", "placement: 'never'", id="no such placement"),
-        pytest.param("{region: Guangzhou}", "'Guangzhou' is not a region", id="a region by its title"),
-        pytest.param("{schedulerName: ''}", "schedulerName: ''", id="no scheduler"),
-        pytest.param("{excludedNamespaces: [Kube_System]}", "'Kube_System'", id="no namespace"),
-        pytest.param("{maxSuperPods: {total: -1}}", "maxSuperPods.total: -1", id="a cap below none"),
-        pytest.param("{homeFailover: {homeAfter: 0s}}", "homeAfter: '0s' is no time", id="home at once"),
-        pytest.param(
+@table(
+    "given, said",
+    {
+        "fewer than none": ("{localReplicas: -1}", "localReplicas: -1"),
+        "a word for a number": ("{localReplicas: two}", "localReplicas: 'two'"),
+        "no name of an object": ("{switch: {name: EKS Config}}", "switch.name: 'EKS Config'"),
+        "no such placement": ("{placement: never}", "placement: 'never'"),
+        "a region by its title": ("{region: Guangzhou}", "'Guangzhou' is not a region"),
+        "no scheduler": ("{schedulerName: ''}", "schedulerName: ''"),
+        "no namespace": ("{excludedNamespaces: [Kube_System]}", "'Kube_System'"),
+        "a cap below none": ("{maxSuperPods: {total: -1}}", "maxSuperPods.total: -1"),
+        "home at once": ("{homeFailover: {homeAfter: 0s}}", "homeAfter: '0s' is no time"),
+        "another resource's id": (
             "{subnets: [{id: vpc-1, zone: ap-x-1}]}",
             r"subnets\[0\].id: 'vpc-1' is not the id of a subnet; write for example subnet-",
-            id="another resource's id",
         ),
-        pytest.param(
+        "no zone": (
             "{subnets: [{id: subnet-1, zone: Guangzhou 3}]}",
             r"subnets\[0\].zone: 'Guangzhou 3' is not a zone; write .* ap-guangzhou-3",
-            id="no zone",
         ),
-        pytest.param("{subnets: [{id: subnet-1}]}", r"subnets\[0\].zone: is missing", id="nowhere"),
-        pytest.param(
+        "nowhere": ("{subnets: [{id: subnet-1}]}", r"subnets\[0\].zone: is missing"),
+        "a subnet twice": (
             "{subnets: [{id: subnet-1, zone: a-1}, {id: subnet-1, zone: a-2}]}",
             "subnets names subnet-1 more than once",
-            id="a subnet twice",
         ),
-        pytest.param(
+        "no resolv.conf": (
             "{resolvConf: 'nameservers 10.0.0.2'}",
             "'nameservers 10.0.0.2' is no line of a resolv.conf.*for example nameserver 10.0.0.2",
-            id="no resolv.conf",
         ),
-        pytest.param("{localReplica: 1}", "did you mean localReplicas", id="almost a field"),
-        pytest.param(
-            "{subnets: [{id: subnet-1, zome: a}]}", "did you mean zone", id="almost a field of a part"
-        ),
-    ],
+        "almost a field": ("{localReplica: 1}", "did you mean localReplicas"),
+        "almost a field of a part": ("{subnets: [{id: subnet-1, zome: a}]}", "did you mean zone"),
+    },
 )
 def test_what_cannot_be_meant_is_refused(given: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):

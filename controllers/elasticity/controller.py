@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
+from controllers.clock import CLOCK, Clock
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import NodeCache, Outages, WatchedNode, matters
@@ -38,42 +37,58 @@ from webhook.elasticity import MODE, is_daemon_pod
 FENCE_PAUSES = Backoff(base=0.2, cap=5.0)
 
 
-@dataclass(frozen=True)
-class Clock:
-    """*seconds* are monotonic, *now* is the time of day."""
-
-    seconds: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
 class Elasticity:
     """Keys are decided on, and pods written to and fenced, by three queues."""
 
     def __init__(
-        self, sources: Sources, client: Client, recorder: EventRecorder, clock: Clock | None = None
+        self, sources: Sources, client: Client, recorder: EventRecorder, clock: Clock = CLOCK
     ) -> None:
-        clock = clock or Clock()
-        self.keys = WorkQueue("elasticity", clock=clock.seconds)
-        self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.seconds)
-        self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.seconds)
+        self.keys = WorkQueue("elasticity", clock=clock.monotonic)
+        self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
+        self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic)
         limits = sources.settings().max_super_pods
         self.takeover = Takeover(
             sources.pods,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
             self.keys.add,
             is_limited=bool(limits.total or limits.per_namespace),
-            clock=clock.seconds,
+            clock=clock.monotonic,
         )
+        self._sources, self._settings = sources, sources.settings()
         quota = Quota(self.keys.add)
-        reporter = Reporter(recorder, clock.now)
-        eligibility = Eligibility(client, lambda: sources.settings().excluded_namespaces, clock.seconds)
-        self.writer = Writer(sources.pods, quota, reporter, self.writes, self.keys.add, clock.seconds)
-        state = SuperNodeState(quota, eligibility, Outages(clock.seconds), Rejections(clock.seconds))
-        self.reconciler = Reconciler(sources, self.takeover, self.writer, state, reporter, clock.now)
+        self._reporter = Reporter(recorder, clock.now)
+        self._eligibility = Eligibility(
+            client, lambda: sources.settings().excluded_namespaces, clock.monotonic
+        )
+        self.writer = Writer(sources.pods, quota, self._reporter, self.writes, self.keys.add, clock.monotonic)
+        state = SuperNodeState(
+            quota, self._eligibility, Outages(clock.monotonic), Rejections(clock.monotonic)
+        )
+        self.reconciler = Reconciler(sources, self.takeover, self.writer, state, self._reporter, clock.now)
         self.handlers = EventHandlers(sources, quota, self.keys.add)
-        self.upkeep = Upkeep(sources, self.handlers, reporter, eligibility, self.writer)
         for uid in self.takeover.due:
             self.fences.add(uid)
+
+    def upkeep(self) -> None:
+        """What no event asks for: follow the settings, report, and forget pods that are gone."""
+        settings, having = self._sources.settings(), self._sources.pods.having
+        if settings != self._settings:
+            self._settings = settings
+            self.handlers.look_again(all_keys=True)
+        self._report()
+        self._eligibility.keep_only(lambda: _uids(*having("gated"), *having("unbound")))
+        for each in (self.writer, self._reporter):
+            each.keep_only(lambda: _uids(*self._sources.pods.all()))
+
+    def _report(self) -> None:
+        having = self._sources.pods.having
+        self._reporter.report_waiting(having("gated"))
+        on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
+        self._reporter.count(
+            pending=sum(pod.stuck_since is not None for pod in having("unbound")),
+            local=len(having("placed local")),
+            super=on_super_nodes + len(having("sent")),
+        )
 
 
 READ = KEPT | {MODE}
@@ -139,51 +154,10 @@ class EventHandlers:
         )
 
 
-class Upkeep:
-    def __init__(
-        self,
-        sources: Sources,
-        handlers: EventHandlers,
-        reporter: Reporter,
-        eligibility: Eligibility,
-        writer: Writer,
-    ) -> None:
-        self._sources, self._handlers, self._reporter = sources, handlers, reporter
-        self._eligibility, self._writer = eligibility, writer
-        self._settings = sources.settings()
-
-    def run(self) -> None:
-        settings = self._sources.settings()
-        if settings != self._settings:
-            self._settings = settings
-            self._handlers.look_again(all_keys=True)
-        self._report()
-        self._eligibility.keep_only(self._waiting)
-        self._writer.keep_only(self._all)
-        self._reporter.keep_only(self._all)
-
-    def _report(self) -> None:
-        having = self._sources.pods.having
-        self._reporter.report_waiting(having("gated"))
-        on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
-        self._reporter.count(
-            pending=sum(pod.stuck_since is not None for pod in having("unbound")),
-            local=len(having("placed local")),
-            super=on_super_nodes + len(having("sent")),
-        )
-
-    def _waiting(self) -> set[str]:
-        having = self._sources.pods.having
-        return {pod.metadata.uid for pod in (*having("gated"), *having("unbound"))}
-
-    def _all(self) -> set[str]:
-        return {pod.metadata.uid for pod in self._sources.pods.all()}
-
-
 WORKERS = 4
 """They decide, which takes no I/O but the look-up of volumes."""
-WRITERS, FENCERS = 32, 16
-"""As many writes at once as keep a pod from waiting: controllers create pods with hundreds of requests at a time."""
+WRITERS, FENCERS = 8, 16
+"""Enough for hundreds of writes per second; with more, a busy API server answers each after its timeout."""
 PERIOD = 5.0
 """Seconds between two runs of what is not asked for by events."""
 RETRY = Backoff(base=1.0, cap=15.0)
@@ -229,11 +203,15 @@ def place(context: Context, settings: Settings) -> None:
             context.working(parts.fences, parts.takeover.reconcile, FENCERS),
             context.working(parts.writes, parts.writer.reconcile, WRITERS),
             context.working(parts.keys, parts.reconciler.reconcile, WORKERS),
-            _periodically(context, "elasticity-upkeep", parts.upkeep.run),
+            _periodically(context, "elasticity-upkeep", parts.upkeep),
             _periodically(context, "super-nodes", super_nodes.reconcile),
             _periodically(context, "daemon-sets", daemon_sets.reconcile),
         ):
             context.stop.wait()
+
+
+def _uids(*pods: Pod) -> set[str]:
+    return {pod.metadata.uid for pod in pods}
 
 
 @contextmanager

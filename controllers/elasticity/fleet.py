@@ -11,12 +11,11 @@ import msgspec
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.filters import Lookup, Reach, Request, Topology, is_asked_for, is_passing, misses
 from controllers.elasticity.nodes import Nodes, Outages, WatchedNode
-from controllers.elasticity.patches import as_burst, as_sent
+from controllers.elasticity.patches import Action, Kind, as_burst, as_sent
 from controllers.elasticity.planner import Objections
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, Unbound, spec_of
 from controllers.elasticity.quota import Room
-from controllers.elasticity.writer import Action, Kind
 
 NONE_THERE = "there is no super node"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from controllers.elasticity.pods import Pod, spec_of
@@ -25,6 +27,34 @@ from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nod
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 
 Patch = Mapping[str, Any]
+
+
+class Kind(StrEnum):
+    LOCAL = "place locally"
+    SUPER = "place on a super node"
+    ANY = "leave to the scheduler"
+    BURST = "allow on super nodes"
+    COST = "set the deletion cost"
+    DELETE = "delete"
+
+
+TO_SUPER_NODES = (Kind.SUPER, Kind.ANY, Kind.BURST)
+"""After these, a pod may come to a super node."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """*patch* is for *pod* as it was; DELETE has none. After *doubts* tries it is unknown whether one arrived."""
+
+    kind: Kind
+    pod: Pod
+    why: str = ""
+    patch: Patch | None = None
+    doubts: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
 
 
 def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:

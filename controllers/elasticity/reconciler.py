@@ -12,6 +12,8 @@ from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
 from controllers.elasticity.nodes import Outages
 from controllers.elasticity.patches import (
+    Action,
+    Kind,
     Patch,
     burst,
     cost_change,
@@ -26,7 +28,7 @@ from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.snapshot import Snapshot, Sources
 from controllers.elasticity.takeover import Takeover
-from controllers.elasticity.writer import Action, Kind, Writer
+from controllers.elasticity.writer import Writer
 
 AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
 """Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,
@@ -199,7 +201,7 @@ class Reconciler:
     def reconcile(self, key: str) -> float | None:
         if not self._takeover.is_over(key):
             return None  # the takeover queues the key
-        snapshot = self._sources.snapshot(key, self._writer.assumed(key), self._now())
+        snapshot = self._sources.snapshot(key, self._writer.assumptions.of(key), self._now())
         with self._state.quota.acquire(key, snapshot.settings.max_super_pods) as room:
             destination = self._destination(snapshot, room)
             decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
@@ -214,5 +216,5 @@ class Reconciler:
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes
         self._state.outages.observe(nodes.super)
-        fleet = Fleet(nodes, having, self._writer.assumed_on_super_nodes)
+        fleet = Fleet(nodes, having, self._writer.assumptions.to_super_nodes)
         return SuperNodeDestination(self._state.eligibility, fleet, room, self._state.outages)

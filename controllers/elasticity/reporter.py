@@ -8,8 +8,8 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, keep_only
-from controllers.elasticity.writer import Action, Kind
 from kube.errors import ApiError
 from kube.event_correlator import Type
 from kube.event_recorder import EventRecorder, Regarding

@@ -16,10 +16,10 @@ import structlog
 
 from controllers.elasticity.annotations import Wish, parse, wish_of
 from controllers.elasticity.nodes import Nodes, WatchedNode
+from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
 from controllers.elasticity.pod_cache import PODS, PodCache
 from controllers.elasticity.pods import Pod, decode, oldest_first
-from controllers.elasticity.writer import Action, Kind
 from controllers.manager import Context
 from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding

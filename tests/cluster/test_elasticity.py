@@ -50,16 +50,8 @@ def example(**spec: Any) -> Raw:
     }
 
 
-def the_example_has_one_pod_at_home_which_is_the_last_to_go(shop: Shop) -> None:
-    play_example(shop, example())
-
-
-def the_example_for_the_originals_scheduler_does_the_same(shop: Shop) -> None:
-    play_example(shop, example(schedulerName="tke-scheduler"))
-
-
-def play_example(shop: Shop, manifest: Raw) -> None:
-    shop.create(DEPLOYMENTS, manifest)
+def the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_to_go(shop: Shop) -> None:
+    shop.create(DEPLOYMENTS, example(schedulerName="tke-scheduler"))
     shop.settle("nginx-deployment", 4)
     home, away = shop.home(), shop.away()
     assert (len(home), len(away)) == (1, 3)
@@ -143,21 +135,11 @@ def succeeded(shop: Shop, name: str) -> int:
     return int(shop.client.get(JOBS, name, shop.namespace).get("status", {}).get("succeeded", 0))
 
 
-def a_bare_pod_counts_for_itself(shop: Shop) -> None:
-    for number in (0, 1, 5):
-        shop.run(f"keeping-{number}", template(keeping(number)))
-
-    shop.await_away("keeping-0")
-    shop.await_home("keeping-1", "keeping-5")
-
-
 SCENES: tuple[Scene, ...] = (
-    the_example_has_one_pod_at_home_which_is_the_last_to_go,
-    the_example_for_the_originals_scheduler_does_the_same,
+    the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_to_go,
     each_revision_of_a_rolling_update_has_its_own_first_pods,
     a_stateful_set_keeps_its_first_ordinals_also_after_an_update,
     the_pods_of_a_job_that_run_at_one_time_are_counted,
-    a_bare_pod_counts_for_itself,
     an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more,
 )
 
