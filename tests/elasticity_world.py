@@ -391,6 +391,7 @@ def raw_pod(
     owned: bool = True,
     kind: str = "ReplicaSet",
     namespace: str = "shop",
+    revision: str = "1",
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -399,7 +400,7 @@ def raw_pod(
         "name": name,
         "namespace": namespace,
         "uid": f"uid-{name}",
-        "labels": {"pod-template-hash": "1"},
+        "labels": {"pod-template-hash": revision},
         "annotations": ({LOCAL_REPLICAS: n} if n is not None else {}) | dict(annotations or {}),
         "ownerReferences": [owner] if owned else [],
         "creationTimestamp": (NOW + timedelta(seconds=at)).isoformat(),

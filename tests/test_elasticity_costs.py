@@ -43,18 +43,6 @@ def test_a_pod_that_nobody_replaces_needs_no_cost() -> None:
     assert cost_change(decode(raw_of(raw)), frozenset({AWAY})) is None
 
 
-def test_a_pod_that_burst_gets_its_cost_when_it_lands() -> None:
-    world = World()
-    away, home = world.create(2, n=None, gated=False)
-    world.bind(away, AWAY)
-    world.bind(home, HOME)
-    world.leader.settle()
-
-    assert world.annotations(away)[COST] == "-100"
-    assert COST not in world.annotations(home)
-    assert world.cluster.writes == [away]
-
-
 def test_the_order_can_be_left_to_chance_and_taken_up_later() -> None:
     world = World(settings=ElasticitySettings(scale_in_order=False))
     (name,) = world.create(1, n="0")

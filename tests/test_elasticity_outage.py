@@ -66,17 +66,6 @@ def test_a_pod_that_has_waited_for_its_place_for_long_waits_for_super_nodes_too(
     assert world.placements() == {"super": 1}
 
 
-def test_it_is_local_when_they_are_not_ready_for_a_minute() -> None:
-    world = World(settings=ONE_AWAY)
-    _, second = full(world)
-    pass_by(world, 55.0, OUT)
-    assert is_gated(world, second)
-    pass_by(world, 15.0, OUT)
-
-    assert not is_gated(world, second)
-    assert world.placements() == {"local": 1, "super": 1}
-
-
 def test_each_time_they_are_not_ready_counts_by_itself() -> None:
     world = World(settings=ONE_AWAY)
     _, second = full(world)

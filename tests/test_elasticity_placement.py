@@ -162,7 +162,8 @@ def test_a_pod_that_is_over_counts_nowhere(over: dict[str, dict[str, Any]]) -> N
     {
         "of one owner": ({}, {}, True),
         "of two owners": ({}, {"key": "api"}, False),
-        "of nobody": ({"owned": False}, {"owned": False}, False),
+        "without an owner": ({"owned": False}, {"owned": False}, False),
+        "of two revisions": ({}, {"revision": "2"}, False),
     },
 )
 def test_pods_count_together_that_are_replicas_of_each_other(

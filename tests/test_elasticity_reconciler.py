@@ -227,26 +227,6 @@ def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     assert world.placements() == {"local": 1, "super": 1}
 
 
-def test_what_was_written_counts_before_it_is_heard_of() -> None:
-    world = World()
-    world.create(4, n="1")
-    decide(world, "", "")
-    world.leader.turn()
-
-    assert world.cluster.local("owner-web/1") == 1
-    assert len(world.leader.queue) == 2
-
-
-def test_an_answer_that_was_lost_is_found_out() -> None:
-    world = World()
-    world.create(3, n="1")
-    decide(world, "lost", "lost", "lost")
-    world.leader.settle()
-
-    assert world.placements() == {"local": 1, "super": 2}
-    assert len(world.cluster.ungated) == 3
-
-
 def test_a_placement_costs_one_write_and_no_read() -> None:
     world = World()
     world.create(50, n="10")
@@ -254,16 +234,6 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
 
     assert world.placements() == {"local": 10, "super": 40}
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
-
-
-def test_each_revision_has_its_own_first_pods() -> None:
-    world = World()
-    world.create(3)
-    for name in world.create(3):
-        world.cluster.edit(name, {"metadata": {"labels": {"pod-template-hash": "2"}}})
-    world.leader.settle()
-
-    assert world.placements() == {"local": 4, "super": 2}
 
 
 def test_a_pod_that_ends_makes_room_for_the_next() -> None:
@@ -322,17 +292,6 @@ def test_what_was_refused_is_told_and_not_tried_again_at_once() -> None:
     world.leader.settle()
 
     assert world.placements() == {"local": 1}
-
-
-def test_a_leader_that_has_lost_its_lease_writes_nothing_more() -> None:
-    world = World()
-    world.create(2)
-    decide(world)
-    world.leader.may_lead = False
-    world.leader.let_go()
-    world.leader.turn()
-
-    assert world.cluster.writes == []
 
 
 def test_claims_are_looked_up_only_for_pods_that_have_some_and_go() -> None:

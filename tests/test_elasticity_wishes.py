@@ -46,18 +46,6 @@ def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
 
 
-def test_as_many_go_as_anti_affinity_leaves_nodes_for() -> None:
-    world = World(nodes=fleet(super_node("eklet-subnet-2")))
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"pod-template-hash": "1"}},
-    }
-    world.create(5, n="1", spec={"affinity": {"podAntiAffinity": {REQUIRED: [term]}}})
-    world.leader.settle()
-
-    assert world.placements() == {"local": 3, "super": 2}
-
-
 def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     world = World()
     spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}

@@ -1,8 +1,7 @@
-"""Pods that find no room at home go to super nodes as they stand, if they can run there: on a real control plane."""
+"""Pods without local room go to super nodes in place, if they can run there: on a real control plane."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,17 +10,11 @@ from kube.client import Resource
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster.elasticity import (
-    DAEMONSETS,
     TOO_LARGE,
     Raw,
-    Scene,
     Shop,
     asking,
-    keeping,
-    playing,
     template,
-    title,
-    workload,
 )
 from tests.cluster.elasticity_judge import judging
 from tests.cluster.workloads import PODS
@@ -34,8 +27,10 @@ CBS = "com.tencent.cloud.csi.cbs"
 OTHER = "csi.example.com"
 
 
-def what_home_has_no_room_for_goes_as_it_stands(shop: Shop) -> None:
-    """There are three nodes at home, and each has room for one of these pods."""
+@pytest.mark.promise
+def test_what_local_nodes_have_no_room_for_goes_in_place(elastic_lab: Lab) -> None:
+    """There are three local nodes, and each has room for one of these pods."""
+    shop = Shop(elastic_lab)
     with judging(shop.lab) as judge:
         shop.deploy("web", 5, template(**asking({"cpu": "20"})))
         shop.settle("web", 5)
@@ -55,52 +50,6 @@ def names(pods: list[Pod]) -> set[str]:
 def costs(shop: Shop) -> dict[str, str]:
     annotations = {pod.metadata.name: pod.metadata.annotations for pod in shop.pods()}
     return {name: held[COST] for name, held in annotations.items() if COST in held}
-
-
-def the_first_pods_go_too_when_home_has_no_room_for_them(shop: Shop) -> None:
-    with judging(shop.lab) as judge:
-        shop.deploy("web", 3, template(keeping(2), **asking(TOO_LARGE)))
-        shop.settle("web", 3)
-
-        assert len(shop.away()) == 3
-        assert names(judge.ever(shop.namespace)) <= shop.away()
-        assert judge.too_many(shop.namespace) == []
-
-
-def a_cost_that_the_user_gave_stays(shop: Shop) -> None:
-    shop.deploy("web", 2, template(keeping(1, **{COST: "7"})))
-    shop.settle("web", 2)
-
-    assert (len(shop.home()), len(shop.away())) == (1, 1)
-    assert set(costs(shop).values()) == {"7"}
-
-
-def a_pod_of_a_daemon_set_stays(shop: Shop) -> None:
-    spec = asking(TOO_LARGE, nodeSelector={"kubernetes.io/hostname": "kwok-0"})
-    shop.create(DAEMONSETS, workload("DaemonSet", "agent", template(**spec)))
-    (pod,) = shop.wait(shop.pods, "the DaemonSet to make its pod")
-
-    assert "DaemonSet agent" in shop.await_event(pod.metadata.name, "NotEligibleForSuperNode")
-
-
-SCENES: tuple[Scene, ...] = (
-    what_home_has_no_room_for_goes_as_it_stands,
-    the_first_pods_go_too_when_home_has_no_room_for_them,
-    a_cost_that_the_user_gave_stays,
-    a_pod_of_a_daemon_set_stays,
-)
-
-
-@pytest.fixture(scope="module")
-def played(elastic_lab: Lab) -> Iterator[Callable[[Scene], None]]:
-    with playing(elastic_lab, SCENES) as end_of:
-        yield end_of
-
-
-@pytest.mark.promise
-@pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
-    played(scene)
 
 
 def large(annotations: Raw | None = None, **spec: Any) -> Raw:
