@@ -31,7 +31,6 @@ from tests.fake_api.front import Connection
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.elasticity import GATE, LOCAL_REPLICAS, TAINT
 
-Event = tuple[dict[str, Any] | None, dict[str, Any] | None]
 OTHERS = (CLAIMS, VOLUMES, CLASSES)
 HOME, AWAY = "home-1", "eklet-subnet-1"
 STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -43,11 +42,10 @@ class Killed(BaseException):
 
 
 class Cluster:
-    """Pods of a fake API server; each change of one is an event."""
+    """Pods of a fake API server."""
 
     def __init__(self) -> None:
         self.api = FakeAPI()
-        self.events: Events = Events(self.api)
         self.stuck: list[Callable[[], object]] = []
         self.first_ordinals: dict[str, int] = {}
         """Of StatefulSets, by uid."""
@@ -121,28 +119,6 @@ class Cluster:
         if encoded not in self._decoded:
             self._decoded[encoded] = decode(msgspec.Raw(encoded))
         return self._decoded[encoded]
-
-
-class Events:
-    """The changes of pods, oldest first, as (old, new)."""
-
-    def __init__(self, api: FakeAPI) -> None:
-        self._api, self._version = api, 0
-        self._known: list[Event] = []
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __getitem__(self, which: slice) -> list[Event]:
-        return self._all()[which]
-
-    def _all(self) -> list[Event]:
-        news = self._api.changes(self._version)
-        self._version = self._api.version
-        self._known += [
-            (each.old and each.old.raw, each.new and each.new.raw) for each in news if each.key[0] == PODS
-        ]
-        return self._known
 
 
 class Client(kube.client.Client):
@@ -227,7 +203,7 @@ class Leader:
         self.client, self.recorder = Client(cluster), FakeRecorder()
         self.may_lead, self.stopped = True, False
         self.check: Callable[[], None] = parts.get("check", self._check)
-        self.heard = len(cluster.events)
+        self.heard = cluster.api.version
         self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
         self._pods.list(cluster.api.list(PODS))
         self._node_cache = NodeCache(self._nodes.informer)
@@ -276,10 +252,11 @@ class Leader:
         self._list_nodes(nodes)
 
     def hear(self, count: int | None = None) -> None:
-        end = len(self.cluster.events) if count is None else self.heard + count
-        for old, new in self.cluster.events[self.heard : end]:
-            self._pods.apply(old, new)
-        self.heard = min(end, len(self.cluster.events))
+        """So many changes of pods, or all."""
+        changes = [each for each in self.cluster.api.changes(self.heard) if each.key[0] == PODS]
+        for each in changes[:count]:
+            self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
+            self.heard = each.version
 
     def turn(self) -> None:
         """Decide on every key that is due."""
