@@ -281,7 +281,7 @@ class Leader:
             self.clock.advance(pause)
 
     def _list_nodes(self, nodes: Nodes) -> None:
-        """With a version of their own for all that they say."""
+        """Each with a version that follows from its content."""
         raws = [msgspec.to_builtins(each) for each in (*nodes.super, *nodes.local)]
         for raw in raws:
             raw["metadata"]["resourceVersion"] = str(zlib.crc32(msgspec.json.encode(raw)))
@@ -407,7 +407,7 @@ def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec
 
 
 def fleet(*others: WatchedNode) -> Nodes:
-    """One node at home, one super node, and *others*."""
+    """One node local, one super node, and *others*."""
     return sorted_out([node(HOME), super_node(), *others])
 
 

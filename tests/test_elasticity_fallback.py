@@ -127,7 +127,7 @@ def test_clocks_that_differ_matter_until_the_first_change(skew: float) -> None:
     assert 30 - REFRESH <= world.absence() <= 30 + REFRESH
 
 
-def test_a_lease_that_nobody_has_ever_held_is_absent_since_it_was_looked_for() -> None:
+def test_a_lease_that_was_never_held_is_absent_since_it_was_looked_for() -> None:
     world = World()
     world.leases.renewed = None
     assert world.absence() == 0

@@ -165,7 +165,7 @@ def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
         assert found == {"db-5": "local", "db-6": "local", "db-7": "super"}
 
 
-def test_super_nodes_are_registered_beside() -> None:
+def test_super_nodes_are_registered() -> None:
     with running(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
         until(lambda: "SuperNodeRegistered" in lab.recorder.reasons, 60)
 
@@ -201,7 +201,7 @@ def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -
         assert "configmaps" in str(lab.raised)
 
 
-def test_a_leader_that_is_told_to_stop_while_it_waits_for_its_copies_ends() -> None:
+def test_a_leader_that_stops_while_it_waits_for_its_copies_ends() -> None:
     with world() as lab:
         lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
         lab.thread.start()

@@ -71,7 +71,7 @@ LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
 
 
 def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
-    """Of *nodes*, and of three at home in another zone."""
+    """Of *nodes*, and of three local in another zone."""
     home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
     return Fleet(sorted_out([*nodes, *home]), having(pods))
 
@@ -199,7 +199,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             "",
         ),
         "UDP": (ports({"hostPort": 80}), ONE, [there("a", **ports({"hostPort": 80, "protocol": "UDP"}))], ""),
-        "taken at home": (ports({"hostPort": 80}), ONE, [there("a", HOME, **ports({"hostPort": 80}))], ""),
+        "taken local": (ports({"hostPort": 80}), ONE, [there("a", HOME, **ports({"hostPort": 80}))], ""),
         "a host port of a sidecar": (
             {"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 80}]}]},
             ONE,
@@ -219,7 +219,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
         ),
         "there is another super node": ({"affinity": {"podAntiAffinity": term()}}, TWO, [there("a")], ""),
-        "the other is at home": ({"affinity": {"podAntiAffinity": term()}}, ONE, [there("a", HOME)], ""),
+        "the other is local": ({"affinity": {"podAntiAffinity": term()}}, ONE, [there("a", HOME)], ""),
         "anti-affinity by a zone that both are in": (
             {"affinity": {"podAntiAffinity": term(ZONE)}},
             TWO,
@@ -263,13 +263,13 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             [there("a", labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
             f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
         ),
-        "one that is at home does": (
+        "one that is local does": (
             {},
             ONE,
             [there("a", HOME, labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
             "",
         ),
-        "affinity to a pod at home": (
+        "affinity to a pod local": (
             {"affinity": {"podAffinity": term(selector={"matchLabels": {"app": "db"}})}},
             ONE,
             [there("db", HOME, labels={"app": "db"})],
@@ -290,7 +290,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
         ),
         "spread over one super node": (spread(), ONE, [there("a"), there("b")], ""),
         "spread, and one is empty": (spread(), TWO, [there("a"), there("b")], ""),
-        "spread over all nodes, and those at home are empty": (
+        "spread over all nodes, and those local are empty": (
             spread(nodeAffinityPolicy="Ignore"),
             ONE,
             [there("a")],
@@ -371,7 +371,7 @@ def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() ->
         "by name": ({"affinity": required({"key": HOSTNAME, "operator": "In", "values": [AWAY]})}, True),
         "for what all nodes have": ({"nodeSelector": {"kubernetes.io/os": "linux"}}, False),
         "for what no node has": ({"nodeSelector": {"gpu": "yes"}}, False),
-        "for nodes at home": ({"nodeSelector": {ZONE: "own"}}, False),
+        "for local nodes": ({"nodeSelector": {ZONE: "own"}}, False),
     },
 )
 def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, Any], asks: bool) -> None:

@@ -170,7 +170,7 @@ def test_a_pod_that_lives_already_is_not_gated() -> None:
     assert gate().review(question, deadline=0).patch == ()
 
 
-def test_a_review_without_a_pod_is_let_through() -> None:
+def test_a_review_without_a_pod_is_allowed() -> None:
     assert gate().review(request(None), deadline=0).audit == {"skipped": "no new pod"}
 
 

@@ -100,7 +100,7 @@ def test_the_first_n_stay_and_the_others_go() -> None:
         ),
     },
 )
-def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
+def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
     (verdict,) = plan([beyond], Siblings(2), Sky(found))
 
     assert (verdict.place, verdict.why) == (place, why)
@@ -126,10 +126,10 @@ def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[st
     "parts, what",
     {
         "gated": ({}, Standing.GATED),
-        "placed by nobody": ({"gated": False}, Standing.LOCAL),
+        "without a placement": ({"gated": False}, Standing.LOCAL),
         "kept": ({"gated": False, "annotations": {PLACEMENT: "local"}}, Standing.LOCAL),
         "sent": ({"gated": False, "annotations": {PLACEMENT: "super"}}, Standing.SUPER),
-        "at home": ({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL),
+        "local": ({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL),
         "on a super node": ({"gated": False, "spec": {"nodeName": AWAY}}, Standing.SUPER),
         "sent to a super node that is not known": (
             {"gated": False, "annotations": {PLACEMENT: "super"}, "spec": {"nodeName": "eklet-unknown"}},
@@ -187,14 +187,14 @@ def test_a_bound_pod_is_kept_without_its_spec() -> None:
 
 
 def test_going_home_takes_the_gate_away_and_nothing_else() -> None:
-    other = {"name": "somebody.else/gate"}
+    other = {"name": "others.example/gate"}
     patch = to_local_nodes(pod(spec={"schedulingGates": [other, {"name": GATE}]}), "why")
 
     assert patch["spec"] == {"schedulingGates": [other]}
     assert patch["metadata"]["annotations"] == {PLACEMENT: "local", "drawbridge.io/placement-reason": "why"}
 
 
-def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_at_home() -> None:
+def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_when_it_stays_local() -> None:
     spec = to_local_nodes(pod(spec={"tolerations": LET}), "why")["spec"]
 
     assert terms(spec) == [{"matchExpressions": [NOT_SUPER]}]

@@ -48,12 +48,12 @@ class Chaos:
             self.end_one: 2,
             self.bind_one: 4,
             self.find_no_room: 1,
-            self.write_beside: 1,
+            self.write_as_another_client: 1,
             self.hear: 4,
             self.decide: 5,
             self.write: 12,
             self.arrive_late: 4,
-            self.somebody_else_leads: 1,
+            self.change_the_leader: 1,
         }
         for way in self.dice.choices(list(ways), list(ways.values()), k=steps):
             way()
@@ -91,9 +91,9 @@ class Chaos:
         if name := self._one(lambda pod: pod.active and pod.unbound is not None and not pod.gated):
             self.world.no_room(name)
 
-    def write_beside(self) -> None:
+    def write_as_another_client(self) -> None:
         if name := self._one(lambda pod: True):
-            self.cluster.edit(name, {"metadata": {"annotations": {"somebody": str(self.dice.random())}}})
+            self.cluster.edit(name, {"metadata": {"annotations": {"another": str(self.dice.random())}}})
 
     def hear(self) -> None:
         self.world.leader.hear(self.dice.choice((1, 2, 100)))
@@ -108,7 +108,7 @@ class Chaos:
             try:
                 self.world.leader.let_go(self.dice.randrange(len(queue)), fault)
             except Killed:
-                self.somebody_else_leads()
+                self.change_the_leader()
 
     def arrive_late(self) -> None:
         """What its sender knows nothing of any more, or has long sent again."""
@@ -116,7 +116,7 @@ class Chaos:
             with contextlib.suppress(Exception):
                 stuck.pop(self.dice.randrange(len(stuck)))()
 
-    def somebody_else_leads(self) -> None:
+    def change_the_leader(self) -> None:
         """Between whose reading and fencing of the pods, writes of its predecessors arrive."""
         self.world.take_over(lambda: self.arrive_late() if self.dice.random() < 0.3 else None)
 
@@ -271,7 +271,7 @@ def test_a_gated_pod_whose_number_is_gone_or_bad_is_not_held() -> None:
     assert world.leader.recorder.reasons == ["BadLocalReplicas"]
 
 
-def test_a_bad_number_is_told_once_of_a_pod_that_was_let_through_for_it() -> None:
+def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once() -> None:
     world = World()
     (name,) = world.create(1, n="many", gated=False)
     world.bind(name, HOME)
@@ -283,7 +283,7 @@ def test_a_bad_number_is_told_once_of_a_pod_that_was_let_through_for_it() -> Non
     assert world.cluster.writes == []
 
 
-def test_what_was_refused_is_told_and_not_tried_again_at_once() -> None:
+def test_what_was_refused_is_reported_and_not_tried_again_at_once() -> None:
     world = World()
     world.create(1)
     decide(world, "forbidden")
@@ -328,7 +328,7 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
     assert world.placements() == {"super": 1}
 
 
-def test_a_pod_whose_claim_never_comes_stays_at_home() -> None:
+def test_a_pod_whose_claim_is_never_created_stays_local() -> None:
     world = World()
     world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]})
     world.leader.settle()

@@ -160,9 +160,9 @@ def test_the_port_of_a_probe_must_not_be_reserved(kind: str, field: str, handler
 def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str) -> None:
     named = {"name": "health", "containerPort": 61000}
     probe = {"livenessProbe": {handler: {"port": "health"}}}
-    beside = container(name="other", **probe)
+    other = container(name="other", **probe)
 
-    reasons = refused(pod(spec={"containers": [container(ports=[named], **probe), beside]}))
+    reasons = refused(pod(spec={"containers": [container(ports=[named], **probe), other]}))
 
     assert reasons == (
         f"container web: containerPort is 61000: {KEPT}",
@@ -174,7 +174,7 @@ def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str
     "port, count",
     {
         "digits in quotes": ("61000", 1),
-        "a name of no port": ("nobody", 0),
+        "a name of no port": ("none", 0),
         "digits of another script": ("٦١٠٠٠", 0),
     },
 )

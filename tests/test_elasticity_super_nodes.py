@@ -187,10 +187,10 @@ def test_the_event_names_what_was_restored() -> None:
 
 
 def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
-    foreign = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
-    (step,) = plan([foreign], {}, ONE, NOW)
+    unmanaged = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
+    (step,) = plan([unmanaged], {}, ONE, NOW)
     assert (step.do, step.note.reason, step.note.type) == (Do.NOTHING, "SuperNodeNotOurs", "Warning")
-    assert plan([foreign], {NAME: False}, settings(), NOW) == []
+    assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
 
 
 def test_a_node_that_is_no_longer_configured_is_closed_before_anything_else() -> None:
@@ -247,7 +247,7 @@ class World:
         self.reconciler = SuperNodeReconciler(context, self.known, lambda: self.configured, lambda: self.now)
 
     def known(self) -> list[Node]:
-        """As the informer has them: what was *seen*, or what there is now."""
+        """As the informer has them: what was *seen*, or all existing ones."""
         return self.seen or [msgspec.convert(each, Node) for each in self.api.list(NODES)]
 
     def reconcile(self, *, after: timedelta = timedelta()) -> None:

@@ -1,4 +1,4 @@
-"""Volumes that super nodes mount, and those that keep a pod at home; what has to be looked up to tell."""
+"""Volumes that super nodes mount, and those that keep a pod local; what has to be looked up to tell."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_burst_pod_costs_less_before_it_has_a_node() -> None:
     assert world.cluster.writes == [name]
 
 
-def test_a_burst_pod_that_finds_room_at_home_costs_as_much_as_the_others() -> None:
+def test_a_burst_pod_that_finds_local_room_costs_as_much_as_the_others() -> None:
     world = World()
     (name,) = world.create(1, n=None, gated=False)
     world.no_room(name)
@@ -212,7 +212,7 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
     ]
 
 
-def test_a_mode_that_is_none_counts_as_not_set_and_is_told() -> None:
+def test_a_mode_that_is_none_counts_as_not_set_and_is_reported() -> None:
     world = World()
     (name,) = world.create(1, annotations={MODE: "maybe"})
     world.leader.settle()
@@ -226,7 +226,7 @@ def test_a_mode_that_is_none_counts_as_not_set_and_is_told() -> None:
 # Shortfalls
 
 
-def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_is_told() -> None:
+def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_is_reported() -> None:
     world = World()
     first, *_ = world.create(4)
     world.leader.settle()

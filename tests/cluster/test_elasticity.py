@@ -1,4 +1,4 @@
-"""The first N pods are at home and the others on super nodes, whatever their workload does: on a real control plane."""
+"""The first N pods are local and the others on super nodes, whatever their workload does: on a real control plane."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_
     assert (shop.home(), shop.away()) == (home, set())
 
 
-def an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more(shop: Shop) -> None:
+def an_autoscaler_finds_three_local_pods_after_each_step_and_never_more(shop: Shop) -> None:
     dice = Random(6)  # noqa: S311 - dice, not secrets
     shop.deploy("web", 0, template(keeping(3)))
     with judging(shop.lab) as judge:
@@ -74,8 +74,8 @@ def an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more(shop: 
             replicas = dice.randint(0, 12)
             shop.scale("web", replicas)
             shop.settle("web", replicas)
-            at_home = min(3, replicas)
-            assert (len(shop.home()), len(shop.away())) == (at_home, replicas - at_home)
+            local = min(3, replicas)
+            assert (len(shop.home()), len(shop.away())) == (local, replicas - local)
         assert len(judge.ever(shop.namespace)) > STEPS
         assert judge.too_many(shop.namespace) == []
 
@@ -100,11 +100,11 @@ def a_stateful_set_keeps_its_first_ordinals_also_after_an_update(shop: Shop) -> 
         spec = {"replicas": 5, "serviceName": "db"}
         shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.told()
+        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
         shop.update("db", STATEFULSETS)
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.told()
+        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
         shop.scale("db", 3, STATEFULSETS)
         shop.settle("db", 3, STATEFULSETS)
@@ -140,7 +140,7 @@ SCENES: tuple[Scene, ...] = (
     each_revision_of_a_rolling_update_has_its_own_first_pods,
     a_stateful_set_keeps_its_first_ordinals_also_after_an_update,
     the_pods_of_a_job_that_run_at_one_time_are_counted,
-    an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more,
+    an_autoscaler_finds_three_local_pods_after_each_step_and_never_more,
 )
 
 

@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[Raw, tuple[str, ...]]] = {
         ),
     ),
 }
-"""Pods that must stay, with what they are told."""
+"""Pods that must stay, with the reasons in their Event."""
 TAKEN: dict[str, Raw] = {
     "volumes": large(volumes=[{"name": "a", **BOUND["host-path"]}, {"name": "b", "emptyDir": {}}]),
     "claim-cbs": with_claim("cbs"),
@@ -114,7 +114,7 @@ TAKEN: dict[str, Raw] = {
 
 @pytest.fixture(scope="module")
 def crowd(elastic_lab: Lab) -> Shop:
-    """All these pods, for none of which there is room at home."""
+    """All these pods, for none of which there is room local."""
     shop = Shop(elastic_lab)
     for name, source in BOUND.items():
         bind(shop, name, source)
@@ -159,7 +159,7 @@ def manifest(kind: str, name: str, **fields: Any) -> Raw:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_super_nodes_cannot_run_stays_and_is_told_why(crowd: Shop, name: str) -> None:
+def test_what_super_nodes_cannot_run_stays_and_has_an_event_that_says_why(crowd: Shop, name: str) -> None:
     _, reasons = REFUSED[name]
     said = crowd.await_event(name, "NotEligibleForSuperNode")
 

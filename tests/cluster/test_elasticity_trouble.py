@@ -63,7 +63,7 @@ def ready(lab: Lab, component: str) -> list[bool]:
     return [each.get("Ready") == "True" for each in conditions]
 
 
-def test_without_webhook_servers_pods_run_at_home_and_later_ones_count_them(elastic_lab: Lab) -> None:
+def test_without_webhook_servers_pods_run_on_local_nodes_and_later_ones_count_them(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "webhook"):
         shop.deploy("web", 4, template(keeping(1)))
@@ -134,7 +134,7 @@ def bare(name: str) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", **template(), "metadata": metadata})
 
 
-def test_pods_that_super_nodes_do_not_take_come_home(elastic_lab: Lab) -> None:
+def test_pods_that_super_nodes_do_not_take_become_local(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
         # What the scheduler alone knows: the super node has a terabyte of memory, and most of it is taken.
