@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.volumes import Claim, needs, reach
+from kube.client import Resource
+from kube.errors import NotFound
 from kube.selectors import Expression, NodeSelector, Term
 from kube.types import (
     ObjectMeta,
@@ -206,31 +209,22 @@ def test_a_volume_that_says_nothing_can_be_used_on_all_nodes(claims: dict[str, C
     assert reach(pod(spec=CLAIMING), claims) == ()
 
 
-class Storage:
-    """A cluster's storage that remembers what it was asked for."""
+class Client:
+    """Storage objects by plural and name, and which of them were read."""
 
-    def __init__(self, **objects: Any) -> None:
+    def __init__(self, **objects: Mapping[str, Any]) -> None:
         self.objects, self.asked = objects, list[str]()
 
-    def _found(self, kind: str, name: str) -> Any:
-        self.asked.append(f"{kind} {name}")
-        return self.objects.get(kind, {}).get(name)
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        found: PersistentVolumeClaim | None = self._found("claim", f"{namespace}/{name}")
-        return found
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        found: PersistentVolume | None = self._found("volume", name)
-        return found
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        found: StorageClass | None = self._found("storage class", name)
+    def get(self, resource: Resource, name: str, namespace: str | None, *, type: object) -> Any:  # noqa: A002
+        self.asked.append(f"{resource.plural} {name}")
+        found = self.objects.get(resource.plural, {}).get(name)
+        if found is None:
+            raise NotFound(404, "NotFound", name)
         return found
 
 
 def claim(**spec: Any) -> dict[str, PersistentVolumeClaim]:
-    return {"web/data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
+    return {"data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
 
 
 CBS = {"cbs": StorageClass(provisioner="com.tencent.cloud.csi.cbs")}
@@ -245,47 +239,50 @@ def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
     {
         "a bound claim, by its volume": (
             CLAIMING,
-            {"claim": claim(volumeName="pv-1", storageClassName="cbs"), "volume": {"pv-1": volume(nfs={})}},
+            {
+                "persistentvolumeclaims": claim(volumeName="pv-1", storageClassName="cbs"),
+                "persistentvolumes": {"pv-1": volume(nfs={})},
+            },
             {"data-web-0": Claim(bound_to="pv-1", volume=volume(nfs={}))},
-            ["claim web/data-web-0", "volume pv-1"],
+            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
         ),
         "a claim that lost its volume": (
             CLAIMING,
-            {"claim": claim(volumeName="pv-1")},
+            {"persistentvolumeclaims": claim(volumeName="pv-1")},
             {"data-web-0": Claim(bound_to="pv-1")},
-            ["claim web/data-web-0", "volume pv-1"],
+            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
         ),
         "a claim not bound yet, by its class": (
             CLAIMING,
-            {"claim": claim(storageClassName="cbs"), "storage class": CBS},
+            {"persistentvolumeclaims": claim(storageClassName="cbs"), "storageclasses": CBS},
             {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["claim web/data-web-0", "storage class cbs"],
+            ["persistentvolumeclaims data-web-0", "storageclasses cbs"],
         ),
         "a class that does not exist": (
             CLAIMING,
-            {"claim": claim(storageClassName="gone")},
+            {"persistentvolumeclaims": claim(storageClassName="gone")},
             {"data-web-0": Claim(storage_class="gone")},
-            ["claim web/data-web-0", "storage class gone"],
+            ["persistentvolumeclaims data-web-0", "storageclasses gone"],
         ),
         "a claim without a class": (
             CLAIMING,
-            {"claim": claim()},
+            {"persistentvolumeclaims": claim()},
             {"data-web-0": Claim()},
-            ["claim web/data-web-0"],
+            ["persistentvolumeclaims data-web-0"],
         ),
-        "a claim that does not exist": (CLAIMING, {}, {}, ["claim web/data-web-0"]),
+        "a claim that does not exist": (CLAIMING, {}, {}, ["persistentvolumeclaims data-web-0"]),
         "a claim that is still to be made for the pod": (
             EPHEMERAL,
-            {"storage class": CBS},
+            {"storageclasses": CBS},
             {"web-0-data": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["claim web/web-0-data", "storage class cbs"],
+            ["persistentvolumeclaims web-0-data", "storageclasses cbs"],
         ),
     },
 )
 def test_claims_are_looked_up_as_far_as_it_takes(
     spec: dict[str, Any], storage: dict[str, Any], found: dict[str, Claim], asked: list[str]
 ) -> None:
-    cluster: Any = Storage(**storage)
+    client: Any = Client(**storage)
 
-    assert gather(needs(pod(spec=spec)), "web", cluster) == found
-    assert cluster.asked == asked
+    assert gather(needs(pod(spec=spec)), "web", client) == found
+    assert client.asked == asked

@@ -54,7 +54,7 @@ class Eligibility:
     def __init__(
         self, client: Client, excluded_namespaces: Callable[[], tuple[str, ...]], clock: Callable[[], float]
     ) -> None:
-        self._storage, self._excluded, self._clock = Storage(client), excluded_namespaces, clock
+        self._client, self._excluded, self._clock = client, excluded_namespaces, clock
         self._found: dict[str, Found] = {}
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
@@ -87,7 +87,7 @@ class Eligibility:
     def _looked_up(self, judged: Candidate, before: Found, excluded: tuple[str, ...]) -> Found:
         wanted, at = needs(judged), judged.metadata
         try:
-            claims = gather(wanted, at.namespace, self._storage)
+            claims = gather(wanted, at.namespace, self._client)
         except KubeError as error:
             log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
             return Found(before.reasons, before.since, self._clock() + SOON, excluded, before.reach)
@@ -103,43 +103,28 @@ def candidate_of(pod: Pod) -> Candidate:
     return Candidate(pod.metadata, msgspec.json.decode(spec, type=PodSpec))
 
 
-class Storage:
-    """Reads from the API server; None is for what does not exist. KubeError."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        return self._get(CLAIMS, name, namespace, PersistentVolumeClaim)
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        return self._get(VOLUMES, name, None, PersistentVolume)
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        return self._get(CLASSES, name, None, StorageClass)
-
-    def _get(self, resource: Resource, name: str, namespace: str | None, kind: type[T]) -> T | None:
-        try:
-            return self._client.get(resource, name, namespace, type=kind)
-        except NotFound:
-            return None
-
-
-def gather(wanted: Iterable[Need], namespace: str, storage: Storage) -> dict[str, Claim]:
+def gather(wanted: Iterable[Need], namespace: str, client: Client) -> dict[str, Claim]:
     """What is known of each claim, by name, without those that do not exist; raises KubeError."""
-    found = {need.claim: _look_up(need, namespace, storage) for need in wanted}
+    found = {need.claim: _look_up(need, namespace, client) for need in wanted}
     return {name: claim for name, claim in found.items() if claim}
 
 
-def _look_up(need: Need, namespace: str, storage: Storage) -> Claim | None:
-    claim = storage.claim(namespace, need.claim)
+def _look_up(need: Need, namespace: str, client: Client) -> Claim | None:
+    claim = _found(client, CLAIMS, need.claim, PersistentVolumeClaim, namespace)
     if claim and (name := claim.spec.volume_name):
-        return Claim(bound_to=name, volume=storage.volume(name))
+        return Claim(bound_to=name, volume=_found(client, VOLUMES, name, PersistentVolume))
     storage_class = claim.spec.storage_class_name if claim else need.storage_class
     if not storage_class:
         return Claim() if claim else None
-    found = storage.storage_class(storage_class)
+    found = _found(client, CLASSES, storage_class, StorageClass)
     if found is None:
         return Claim(storage_class=storage_class)
     waits = found.volume_binding_mode == "WaitForFirstConsumer"
     return Claim("", None, storage_class, found.provisioner, waits, found.allowed_topologies)
+
+
+def _found(client: Client, resource: Resource, name: str, kind: type[T], namespace: str = "") -> T | None:
+    try:
+        return client.get(resource, name, namespace or None, type=kind)
+    except NotFound:
+        return None

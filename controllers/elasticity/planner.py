@@ -248,27 +248,22 @@ def plan_bursts(stuck: Iterable[Stuck], destination: Destination) -> list[Burst 
 
 
 def _judged(case: Stuck, destination: Destination) -> Burst | Refused | None:
-    pod = case.pod
-    if not case.wish.allowed:
-        return Refused(
-            pod, "KeptAtHome", f"No local node has room, and {case.wish.inputs}: it must stay local"
-        )
+    pod, wish, no_room = case.pod, case.wish, "No local node has room, and"
+    if not wish.allowed:
+        return Refused(pod, "KeptAtHome", f"{no_room} {wish.inputs}: it must stay local")
     if case.pinned:
-        return Refused(
-            pod, "KeptAtHome", "No local node has room, and its affinity keeps it off super nodes: it waits"
-        )
+        return Refused(pod, "KeptAtHome", f"{no_room} its affinity keeps it off super nodes: it waits")
     found = destination.objections(pod, bound=False)
     if found is None:
         return None
     if found.rules:
-        return Refused(
-            pod, "NotEligibleForSuperNode", f"It cannot run on super nodes: {'; '.join(found.rules)}"
-        )
+        why = f"It cannot run on super nodes: {'; '.join(found.rules)}"
+        return Refused(pod, "NotEligibleForSuperNode", why)
     if found.misfit:
-        return Refused(pod, "NoMatchingSuperNode", f"No local node has room, and {found.misfit}: it waits")
+        return Refused(pod, "NoMatchingSuperNode", f"{no_room} {found.misfit}: it waits")
     if full := destination.take(pod, bound=False):
-        return Refused(pod, "SuperNodeCapReached", f"No local node has room, and {full}: it waits")
-    return Burst(pod, f"no local node has room, {case.wish.inputs}: it may go to a super node")
+        return Refused(pod, "SuperNodeCapReached", f"{no_room} {full}: it waits")
+    return Burst(pod, f"no local node has room, {wish.inputs}: it may go to a super node")
 
 
 def stranded(pods: Iterable[Pod], settings: HomeFailover, now: datetime) -> list[Pod]:

@@ -274,12 +274,11 @@ class SuperNodeReconciler:
         if step.node is None:
             return self._client.create(NODES, step.body, type=Node)
         seen = step.node.metadata
+        version = {"uid": seen.uid, "resourceVersion": seen.resource_version}
         if step.do is Do.CHANGE:
-            guarded = {"uid": seen.uid, "resourceVersion": seen.resource_version}
-            patch = {**step.body, "metadata": {**step.body.get("metadata", {}), **guarded}}
+            patch = {**step.body, "metadata": {**step.body.get("metadata", {}), **version}}
             return self._client.patch(NODES, step.name, patch, type=Node)
-        preconditions = {"uid": seen.uid, "resourceVersion": seen.resource_version}
-        self._client.delete(NODES, step.name, preconditions=preconditions)
+        self._client.delete(NODES, step.name, preconditions=version)
         return step.node
 
     def _report(self, step: Step, node: Node | None) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
-from controllers.elasticity.eligibility import Storage, candidate_of, gather
+from controllers.elasticity.eligibility import candidate_of, gather
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, sorted_out
@@ -146,7 +146,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     nodes = sorted_out(shop.client.list(NODES, type=WatchedNode).items)
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
-    claims = gather(needs(candidate_of(pod)), shop.namespace, Storage(shop.client))
+    claims = gather(needs(candidate_of(pod)), shop.namespace, shop.client)
     request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(candidate_of(pod), claims))
     return Fleet(nodes, having(pods)).why_not(request)
 
