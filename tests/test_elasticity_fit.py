@@ -48,6 +48,14 @@ def term(key: str = HOSTNAME, selector: Any = APP, **more: Any) -> dict[str, Any
     return {REQUIRED: [{"topologyKey": key, "labelSelector": selector, **more}]}
 
 
+def apart(*key: str, **more: Any) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": term(*key, **more)}}
+
+
+def together(*key: str, **more: Any) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": term(*key, **more)}}
+
+
 def spread(key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
     fields = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": APP}
     return {"topologySpreadConstraints": [{**fields, **more}]}
@@ -178,8 +186,10 @@ def test_a_node_is_judged_as_the_scheduler_does(
 
 # A node with what is on it
 
-LIKE = ("no super node is without pods that anti-affinity keeps it apart from (by ", ")")
-ASKED = ("no super node has pods that its affinity asks for (by ", ")")
+APART = f"no super node is without pods that anti-affinity keeps it apart from (by {HOSTNAME})"
+ALONE = f"no super node has pods that its affinity asks for (by {HOSTNAME})"
+SKEWED = f"no super node keeps maxSkew 1 (by {HOSTNAME})"
+DB = {"matchLabels": {"app": "db"}}
 
 
 @table(
@@ -212,56 +222,36 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             [there("a", **ports({"hostPort": 80}))],
             "",
         ),
-        "anti-affinity by hostname, and one is there": (
-            {"affinity": {"podAntiAffinity": term()}},
-            ONE,
-            [there("a")],
-            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
-        ),
-        "there is another super node": ({"affinity": {"podAntiAffinity": term()}}, TWO, [there("a")], ""),
-        "the other is local": ({"affinity": {"podAntiAffinity": term()}}, ONE, [there("a", HOME)], ""),
+        "anti-affinity by hostname, and one is there": (apart(), ONE, [there("a")], APART),
+        "there is another super node": (apart(), TWO, [there("a")], ""),
+        "the other is local": (apart(), ONE, [there("a", HOME)], ""),
         "anti-affinity by a zone that both are in": (
-            {"affinity": {"podAntiAffinity": term(ZONE)}},
+            apart(ZONE),
             TWO,
             [there("a")],
-            f"{LIKE[0]}{ZONE}{LIKE[1]}",
+            APART.replace(HOSTNAME, ZONE),
         ),
-        "a key that no node has": ({"affinity": {"podAntiAffinity": term("rack")}}, ONE, [there("a")], ""),
-        "a pod of another namespace": (
-            {"affinity": {"podAntiAffinity": term()}},
-            ONE,
-            [there("a", namespace="other")],
-            "",
-        ),
+        "a key that no node has": (apart("rack"), ONE, [there("a")], ""),
+        "a pod of another namespace": (apart(), ONE, [there("a", namespace="other")], ""),
         "a namespace that it names": (
-            {"affinity": {"podAntiAffinity": term(namespaces=["other"])}},
+            apart(namespaces=["other"]),
             ONE,
             [there("a", namespace="other")],
-            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            APART,
         ),
-        "all namespaces": (
-            {"affinity": {"podAntiAffinity": term(namespaceSelector={})}},
-            ONE,
-            [there("a", namespace="other")],
-            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
-        ),
+        "all namespaces": (apart(namespaceSelector={}), ONE, [there("a", namespace="other")], APART),
         "namespaces by labels, which may be any": (
-            {"affinity": {"podAntiAffinity": term(namespaceSelector={"matchLabels": {"team": "x"}})}},
+            apart(namespaceSelector={"matchLabels": {"team": "x"}}),
             ONE,
             [there("a", namespace="other")],
-            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            APART,
         ),
-        "an absent selector selects nothing": (
-            {"affinity": {"podAntiAffinity": term(selector=None)}},
-            ONE,
-            [there("a")],
-            "",
-        ),
+        "an absent selector selects nothing": (apart(selector=None), ONE, [there("a")], ""),
         "one that is there wants none of its like": (
             {},
             ONE,
             [there("a", labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
-            f"{LIKE[0]}{HOSTNAME}{LIKE[1]}",
+            APART,
         ),
         "one that is local does": (
             {},
@@ -270,31 +260,26 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             "",
         ),
         "affinity to a pod local": (
-            {"affinity": {"podAffinity": term(selector={"matchLabels": {"app": "db"}})}},
+            together(selector=DB),
             ONE,
             [there("db", HOME, labels={"app": "db"})],
-            f"{ASKED[0]}{HOSTNAME}{ASKED[1]}",
+            ALONE,
         ),
         "affinity to a pod that is there": (
-            {"affinity": {"podAffinity": term(selector={"matchLabels": {"app": "db"}})}},
+            together(selector=DB),
             ONE,
             [there("db", labels={"app": "db"})],
             "",
         ),
-        "the first that ask for each other": ({"affinity": {"podAffinity": term()}}, ONE, [], ""),
-        "the second of them": (
-            {"affinity": {"podAffinity": term()}},
-            ONE,
-            [there("a", HOME)],
-            f"{ASKED[0]}{HOSTNAME}{ASKED[1]}",
-        ),
+        "the first that ask for each other": (together(), ONE, [], ""),
+        "the second of them": (together(), ONE, [there("a", HOME)], ALONE),
         "spread over one super node": (spread(), ONE, [there("a"), there("b")], ""),
         "spread, and one is empty": (spread(), TWO, [there("a"), there("b")], ""),
         "spread over all nodes, and those local are empty": (
             spread(nodeAffinityPolicy="Ignore"),
             ONE,
             [there("a")],
-            f"no super node keeps maxSkew 1 (by {HOSTNAME})",
+            SKEWED,
         ),
         "spread as a preference": (
             spread(nodeAffinityPolicy="Ignore", whenUnsatisfiable="ScheduleAnyway"),
@@ -308,12 +293,7 @@ ASKED = ("no super node has pods that its affinity asks for (by ", ")")
             [there("a")],
             "",
         ),
-        "too few domains": (
-            spread(minDomains=2),
-            ONE,
-            [there("a")],
-            f"no super node keeps maxSkew 1 (by {HOSTNAME})",
-        ),
+        "too few domains": (spread(minDomains=2), ONE, [there("a")], SKEWED),
         "spread by a label that is not there": (
             spread("rack"),
             ONE,
@@ -338,29 +318,27 @@ def test_what_is_on_its_way_takes_its_place() -> None:
     over = fleet_of(TWO)
     found = []
     for number in range(3):
-        request = sent(pod(f"web-{number}", spec={"affinity": {"podAntiAffinity": term()}}))
+        request = sent(pod(f"web-{number}", spec=apart()))
         found.append(over.why_not(request))
         if not found[-1]:
             over.take(request)
 
-    assert found == ["", "", f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"]
+    assert found == ["", "", APART]
 
 
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
-    spec = {"affinity": {"podAntiAffinity": term()}}
+    spec = apart()
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
     over = Fleet(fleet(), having([before]))
 
-    assert over.why_not(sent(pod(spec=spec))) == f"{LIKE[0]}{HOSTNAME}{LIKE[1]}"
+    assert over.why_not(sent(pod(spec=spec))) == APART
 
 
 def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() -> None:
     wanted = pod(spec=spread())
     over = fleet_of(ONE, [there("a")])
 
-    assert over.why_not(Request(wanted, msgspec.convert(as_burst(wanted), PodSpec))) == (
-        f"no super node keeps maxSkew 1 (by {HOSTNAME})"
-    )
+    assert over.why_not(Request(wanted, msgspec.convert(as_burst(wanted), PodSpec))) == (SKEWED)
 
 
 @table(

@@ -224,10 +224,7 @@ def test_going_to_a_super_node_is_one_patch_for_that_version() -> None:
 
 @table(
     "annotations, with_cost",
-    {
-        "it has one of the user's": ({COST: "5"}, True),
-        "the order is left to chance": ({}, False),
-    },
+    {"it has one of the user's": ({COST: "5"}, True), "the order is left to chance": ({}, False)},
 )
 def test_no_cost_is_given_where_none_is_wanted(annotations: dict[str, str], with_cost: bool) -> None:
     patch = to_super_node(pod(annotations=annotations), "why", with_cost=with_cost)

@@ -145,13 +145,7 @@ class Chaos:
         return self.dice.choice(names) if names else ""
 
 
-@table(
-    "limits",
-    {
-        "no limit": MaxSuperPods(),
-        "limit": MaxSuperPods(total=LIMIT),
-    },
-)
+@table("limits", {"no limit": MaxSuperPods(), "limit": MaxSuperPods(total=LIMIT)})
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_no_number_is_ever_exceeded_whatever_befalls_the_leaders(limits: MaxSuperPods, seed: int) -> None:

@@ -9,13 +9,7 @@ import pytest
 from kube.client import Resource
 from kube.types import Pod
 from lab.session import Lab
-from tests.cluster.elasticity import (
-    TOO_LARGE,
-    Raw,
-    Shop,
-    asking,
-    template,
-)
+from tests.cluster.elasticity import TOO_LARGE, Raw, Shop, asking, template
 from tests.cluster.elasticity_judge import judging
 from tests.cluster.workloads import PODS
 from webhook.elasticity import COST, SUPER_COST
