@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from controllers.elasticity.annotations import Wish
+from controllers.elasticity.patches import is_kept_off
 from controllers.elasticity.pods import Pod
 from settings.elasticity import HomeFailover
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
@@ -68,7 +69,7 @@ class Ordinal:
 
 @dataclass(frozen=True)
 class Case:
-    """A gated pod."""
+    """A pod that is gated or stuck, and what it wishes."""
 
     pod: Pod
     wish: Wish
@@ -213,15 +214,6 @@ def _sent(case: Case, said: str, found: Objections | None, destination: Destinat
 
 
 @dataclass(frozen=True)
-class Stuck:
-    """One that is *pinned* cannot go to super nodes."""
-
-    pod: Pod
-    wish: Wish
-    pinned: bool = False
-
-
-@dataclass(frozen=True)
 class Refused:
     """Why *pod* is not placed as it might be; *reason* and *type* are the Event's."""
 
@@ -242,16 +234,16 @@ def may_burst(pod: Pod) -> bool:
     return pod.stuck_since is not None and pod.unbound is not None and not pod.unbound.tolerates
 
 
-def plan_bursts(stuck: Iterable[Stuck], destination: Destination) -> list[Burst | Refused]:
+def plan_bursts(stuck: Iterable[Case], destination: Destination) -> list[Burst | Refused]:
     """*stuck* are the oldest first; there is no result for one whose volumes must be looked up."""
     return [each for case in stuck if (each := _judged(case, destination))]
 
 
-def _judged(case: Stuck, destination: Destination) -> Burst | Refused | None:
+def _judged(case: Case, destination: Destination) -> Burst | Refused | None:
     pod, wish, no_room = case.pod, case.wish, "No local node has room, and"
     if not wish.allowed:
         return Refused(pod, "KeptAtHome", f"{no_room} {wish.inputs}: it must stay local")
-    if case.pinned:
+    if is_kept_off(pod):
         return Refused(pod, "KeptAtHome", f"{no_room} its affinity keeps it off super nodes: it waits")
     found = destination.objections(pod, bound=False)
     if found is None:

@@ -17,12 +17,11 @@ from controllers.elasticity.patches import (
     Patch,
     burst,
     cost_change,
-    is_kept_off,
     to_any_node,
     to_local_nodes,
     to_super_node,
 )
-from controllers.elasticity.planner import Burst, Case, Place, Refused, Stuck, Verdict
+from controllers.elasticity.planner import Burst, Case, Place, Refused, Verdict
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
@@ -132,7 +131,7 @@ class Decision:
     def _burst(self, stuck: Iterable[Pod]) -> None:
         if not self._snapshot.nodes.names:
             return
-        cases = [Stuck(pod, self._wish(pod), is_kept_off(pod)) for pod in stuck]
+        cases = [Case(pod, self._wish(pod)) for pod in stuck]
         for each in planner.plan_bursts(cases, self._destination):
             if isinstance(each, Burst):
                 patch = burst(each.pod, each.why, with_cost=self._has_cost(each.pod))
