@@ -60,7 +60,7 @@ class Action:
 def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:
     """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
     spec = _ungated(spec_of(pod))
-    if pin or (pod.unbound and pod.unbound.tolerates):
+    if pin or pod.tolerates:
         spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
     return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
 
@@ -135,8 +135,7 @@ def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tolerant(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
-    tolerates = pod.unbound is not None and pod.unbound.tolerates
-    return {} if tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
+    return {} if pod.tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
 
 
 def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:

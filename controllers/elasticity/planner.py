@@ -81,10 +81,6 @@ class Case:
     age: float = math.inf
     """Seconds since it was created."""
 
-    @property
-    def tolerates(self) -> bool:
-        return self.pod.unbound is not None and self.pod.unbound.tolerates
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -149,7 +145,7 @@ def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdic
     if case.asks:
         return _on_request(case, destination)
     if case.wish.replicas is None:
-        if case.tolerates:
+        if case.pod.tolerates:
             return _by_toleration(case, destination)
         return Verdict(case, Place.STAY, f"{case.wish.inputs} {LOCAL_REPLICAS}=unset: stays local")
     return _by_number(case, case.wish.replicas, siblings, destination)
@@ -183,12 +179,12 @@ def _on_request(case: Case, destination: Destination) -> Verdict:
     """A pod for which no other node would do is none of the first N: it could run nowhere."""
     number = "unset" if case.wish.replicas is None else case.wish.replicas
     said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
-    if not (case.wish.allowed or case.tolerates):
+    if not (case.wish.allowed or case.pod.tolerates):
         return Verdict(case, Place.STAY, f"{said}: must stay local")
     found = destination.objections(case.pod, bound=True)
     if found is None or found.rules or not found.misfit:
         return _sent(case, said, found, destination)
-    place = Place.ANY if case.tolerates else Place.STAY
+    place = Place.ANY if case.pod.tolerates else Place.STAY
     return Verdict(case, place, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
 
 
@@ -231,7 +227,7 @@ class Burst:
 
 def may_burst(pod: Pod) -> bool:
     """One that tolerates super nodes is allowed there already."""
-    return pod.stuck_since is not None and pod.unbound is not None and not pod.unbound.tolerates
+    return pod.stuck_since is not None and not pod.tolerates
 
 
 def plan_bursts(stuck: Iterable[Case], destination: Destination) -> list[Burst | Refused]:

@@ -92,6 +92,11 @@ class Pod(Value, frozen=True):
         return self.active and self.unbound is not None and self.unbound.gated
 
     @property
+    def tolerates(self) -> bool:
+        """Whether it tolerates super nodes, while it has no node."""
+        return self.unbound is not None and self.unbound.tolerates
+
+    @property
     def placed(self) -> str:
         return self.metadata.annotations.get(PLACEMENT, "")
 
