@@ -36,6 +36,8 @@ CONFIG_MAPS = Resource("", "v1", "configmaps")
 log = structlog.stdlib.get_logger(__name__)
 
 INDEX = "apps.kubernetes.io/pod-index"
+PATIENCE = 10.0
+"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
 
 
 class Ordinals(Value, frozen=True):
@@ -54,6 +56,7 @@ class StatefulSet(Value, frozen=True):
 
 
 complete(StatefulSet)
+_DECODER = msgspec.json.Decoder(StatefulSet)
 
 
 def slim(raw: msgspec.Raw) -> StatefulSet:
@@ -74,13 +77,6 @@ def ordinal_of(pod: Pod) -> int | None:
         return None
     name = pod.metadata.labels.get(INDEX) or pod.metadata.name.rpartition("-")[2]
     return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else None
-
-
-_DECODER = msgspec.json.Decoder(StatefulSet)
-
-
-PATIENCE = 10.0
-"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
 
 
 @dataclass(frozen=True)
