@@ -154,3 +154,10 @@ def played(elastic_lab: Lab, subnets: Callable[[], None]) -> Iterator[Callable[[
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)
+
+
+@pytest.mark.promise
+def test_super_nodes_come_with_their_subnets_and_go_when_these_are_taken_away_and_no_pod_is_there(
+    subnets: Callable[[], None],
+) -> None:
+    subnets()
