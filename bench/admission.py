@@ -73,12 +73,18 @@ def figures(lab: Lab, gate: Gate, *, size: int, rounds: int, requests: int) -> l
 
 def _registered(lab: Lab, gate: Gate, authority: bytes) -> tuple[str, str]:
     """The names of our webhook and of the no-op's, which is called beside it from now on."""
-    ours = lab.client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)
+    ours = of_path(lab.client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION), gate.path)
     noop = noop_registration(ours, authority, conditions=False)
     lab.client.create(WEBHOOK_CONFIGURATIONS, noop)
     names: tuple[str, str] = (ours["webhooks"][0]["name"], noop["webhooks"][0]["name"])
     lab.wait(lambda: _are_called(create(lab, gate, 1, gate.marks), names), PATIENCE, "both to be called")
     return names
+
+
+def of_path(configuration: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """With the one webhook that calls *path*."""
+    webhooks = [each for each in configuration["webhooks"] if each["clientConfig"]["service"]["path"] == path]
+    return {**configuration, "webhooks": webhooks}
 
 
 def _are_called(creations: Creations, names: tuple[str, str]) -> bool:

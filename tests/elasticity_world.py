@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 import kube.client
-from controllers.elasticity.controller import Clock, Elasticity
+from controllers.clock import Clock
+from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
 from controllers.elasticity.planner import Standing, standing
@@ -30,7 +31,6 @@ from tests.fake_api.front import Connection
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.elasticity import GATE, LOCAL_REPLICAS, TAINT
 
-Event = tuple[dict[str, Any] | None, dict[str, Any] | None]
 OTHERS = (CLAIMS, VOLUMES, CLASSES)
 HOME, AWAY = "home-1", "eklet-subnet-1"
 STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -42,11 +42,10 @@ class Killed(BaseException):
 
 
 class Cluster:
-    """Pods of a fake API server; each change of one is an event."""
+    """Pods of a fake API server."""
 
     def __init__(self) -> None:
         self.api = FakeAPI()
-        self.events: Events = Events(self.api)
         self.stuck: list[Callable[[], object]] = []
         self.first_ordinals: dict[str, int] = {}
         """Of StatefulSets, by uid."""
@@ -120,28 +119,6 @@ class Cluster:
         if encoded not in self._decoded:
             self._decoded[encoded] = decode(msgspec.Raw(encoded))
         return self._decoded[encoded]
-
-
-class Events:
-    """The changes of pods, oldest first, as (old, new)."""
-
-    def __init__(self, api: FakeAPI) -> None:
-        self._api, self._version = api, 0
-        self._known: list[Event] = []
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __getitem__(self, which: slice) -> list[Event]:
-        return self._all()[which]
-
-    def _all(self) -> list[Event]:
-        news = self._api.changes(self._version)
-        self._version = self._api.version
-        self._known += [
-            (each.old and each.old.raw, each.new and each.new.raw) for each in news if each.key[0] == PODS
-        ]
-        return self._known
 
 
 class Client(kube.client.Client):
@@ -226,7 +203,7 @@ class Leader:
         self.client, self.recorder = Client(cluster), FakeRecorder()
         self.may_lead, self.stopped = True, False
         self.check: Callable[[], None] = parts.get("check", self._check)
-        self.heard = len(cluster.events)
+        self.heard = cluster.api.version
         self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
         self._pods.list(cluster.api.list(PODS))
         self._node_cache = NodeCache(self._nodes.informer)
@@ -241,7 +218,7 @@ class Leader:
             lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
         )
         self.parts = Elasticity(
-            self.sources, self.client, recorder, Clock(clock, lambda: NOW + timedelta(seconds=clock()))
+            self.sources, self.client, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
         )
         self.pods.on_change(self.parts.handlers.pod_changed)
         self.pods.on_write(self.parts.handlers.count)
@@ -275,14 +252,15 @@ class Leader:
         self._list_nodes(nodes)
 
     def hear(self, count: int | None = None) -> None:
-        end = len(self.cluster.events) if count is None else self.heard + count
-        for old, new in self.cluster.events[self.heard : end]:
-            self._pods.apply(old, new)
-        self.heard = min(end, len(self.cluster.events))
+        """So many changes of pods, or all."""
+        changes = [each for each in self.cluster.api.changes(self.heard) if each.key[0] == PODS]
+        for each in changes[:count]:
+            self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
+            self.heard = each.version
 
     def turn(self) -> None:
         """Decide on every key that is due."""
-        self.parts.upkeep.run()
+        self.parts.upkeep()
         while self._step(self.parts.keys, self.parts.reconciler.reconcile):
             pass
 
@@ -303,7 +281,7 @@ class Leader:
             self.clock.advance(pause)
 
     def _list_nodes(self, nodes: Nodes) -> None:
-        """With a version of their own for all that they say."""
+        """Each with a version that follows from its content."""
         raws = [msgspec.to_builtins(each) for each in (*nodes.super, *nodes.local)]
         for raw in raws:
             raw["metadata"]["resourceVersion"] = str(zlib.crc32(msgspec.json.encode(raw)))
@@ -390,6 +368,7 @@ def raw_pod(
     owned: bool = True,
     kind: str = "ReplicaSet",
     namespace: str = "shop",
+    revision: str = "1",
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -398,7 +377,7 @@ def raw_pod(
         "name": name,
         "namespace": namespace,
         "uid": f"uid-{name}",
-        "labels": {"pod-template-hash": "1"},
+        "labels": {"pod-template-hash": revision},
         "annotations": ({LOCAL_REPLICAS: n} if n is not None else {}) | dict(annotations or {}),
         "ownerReferences": [owner] if owned else [],
         "creationTimestamp": (NOW + timedelta(seconds=at)).isoformat(),
@@ -428,7 +407,7 @@ def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec
 
 
 def fleet(*others: WatchedNode) -> Nodes:
-    """One node at home, one super node, and *others*."""
+    """One node local, one super node, and *others*."""
     return sorted_out([node(HOME), super_node(), *others])
 
 

@@ -29,7 +29,11 @@ TARGETS = {
     "calico/segment.py": ["tests/test_segment.py", "tests/test_ip_reservation_release_planner.py"],
     "certs/rotation.py": ["tests/test_certificates_plan.py"],
     "controllers/anycast_ip/planner.py": ["tests/test_anycast_plan.py"],
-    "controllers/elasticity/planner.py": ["tests/test_elasticity_placement.py"],
+    "controllers/elasticity/planner.py": [
+        "tests/test_elasticity_placement.py",
+        "tests/test_elasticity_burst.py",
+        "tests/test_elasticity_failover.py",
+    ],
     "controllers/ingress_daemonset/planner.py": [
         "tests/test_ingress_daemonset_rollout.py",
         "tests/test_ingress_daemonset_drains.py",

@@ -1,23 +1,26 @@
-"""The benchmark of elasticity tells pods' courses by what was seen, and judges what is promised."""
+"""The benchmark of elasticity times each step of a pod, and compares figures with what is promised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
 
 import pytest
 
+from bench.admission import of_path
+from bench.elasticity import rest
 from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed
 from bench.elasticity.figures import of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
 from bench.report import Figure
 from kube.types import ObjectMeta, Pod, PodSpec, PodStatus
+from lab.errors import LabError
 from lab.history import Observation
 from lab.watching import Observations, WatchLost
 from tests.factories import NOW
+from tests.tables import table
 from webhook.elasticity import PLACEMENT
 
 PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
@@ -71,11 +74,12 @@ def test_each_step_of_a_pod_is_at_the_time_when_it_was_seen_first() -> None:
     assert times == [NOW + timedelta(seconds=number) for number in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("node", "is_local"), [("kwok-1", True), ("eklet-subnet-1", False)], ids=["home", "super node"]
-)
-def test_a_pod_on_a_super_node_is_not_local(node: str, is_local: bool) -> None:
-    assert its_course(seen(4.0, node=node, phase="Running")).is_local is is_local
+def test_pods_that_do_not_run_and_a_watch_that_is_lost_end_the_wait() -> None:
+    other = seen(0.0, crowd="plain", name="b", node="n", phase="Running")
+    with pytest.raises(LabError, match="0 of 100 pods ran in time; 1 were seen"):
+        followed(observed(seen(0.0), other), PLACED, deadline=0.0)
+    with pytest.raises(WatchLost):
+        followed(observed(WatchLost("gone")), PLACED, deadline=0.0)
 
 
 # Its figures
@@ -106,48 +110,75 @@ def _course(crowd: Crowd, number: int, node: str, after: float) -> Course:
     return Course(pod, NOW, placed=at if crowd.is_placed else None, bound=at)
 
 
+def slow_ones(many: int) -> list[Course]:
+    """So many of them have to wait three times as long as all the others."""
+    slow = courses(PLACED, home=LOCAL, last=3.0, others=3.0)[:many]
+    return [*slow, *courses(PLACED, home=LOCAL, last=1.0)[many:]]
+
+
 ALONE = phase(PLAIN, courses(PLAIN, home=SIZE, last=10.0), patches=0)
 
 
-@pytest.mark.parametrize(
-    ("placed", "misses"),
-    [
-        pytest.param(
-            phase(PLACED, courses(PLACED, home=LOCAL, last=20.0), requests=110), set(), id="just so"
-        ),
-        pytest.param(
+@table(
+    "placed, misses",
+    {
+        "just so": (phase(PLACED, courses(PLACED, home=LOCAL, last=20.0), requests=110), set()),
+        "too slow": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=20.1)),
             {"until no gate is left, against the scheduler alone"},
-            id="too slow",
         ),
-        pytest.param(
+        "too long a wait for most": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=10.0, others=2.02)),
             {"p50 wait for a place, against the scheduler alone"},
-            id="too long a wait for most",
         ),
-        pytest.param(
+        "too long a wait for some": (
+            phase(PLACED, slow_ones(10)),
+            {"p99 wait for a place, against the scheduler alone"},
+        ),
+        "too many requests": (
             phase(PLACED, courses(PLACED, home=LOCAL, last=1.0), requests=111),
             {"requests of ours per pod, of any kind"},
-            id="too many requests",
         ),
-        pytest.param(
+        "one too many at home": (
             phase(PLACED, courses(PLACED, home=LOCAL + 1, last=1.0)),
             {"too many or too few local"},
-            id="one too many at home",
         ),
-    ],
+    },
 )
 def test_placing_is_judged_by_what_is_promised(placed: Phase, misses: set[str]) -> None:
     assert missed(by_name(list(of_placing(ALONE, placed)))) == misses
 
 
-def test_a_pod_that_slipped_through_is_told() -> None:
-    courses_of_all = courses(PLACED, home=LOCAL, last=1.0)
-    courses_of_all[0] = replace(courses_of_all[0], placed=None)
+def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
+    placed = phase(PLACED, courses(PLACED, home=LOCAL, last=15.0), patches=95)
 
-    found = by_name(list(of_placing(ALONE, phase(PLACED, courses_of_all))))
+    found = by_name(list(of_placing(ALONE, placed)))
 
-    assert missed(found) == {"let through without a placement"}
+    assert found["as many others bound by the scheduler alone"].value == 10.0
+    assert found["until no gate is left, against the scheduler alone"].ratio == 1.5
+    assert found["until all are bound, against the scheduler alone"].ratio == 1.5
+    assert found["p50 wait for a place, against the scheduler alone"].value == 1.0
+    assert found["p99 wait for a place, against the scheduler alone"].baseline == pytest.approx(1.09)
+    assert found["patches per pod"].value == 0.95
+    cpu = found["CPU of leader per 1,000 pods"]
+    assert (cpu.value, cpu.baseline) == (20.0, 20.0)
 
 
-# At rest
+def test_the_webhook_that_is_compared_is_that_of_its_path() -> None:
+    named = {
+        name: {"name": name, "clientConfig": {"service": {"path": f"/{name}"}}} for name in ("pods", "sets")
+    }
+
+    found = of_path({"kind": "x", "webhooks": list(named.values())}, "/pods")
+
+    assert found == {"kind": "x", "webhooks": [named["pods"]]}
+
+
+def test_the_controllers_at_rest_are_judged_by_their_cpu_and_memory() -> None:
+    standby, leader = Usage(0.3, 20 * MIB), Usage(0.7, 71 * MIB, 90 * MIB)
+    empty = {"leader": Usage(0.0, 50 * MIB), "standby": standby}
+
+    found = by_name(rest.figures(2048, empty, (60.0, {"leader": leader, "standby": standby})))
+
+    assert missed(found) == {"CPU of the leader, of a core", "memory of the leader, more for each pod"}
+    assert found["CPU of the standby, of a core"].value == 0.5

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,20 +9,25 @@ import jsonpatch
 import msgspec
 import pytest
 
-from controllers.elasticity.daemon_sets import KEPT_OFF, LONGEST_ROLLOUT, PAUSES, DaemonSetCorrector
+from controllers.elasticity.daemon_sets import (
+    DAEMON_SETS,
+    KEPT_OFF,
+    LONGEST_ROLLOUT,
+    PAUSES,
+    DaemonSetCorrector,
+)
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.snapshot import Sources
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
-from tests.fake_api import FakeAPI
+from tests.fake_api import FakeAPI, refusal
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
-from tests.misbehaving_server import refuses, serving
+from tests.tables import table
 from webhook.admission import ReviewError, parse
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 
-DAEMON_SETS = "/apis/apps/v1/daemonsets"
 ALL = [{"operator": "Exists"}]
 KEEPS_OFF = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["eklet"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -63,15 +66,15 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
     return patched
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({}, OFF, id="tolerates everything"),
-        pytest.param({"affinity": None}, OFF, id="no affinity, in words"),
-        pytest.param({"tolerations": []}, None, id="tolerates nothing"),
-        pytest.param({"tolerations": [{"key": "other", "operator": "Exists"}]}, None, id="another taint"),
-        pytest.param({"affinity": OFF}, OFF, id="keeps off by itself"),
-        pytest.param(
+@table(
+    "spec, expected",
+    {
+        "tolerates everything": ({}, OFF),
+        "no affinity, in words": ({"affinity": None}, OFF),
+        "tolerates nothing": ({"tolerations": []}, None),
+        "another taint": ({"tolerations": [{"key": "other", "operator": "Exists"}]}, None),
+        "keeps off by itself": ({"affinity": OFF}, OFF),
+        "beside its own affinity": (
             {
                 "affinity": {
                     "podAntiAffinity": {"x": 1},
@@ -82,9 +85,8 @@ def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings:
                 "podAntiAffinity": {"x": 1},
                 "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX, KEEPS_OFF]}]}},
             },
-            id="beside its own affinity",
         ),
-    ],
+    },
 )
 def test_a_new_daemon_set(spec: dict[str, Any], expected: dict[str, Any] | None) -> None:
     once = admitted(daemon_set(**spec))
@@ -125,14 +127,13 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
 
 
 class World:
-    def __init__(self, server: Any, api: FakeAPI) -> None:
-        self.asked = server.asked
-        self.api, self.clock, self.recorder = api, FakeClock(0.0), FakeRecorder()
+    def __init__(self) -> None:
+        self.api, self.clock, self.recorder = FakeAPI(), FakeClock(0.0), FakeRecorder()
         self.pods: list[Pod] = []
         self.settings, self.may_lead = ElasticitySettings(enabled=True), True
         cache: Any = SimpleNamespace(having=lambda facet: having(self.pods)(facet))
         sources = Sources(cache, fleet, lambda: self.settings, lambda: None, lambda _: None)
-        context = context_of(server.client(), self.recorder, self._check)
+        context = context_of(self.api.client(), self.recorder, self._check)
         self.corrector = DaemonSetCorrector(context, sources, self.clock)
 
     def _check(self) -> None:
@@ -170,112 +171,106 @@ class World:
         self.api.put(DAEMON_SETS, held | {"status": held["status"] | seen})
 
 
-@contextmanager
-def world() -> Iterator[World]:
-    api = FakeAPI()
-    with serving(api) as server:
-        yield World(server, api)
-
-
 @pytest.mark.parametrize("node", [AWAY, f"?{AWAY}"])
 def test_one_with_a_pod_on_a_super_node_or_pending_for_one_is_corrected(node: str) -> None:
-    with world() as lab:
-        lab.have(daemon_set(), HOME, node)
-        lab.turn()
-        lab.roll_out("agent", 3)
-        first = lab.sets()
-        lab.turn(PAUSES.base)
-        lab.turn()
+    world = World()
+    world.have(daemon_set(), HOME, node)
+    world.turn()
+    world.roll_out("agent", 3)
+    first = world.sets()
+    world.turn(PAUSES.base)
+    world.turn()
 
-        assert lab.corrected() == {"agent"}
-        assert lab.sets() == first
-        assert first["agent"]["metadata"]["annotations"][KEPT_OFF] == "true"
-        assert lab.recorder.reasons == ["KeptOffSuperNodes"]
+    assert world.corrected() == {"agent"}
+    assert world.sets() == first
+    assert first["agent"]["metadata"]["annotations"][KEPT_OFF] == "true"
+    assert world.recorder.reasons == ["KeptOffSuperNodes"]
 
 
 @pytest.mark.parametrize("nodes", [(HOME,), (f"?{HOME}",), ()])
 def test_one_without_pods_there_costs_no_request(nodes: tuple[str, ...]) -> None:
-    with world() as lab:
-        lab.have(daemon_set(), *nodes)
-        lab.turn()
+    world = World()
+    world.have(daemon_set(), *nodes)
+    world.turn()
 
-        assert lab.corrected() == set()
+    assert world.corrected() == set()
 
 
 def test_one_after_the_other_is_rolled_out() -> None:
-    with world() as lab:
-        lab.have(daemon_set("a"), AWAY)
-        lab.have(daemon_set("b"), AWAY)
-        lab.turn()
-        lab.roll_out("a", 1)
-        lab.turn()
-        assert lab.corrected() == {"a"}
-        lab.roll_out("a", 3)
-        lab.turn()
+    world = World()
+    world.have(daemon_set("a"), AWAY)
+    world.have(daemon_set("b"), AWAY)
+    world.turn()
+    world.roll_out("a", 1)
+    world.turn()
+    assert world.corrected() == {"a"}
+    world.roll_out("a", 3)
+    world.turn()
 
-        assert lab.corrected() == {"a", "b"}
+    assert world.corrected() == {"a", "b"}
 
 
 def test_one_that_never_rolls_out_holds_up_the_others_for_a_while_only() -> None:
-    with world() as lab:
-        lab.have(daemon_set("a"), AWAY)
-        lab.have(daemon_set("b"), AWAY)
-        lab.turn()
-        lab.roll_out("a", 1)
-        lab.turn(LONGEST_ROLLOUT)
-        lab.turn()
+    world = World()
+    world.have(daemon_set("a"), AWAY)
+    world.have(daemon_set("b"), AWAY)
+    world.turn()
+    world.roll_out("a", 1)
+    world.turn(LONGEST_ROLLOUT)
+    world.turn()
 
-        assert lab.corrected() == {"a", "b"}
+    assert world.corrected() == {"a", "b"}
 
 
 def test_a_correction_that_is_taken_back_is_not_repeated() -> None:
-    with world() as lab:
-        lab.have(daemon_set(), AWAY)
-        lab.turn()
-        held = lab.sets()["agent"]
-        lab.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
-        lab.roll_out("agent", 3)
-        for _ in range(5):
-            lab.turn(PAUSES.cap)
+    world = World()
+    world.have(daemon_set(), AWAY)
+    world.turn()
+    held = world.sets()["agent"]
+    world.api.put(DAEMON_SETS, held | {"spec": daemon_set()["spec"]})
+    world.roll_out("agent", 3)
+    for _ in range(5):
+        world.turn(PAUSES.cap)
 
-        assert lab.corrected() == set()
-        assert lab.recorder.reasons == ["KeptOffSuperNodes", "DaemonSetOnSuperNodes"]
+    assert world.corrected() == set()
+    assert world.recorder.reasons == ["KeptOffSuperNodes", "DaemonSetOnSuperNodes"]
 
 
 def test_a_refusal_is_said_and_holds_up_no_other() -> None:
-    with world() as lab:
-        lab.have(daemon_set("a"), AWAY)
-        lab.have(daemon_set("b"), AWAY)
-        lab.api.fault = lambda asked: (
-            refuses(403, "Forbidden", "a policy")
-            if asked.method == "PATCH" and asked.path.endswith("/a")
-            else None
-        )
-        lab.turn()
-        for _ in range(100):
-            lab.turn()
+    world = World()
+    world.have(daemon_set("a"), AWAY)
+    world.have(daemon_set("b"), AWAY)
+    world.api.fault = lambda asked: (
+        refusal(403, "Forbidden", "a policy")
+        if asked.method == "PATCH" and asked.path.endswith("/a")
+        else None
+    )
+    world.turn()
+    for _ in range(100):
+        world.turn()
 
-        assert lab.corrected() == {"b"}
-        assert sum(asked.method == "PATCH" and asked.path.endswith("/a") for asked in lab.asked) <= 4
-        assert lab.recorder.reasons == ["DaemonSetOnSuperNodes", "KeptOffSuperNodes"]
+    assert world.corrected() == {"b"}
+    assert sum(asked.method == "PATCH" and asked.path.endswith("/a") for asked in world.api.calls) <= 4
+    assert world.recorder.reasons == ["DaemonSetOnSuperNodes", "KeptOffSuperNodes"]
 
 
 def test_a_daemon_set_of_the_same_name_that_is_another_one_is_left_alone() -> None:
-    with world() as lab:
-        lab.have(daemon_set(), AWAY)
-        lab.api.put(DAEMON_SETS, daemon_set(uid="another"))
-        lab.turn()
+    world = World()
+    world.have(daemon_set(), AWAY)
+    world.api.remove(DAEMON_SETS, "agent", "shop")
+    world.api.put(DAEMON_SETS, daemon_set(uid="another"))
+    world.turn()
 
-        assert lab.corrected() == set()
+    assert world.corrected() == set()
 
 
 def test_nothing_is_written_without_the_lead_or_where_they_are_to_be_left() -> None:
-    with world() as lab:
-        lab.have(daemon_set(), AWAY)
-        lab.settings = ElasticitySettings(enabled=True, patch_daemon_sets=False)
-        lab.turn()
-        lab.settings, lab.may_lead = ElasticitySettings(enabled=True), False
-        with pytest.raises(LeadershipLost):
-            lab.turn()
+    world = World()
+    world.have(daemon_set(), AWAY)
+    world.settings = ElasticitySettings(enabled=True, patch_daemon_sets=False)
+    world.turn()
+    world.settings, world.may_lead = ElasticitySettings(enabled=True), False
+    with pytest.raises(LeadershipLost):
+        world.turn()
 
-        assert lab.corrected() == set()
+    assert world.corrected() == set()

@@ -1,13 +1,115 @@
-"""A pod that super nodes do not take comes home again, by the one that replaces it."""
+"""Pods that super nodes do not take: those that are not ready, and those that have no room."""
 
 from __future__ import annotations
 
 import msgspec
 
-from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from settings import ElasticitySettings
-from settings.elasticity import HomeFailover
-from tests.elasticity_world import AWAY, HOME, World, node, super_node
+from settings.elasticity import HomeFailover, MaxSuperPods
+from tests.elasticity_world import AWAY, HOME, World, fleet, node, super_node
+
+# Super nodes that are not ready
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+OUT = sorted_out([node(HOME), super_node(taints=[NOT_READY])])
+ONE_AWAY = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
+WAITS = "waits for 60 s at most, no super node is without taint node.kubernetes.io/not-ready:NoSchedule"
+
+
+def pass_by(world: World, seconds: float, nodes: Nodes) -> None:
+    """The leader takes a turn every five *seconds*."""
+    world.leader.nodes = nodes
+    world.leader.settle(round(seconds / 5.0))
+
+
+def full(world: World) -> list[str]:
+    """A pod that has the only place on super nodes, and one that has waited for it for long."""
+    first, second = world.create(2, n="0")
+    pass_by(world, 300.0, fleet())
+    assert world.cluster.names(lambda pod: pod.gated) == [second]
+    return [first, second]
+
+
+def is_gated(world: World, name: str) -> bool:
+    return world.cluster.pod(name).gated
+
+
+def reason(world: World, name: str) -> str:
+    return world.annotations(name)["drawbridge.io/placement-reason"]
+
+
+def test_a_new_pod_waits_a_minute_and_is_local_then() -> None:
+    world = World(nodes=OUT)
+    (name,) = world.create(1, n="0")
+    pass_by(world, 55.0, OUT)
+    assert is_gated(world, name)
+    pass_by(world, 15.0, OUT)
+
+    assert world.placements() == {"local": 1}
+    assert "stays local, no super node is without taint" in reason(world, name)
+
+
+def test_a_new_pod_goes_to_a_super_node_that_is_ready_again() -> None:
+    world = World(nodes=OUT)
+    world.create(1, n="0")
+    pass_by(world, 50.0, OUT)
+    pass_by(world, 10.0, fleet())
+
+    assert world.placements() == {"super": 1}
+
+
+def test_a_pod_that_has_waited_for_its_place_for_long_waits_for_super_nodes_too() -> None:
+    world = World(settings=ONE_AWAY)
+    first, second = full(world)
+    pass_by(world, 30.0, OUT)
+    assert is_gated(world, second)
+    world.cluster.remove(first)
+    pass_by(world, 10.0, fleet())
+
+    assert world.placements() == {"super": 1}
+
+
+def test_each_time_they_are_not_ready_counts_by_itself() -> None:
+    world = World(settings=ONE_AWAY)
+    _, second = full(world)
+    for _ in range(3):
+        pass_by(world, 40.0, OUT)
+        pass_by(world, 10.0, fleet())
+
+    assert is_gated(world, second)
+
+
+def test_of_several_super_nodes_the_one_that_is_not_ready_for_the_shortest_time_counts() -> None:
+    world = World(settings=ONE_AWAY)
+    _, second = full(world)
+    other = super_node("eklet-subnet-2", taints=[NOT_READY])
+    pass_by(world, 50.0, OUT)
+    pass_by(world, 40.0, sorted_out([*OUT.super, *OUT.local, other]))
+    assert is_gated(world, second)
+    pass_by(world, 30.0, sorted_out([*OUT.super, *OUT.local, other]))
+
+    assert not is_gated(world, second)
+
+
+def test_a_pod_that_does_not_fit_them_when_they_are_ready_does_not_wait() -> None:
+    world = World(nodes=OUT)
+    (name,) = world.create(1, n="0", spec={"nodeSelector": {"gpu": "yes"}})
+    pass_by(world, 5.0, OUT)
+
+    assert world.placements() == {"local": 1}
+    assert "has gpu=yes" in reason(world, name)
+
+
+def test_what_it_waits_for_is_on_the_pod() -> None:
+    world = World(nodes=OUT)
+    (name,) = world.create(1, n="0")
+    pass_by(world, 40.0, OUT)
+
+    assert any(message.endswith(WAITS) for _, message in world.leader.recorder.events), name
+
+
+# Failover to local nodes
 
 ON = ElasticitySettings(home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"}))
 
@@ -20,7 +122,7 @@ def stranded(settings: ElasticitySettings, **parts: object) -> tuple[World, str]
     return world, name
 
 
-def test_it_is_given_up_after_a_while_and_its_successor_stays_at_home() -> None:
+def test_it_is_given_up_after_a_while_and_its_successor_stays_local() -> None:
     world, name = stranded(ON)
     world.clock.advance(299.0 - 5.0)
     world.leader.settle(1)
@@ -53,7 +155,7 @@ def test_it_is_off_by_default() -> None:
     assert name in world.cluster.pods
 
 
-def test_a_pod_that_nobody_replaces_is_never_deleted() -> None:
+def test_a_pod_without_an_owner_is_never_deleted() -> None:
     world, name = stranded(ON, owned=False)
     world.clock.advance(3600.0)
     world.leader.settle()

@@ -3,71 +3,61 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from kube.errors import Forbidden, KubeError, NotFound, Unreachable
+from kube.errors import Forbidden, KubeError, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
 from kube.types import Pod
 from settings import ElasticitySettings, LeaderElection
 from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
+from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON
-from webhook.elasticity.leader import REFRESH, LeaseReader
-from webhook.elasticity.webhook import NO_LEADER, WAITS, PlacementWebhook, waiting
+from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
+from webhook.elasticity.webhook import NO_LEADER, WAITS, PlacementWebhook
 
 DURATION = 15
 ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")
 POD = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}})
 
 
-class Leases:
-    """One Lease as the API server answers it, or an *error*; *skew* is how far its holder's clock is behind ours."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.error, self.reads = clock, None, 0
-        self.timeouts: list[float] = []
-        self.skew = 0.0
-        self.renewed: float | None = clock()
-        self.duration = DURATION
-
-    error: KubeError | None
-
-    def renew(self) -> None:
-        self.renewed = self.clock()
-
-    def get(self, _resource: object, name: str, namespace: str, *, type: Any, timeout: float) -> Any:  # noqa: A002
-        assert (name, namespace) == ("drawbridge", "gate-system")
-        self.reads += 1
-        self.timeouts.append(timeout)
-        if self.error:
-            raise self.error
-        if self.renewed is None:
-            raise NotFound(404, "NotFound", name)
-        at = NOW + timedelta(seconds=self.renewed - self.skew)
-        spec = {
-            "holderIdentity": "controllers_1",
-            "leaseDurationSeconds": self.duration,
-            "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        }
-        return msgspec.convert({"spec": spec}, type)
-
-
 class World:
+    """One Lease at a fake API server, and what reads it."""
+
     def __init__(self, **election: Any) -> None:
-        self.clock = FakeClock(0.0)
-        self.leases = Leases(self.clock)
-        client: Any = self.leases
+        self.clock, self.api = FakeClock(0.0), FakeAPI()
+        self.renew()
         self.reader = LeaseReader(
-            client,
+            self.api.client(),
             lambda: ELECTION.model_copy(update=election),
             clock=self.clock,
             now=lambda: NOW + timedelta(seconds=self.clock()),
         )
+
+    def renew(self) -> None:
+        at = NOW + timedelta(seconds=self.clock())
+        spec = {
+            "holderIdentity": "controllers_1",
+            "leaseDurationSeconds": DURATION,
+            "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        self.api.put(LEASES, {"metadata": {"name": "drawbridge", "namespace": "gate-system"}, "spec": spec})
+
+    @property
+    def reads(self) -> int:
+        return len(self.api.calls)
+
+    def fail(self, error: Exception) -> None:
+        def fault(_: object) -> None:
+            raise error
+
+        self.api.fault = fault
 
     def absence(self) -> float:
         return self.reader.absence(self.clock() + 4.5)
@@ -76,7 +66,7 @@ class World:
         for _ in range(int(seconds)):
             self.clock.advance(1.0)
             if renewing:
-                self.leases.renew()
+                self.renew()
             self.absence()
 
 
@@ -99,11 +89,11 @@ def test_one_read_in_a_few_seconds_serves_all_pods() -> None:
     world = World()
     for _ in range(100):
         world.absence()
-    assert world.leases.reads == 1
+    assert world.reads == 1
     world.clock.advance(REFRESH)
     world.absence()
 
-    assert world.leases.reads == 2
+    assert world.reads == 2
 
 
 def test_a_server_that_has_just_started_goes_by_the_time_that_the_lease_names() -> None:
@@ -113,22 +103,9 @@ def test_a_server_that_has_just_started_goes_by_the_time_that_the_lease_names() 
     assert world.absence() == 600 - DURATION
 
 
-@pytest.mark.parametrize("skew", [-300.0, 300.0])
-def test_clocks_that_differ_matter_until_the_first_change(skew: float) -> None:
+def test_a_lease_that_was_never_held_is_absent_since_it_was_looked_for() -> None:
     world = World()
-    world.leases.skew = skew
-    world.absence()
-    world.clock.advance(REFRESH)
-    world.leases.renew()
-
-    assert world.absence() == 0
-    world.wait(DURATION + 30, renewing=False)
-    assert 30 - REFRESH <= world.absence() <= 30 + REFRESH
-
-
-def test_a_lease_that_nobody_has_ever_held_is_absent_since_it_was_looked_for() -> None:
-    world = World()
-    world.leases.renewed = None
+    world.api.remove(LEASES, "drawbridge", "gate-system")
     assert world.absence() == 0
     world.wait(61, renewing=False)
 
@@ -139,7 +116,7 @@ def test_a_lease_that_nobody_has_ever_held_is_absent_since_it_was_looked_for() -
 def test_what_cannot_be_read_says_nothing(error: KubeError) -> None:
     world = World()
     world.absence()
-    world.leases.error = error
+    world.fail(error)
     world.wait(600, renewing=False)
 
     assert world.absence() == 0
@@ -149,7 +126,7 @@ def test_an_absence_stays_known_while_the_lease_cannot_be_read() -> None:
     world = World()
     world.wait(DURATION + 60, renewing=False)
     known = world.absence()
-    world.leases.error = Unreachable("timed out")
+    world.fail(Unreachable("timed out"))
     world.wait(60, renewing=False)
 
     assert known > 0
@@ -157,19 +134,26 @@ def test_an_absence_stays_known_while_the_lease_cannot_be_read() -> None:
 
 
 def test_the_read_is_bounded_within_the_deadline() -> None:
-    world = World()
-    world.reader.absence(world.clock() + 0.3)
-    world.clock.advance(REFRESH)
-    world.reader.absence(world.clock() + 10)
+    clock, timeouts = FakeClock(0.0), list[float]()
 
-    assert world.leases.timeouts == [pytest.approx(0.3), 1.0]
+    def get(*_: object, timeout: float, **__: object) -> None:
+        timeouts.append(timeout)
+        raise Unreachable("timed out")
+
+    client: Any = SimpleNamespace(get=get)
+    reader = LeaseReader(client, lambda: ELECTION, clock=clock)
+    reader.absence(clock() + 0.3)
+    clock.advance(REFRESH)
+    reader.absence(clock() + 10)
+
+    assert timeouts == [pytest.approx(0.3), 1.0]
 
 
 def test_without_an_election_there_is_no_lease_to_read() -> None:
     world = World(leader_elect=False)
 
     assert world.absence() == 0
-    assert world.leases.reads == 0
+    assert world.reads == 0
 
 
 @pytest.mark.parametrize("renew_time", [None, "", "yesterday", "2026-13-01T00:00:00Z", "2026-11-22T00:00:00"])
@@ -177,21 +161,6 @@ def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
     seen = first_seen(LeaseSpec(renew_time=renew_time), 100.0, NOW)
 
     assert expired_for(seen, 100.0) == 0
-
-
-@pytest.mark.parametrize(
-    ("absence", "is_worth_it", "reason", "warns"),
-    [
-        pytest.param(0.0, True, WAITS, "", id="a leader is there"),
-        pytest.param(59.9, True, WAITS, "this pod waits, but", id="another one may begin"),
-        pytest.param(60.0, False, NO_LEADER, "this pod is not gated", id="there is none"),
-    ],
-)
-def test_what_a_pod_waits_for(absence: float, is_worth_it: bool, reason: str, warns: str) -> None:
-    wait = waiting(absence, 60.0)
-
-    assert (wait.is_worth_it, wait.reason) == (is_worth_it, reason)
-    assert [warns in each for each in wait.warnings] == ([True] if warns else [])
 
 
 def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
@@ -240,4 +209,4 @@ def test_a_pod_that_does_not_wait_costs_no_read() -> None:
 
     feature.review(request(raw_pod()), deadline=0)
 
-    assert world.leases.reads == 0
+    assert world.reads == 0

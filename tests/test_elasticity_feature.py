@@ -39,17 +39,24 @@ class Running:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
         self.stop, self.may_lead = threading.Event(), True
         self.raised: BaseException | None = None
-        self._sections = {"elasticity": settings}
+        self.settings = settings
         self.thread = threading.Thread(target=self._lead, daemon=True)
 
     def _check(self) -> None:
         if not self.may_lead:
-            raise LeadershipLost("somebody else leads")
+            raise LeadershipLost("another process leads")
 
     def _lead(self) -> None:
         try:
             client = self.server.client()
-            lead(controller, client, lambda: self._sections, self.recorder, self.stop, self._check)
+            lead(
+                controller,
+                client,
+                lambda: {"elasticity": self.settings},
+                self.recorder,
+                self.stop,
+                self._check,
+            )
         except BaseException as error:
             self.raised = error
 
@@ -58,11 +65,20 @@ class Running:
             self.api.put(PODS, raw_pod(name, **parts))
 
     def edit(self, name: str, **parts: Any) -> None:
-        (held,) = [each for each in self.pods() if each["metadata"]["name"] == name]
-        self.api.put(PODS, held | parts)
+        self.api.put(PODS, self.named(name) | parts)
 
     def pods(self) -> list[dict[str, Any]]:
         return self.api.list(PODS)
+
+    def named(self, name: str) -> dict[str, Any]:
+        return next(each for each in self.pods() if each["metadata"]["name"] == name)
+
+    def annotations(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = self.named(name)["metadata"]["annotations"]
+        return found
+
+    def gated(self) -> set[str]:
+        return {each["metadata"]["name"] for each in self.pods() if is_gated(each)}
 
     def placements(self) -> list[str]:
         return sorted(each["metadata"]["annotations"].get(PLACEMENT, "") for each in self.pods())
@@ -108,7 +124,7 @@ def test_pods_are_placed_as_they_come_with_one_write_each() -> None:
         lab.create("web-4")
         until(lambda: lab.placements() == ["local", "local", "local", "super", "super"], 60)
 
-        assert not any(is_gated(each) for each in lab.pods())
+        assert not lab.gated()
         assert lab.writes() - before == 4
         assert lab.raised is None
 
@@ -149,7 +165,7 @@ def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
         assert found == {"db-5": "local", "db-6": "local", "db-7": "super"}
 
 
-def test_super_nodes_are_registered_beside() -> None:
+def test_super_nodes_are_registered() -> None:
     with running(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
         until(lambda: "SuperNodeRegistered" in lab.recorder.reasons, 60)
 
@@ -185,7 +201,7 @@ def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -
         assert "configmaps" in str(lab.raised)
 
 
-def test_a_leader_that_is_told_to_stop_while_it_waits_for_its_copies_ends() -> None:
+def test_a_leader_that_stops_while_it_waits_for_its_copies_ends() -> None:
     with world() as lab:
         lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
         lab.thread.start()

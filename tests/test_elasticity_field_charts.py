@@ -10,8 +10,8 @@ import pytest
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.patches import as_sent
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod
-from controllers.elasticity.scheduling import scheduling_of
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests import field_charts
@@ -88,7 +88,7 @@ def test_nothing_of_a_chart_is_stuck(installed: World) -> None:
         if pod.metadata.controller and pod.metadata.controller.kind == "DaemonSet":
             assert _keeps_off(pod)
         elif pod.placed == "super":
-            request = Request(pod, scheduling_of(as_sent(pod)))
+            request = Request(pod, msgspec.convert(as_sent(pod), PodSpec))
             assert Fleet(fleet(), lambda _: ()).why_not(request) == ""
 
 
@@ -106,7 +106,9 @@ def test_each_workload_of_a_chart_keeps_one_local(installed: World) -> None:
 
 
 def _keeps_off(pod: Pod) -> bool:
-    required = scheduling_of(msgspec.json.decode(pod.unbound.spec if pod.unbound else b"{}")).required
+    required = msgspec.convert(
+        msgspec.json.decode(pod.unbound.spec if pod.unbound else b"{}"), PodSpec
+    ).required
     terms = required.node_selector_terms if required else ()
     return bool(terms) and all(
         any(

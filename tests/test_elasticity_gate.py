@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kube.selectors import REQUIRED
 from settings import ElasticitySettings
+from tests.tables import table
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
@@ -122,12 +123,12 @@ def _met(expression: dict[str, Any], labels: dict[str, str]) -> bool:
     return is_in == (expression["operator"] == "In")
 
 
-@pytest.mark.parametrize(
-    ("tighten", "allowed", "forbidden"),
-    [
-        pytest.param(bound_to_super_nodes, SUPER, HOME, id="bound to super nodes"),
-        pytest.param(kept_off_super_nodes, HOME, SUPER, id="kept off super nodes"),
-    ],
+@table(
+    "tighten, allowed, forbidden",
+    {
+        "bound to super nodes": (bound_to_super_nodes, SUPER, HOME),
+        "kept off super nodes": (kept_off_super_nodes, HOME, SUPER),
+    },
 )
 @given(terms=TERMS)
 def test_affinity_is_only_ever_tightened(
@@ -169,7 +170,7 @@ def test_a_pod_that_lives_already_is_not_gated() -> None:
     assert gate().review(question, deadline=0).patch == ()
 
 
-def test_a_review_without_a_pod_is_let_through() -> None:
+def test_a_review_without_a_pod_is_allowed() -> None:
     assert gate().review(request(None), deadline=0).audit == {"skipped": "no new pod"}
 
 
@@ -177,15 +178,13 @@ def test_it_fails_open() -> None:
     assert gate().fails_open()
 
 
-@pytest.mark.parametrize(
-    ("parts", "field"),
-    [
-        pytest.param({"metadata": {"annotations": {"LOCAL_REPLICAS": 1}}}, "annotations", id="a bare number"),
-        pytest.param({"spec": {"schedulingGates": "none"}}, "schedulingGates", id="gates that are no list"),
-        pytest.param(
-            {"spec": {"affinity": {"nodeAffinity": []}}}, "nodeAffinity", id="affinity that is a list"
-        ),
-    ],
+@table(
+    "parts, field",
+    {
+        "a bare number": ({"metadata": {"annotations": {"LOCAL_REPLICAS": 1}}}, "annotations"),
+        "gates that are no list": ({"spec": {"schedulingGates": "none"}}, "schedulingGates"),
+        "affinity that is a list": ({"spec": {"affinity": {"nodeAffinity": []}}}, "nodeAffinity"),
+    },
 )
 def test_a_pod_that_cannot_be_read_is_named(parts: dict[str, Any], field: str) -> None:
     with pytest.raises(ReviewError, match=rf"request\.object .*{field}"):

@@ -42,7 +42,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("pod", "place"), CASES)
-def test_a_pod_with_anything_anywhere_is_let_in_and_changed_once(
+def test_a_pod_with_anything_anywhere_is_allowed_and_changed_once(
     client: Client, pod: dict[str, Any], place: Place
 ) -> None:
     before = panics("elasticity")

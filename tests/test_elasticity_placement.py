@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
@@ -14,6 +12,7 @@ from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.quota import Room
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
+from tests.tables import table
 from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
 
 UNLIMITED = MaxSuperPods()
@@ -54,112 +53,101 @@ def test_the_first_n_stay_and_the_others_go() -> None:
     assert places(case(replicas=0)) == [Place.SUPER]
 
 
-@pytest.mark.parametrize(
-    ("beyond", "found", "place", "why"),
-    [
-        pytest.param(
+@table(
+    "beyond, found, place, why",
+    {
+        "the switches keep it": (
             case(allowed=False),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay local",
-            id="the switches keep it",
         ),
-        pytest.param(
+        "the rules keep it": (
             case(),
             Objections(("one", "two")),
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, it cannot run on super nodes: one; two",
-            id="the rules keep it",
         ),
-        pytest.param(
+        "no super node takes it": (
             case(),
             Objections(misfit="no super node has gpu=true"),
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=true",
-            id="no super node takes it",
         ),
-        pytest.param(
+        "super nodes would not take it": (
             case(barred="no super node is ready"),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays local",
-            id="super nodes would not take it",
         ),
-        pytest.param(
+        "its volumes are not known yet": (
             case(),
             None,
             Place.LOOK,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: its volumes are looked at",
-            id="its volumes are not known yet",
         ),
-        pytest.param(
+        "nothing keeps it": (
             case(),
             NONE,
             Place.SUPER,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: to super node",
-            id="nothing keeps it",
         ),
-        pytest.param(
+        "it has no number": (
             case(replicas=None),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=unset: stays local",
-            id="it has no number",
         ),
-    ],
+    },
 )
-def test_a_pod_beyond_n_is_told_why(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
+def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
     (verdict,) = plan([beyond], Siblings(2), Sky(found))
 
     assert (verdict.place, verdict.why) == (place, why)
 
 
-@pytest.mark.parametrize(
-    ("limits", "there", "full"),
-    [
-        pytest.param(
-            {"total": 2}, ["a", "b"], "maxSuperPods.total is 2 and 2 pods are on super nodes", id="all"
-        ),
-        pytest.param(
+@table(
+    "limits, there, full",
+    {
+        "all": ({"total": 2}, ["a", "b"], "maxSuperPods.total is 2 and 2 pods are on super nodes"),
+        "of a namespace": (
             {"per_namespace": 1},
             ["shop", "b"],
             "maxSuperPods.perNamespace is 1 and 1 pods of shop are there",
-            id="of a namespace",
         ),
-        pytest.param({"total": 3, "per_namespace": 2}, ["shop", "b"], "", id="there is room"),
-    ],
+        "there is room": ({"total": 3, "per_namespace": 2}, ["shop", "b"], ""),
+    },
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
     assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
 
 
-@pytest.mark.parametrize(
-    ("parts", "what"),
-    [
-        pytest.param({}, Standing.GATED, id="gated"),
-        pytest.param({"gated": False}, Standing.LOCAL, id="placed by nobody"),
-        pytest.param({"gated": False, "annotations": {PLACEMENT: "local"}}, Standing.LOCAL, id="kept"),
-        pytest.param({"gated": False, "annotations": {PLACEMENT: "super"}}, Standing.SUPER, id="sent"),
-        pytest.param({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL, id="at home"),
-        pytest.param({"gated": False, "spec": {"nodeName": AWAY}}, Standing.SUPER, id="on a super node"),
-        pytest.param(
+@table(
+    "parts, what",
+    {
+        "gated": ({}, Standing.GATED),
+        "without a placement": ({"gated": False}, Standing.LOCAL),
+        "kept": ({"gated": False, "annotations": {PLACEMENT: "local"}}, Standing.LOCAL),
+        "sent": ({"gated": False, "annotations": {PLACEMENT: "super"}}, Standing.SUPER),
+        "local": ({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL),
+        "on a super node": ({"gated": False, "spec": {"nodeName": AWAY}}, Standing.SUPER),
+        "sent to a super node that is not known": (
             {"gated": False, "annotations": {PLACEMENT: "super"}, "spec": {"nodeName": "eklet-unknown"}},
             Standing.SUPER,
-            id="sent to a super node that is not known",
         ),
-    ],
+    },
 )
 def test_a_pod_counts_as_what_it_is_or_will_be(parts: dict[str, Any], what: Standing) -> None:
     assert standing(pod(**parts), frozenset({AWAY})) is what
 
 
-@pytest.mark.parametrize(
+@table(
     "over",
-    [
-        pytest.param({"status": {"phase": "Succeeded"}}, id="succeeded"),
-        pytest.param({"status": {"phase": "Failed"}}, id="failed"),
-        pytest.param({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}, id="terminating"),
-    ],
+    {
+        "succeeded": {"status": {"phase": "Succeeded"}},
+        "failed": {"status": {"phase": "Failed"}},
+        "terminating": {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}},
+    },
 )
 def test_a_pod_that_is_over_counts_nowhere(over: dict[str, dict[str, Any]]) -> None:
     raw = raw_pod("web-1")
@@ -169,13 +157,14 @@ def test_a_pod_that_is_over_counts_nowhere(over: dict[str, dict[str, Any]]) -> N
     assert list(facets(ended)) == []
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        pytest.param({}, {}, True, id="of one owner"),
-        pytest.param({}, {"key": "api"}, False, id="of two owners"),
-        pytest.param({"owned": False}, {"owned": False}, False, id="of nobody"),
-    ],
+@table(
+    "one, other, same",
+    {
+        "of one owner": ({}, {}, True),
+        "of two owners": ({}, {"key": "api"}, False),
+        "without an owner": ({"owned": False}, {"owned": False}, False),
+        "of two revisions": ({}, {"revision": "2"}, False),
+    },
 )
 def test_pods_count_together_that_are_replicas_of_each_other(
     one: dict[str, Any], other: dict[str, Any], same: bool
@@ -198,14 +187,14 @@ def test_a_bound_pod_is_kept_without_its_spec() -> None:
 
 
 def test_going_home_takes_the_gate_away_and_nothing_else() -> None:
-    other = {"name": "somebody.else/gate"}
+    other = {"name": "others.example/gate"}
     patch = to_local_nodes(pod(spec={"schedulingGates": [other, {"name": GATE}]}), "why")
 
     assert patch["spec"] == {"schedulingGates": [other]}
     assert patch["metadata"]["annotations"] == {PLACEMENT: "local", "drawbridge.io/placement-reason": "why"}
 
 
-def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_at_home() -> None:
+def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_when_it_stays_local() -> None:
     spec = to_local_nodes(pod(spec={"tolerations": LET}), "why")["spec"]
 
     assert terms(spec) == [{"matchExpressions": [NOT_SUPER]}]
@@ -233,12 +222,9 @@ def test_going_to_a_super_node_is_one_patch_for_that_version() -> None:
     assert terms(patch["spec"]) == [{"matchExpressions": [*term["matchExpressions"], SUPER_ONLY]}, {}]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "with_cost"),
-    [
-        pytest.param({COST: "5"}, True, id="it has one of the user's"),
-        pytest.param({}, False, id="the order is left to chance"),
-    ],
+@table(
+    "annotations, with_cost",
+    {"it has one of the user's": ({COST: "5"}, True), "the order is left to chance": ({}, False)},
 )
 def test_no_cost_is_given_where_none_is_wanted(annotations: dict[str, str], with_cost: bool) -> None:
     patch = to_super_node(pod(annotations=annotations), "why", with_cost=with_cost)
@@ -252,14 +238,14 @@ def test_a_burst_is_a_toleration_and_no_more() -> None:
     assert patch["spec"] == {"tolerations": [{"key": "mine"}, TOLERATION]}
 
 
-@pytest.mark.parametrize(
-    ("status", "stuck"),
-    [
-        pytest.param({"conditions": [STUCK]}, True, id="no room"),
-        pytest.param({"conditions": [{**STUCK, "reason": "SchedulingGated"}]}, False, id="gated"),
-        pytest.param({"conditions": [STUCK], "nominatedNodeName": HOME}, False, id="room is being made"),
-        pytest.param({"phase": "Pending"}, False, id="not looked at yet"),
-    ],
+@table(
+    "status, stuck",
+    {
+        "no room": ({"conditions": [STUCK]}, True),
+        "gated": ({"conditions": [{**STUCK, "reason": "SchedulingGated"}]}, False),
+        "room is being made": ({"conditions": [STUCK], "nominatedNodeName": HOME}, False),
+        "not looked at yet": ({"phase": "Pending"}, False),
+    },
 )
 def test_a_pod_is_stuck_when_the_scheduler_says_so(status: dict[str, Any], stuck: bool) -> None:
     raw = raw_pod("web-1", gated=False) | {"status": status}

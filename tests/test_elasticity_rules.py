@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.elasticity.pod_requirements import Candidate, candidate
+from controllers.elasticity.pod_spec import Candidate, PodSpec
 from controllers.elasticity.rules import overlaps, violations
 from controllers.elasticity.volumes import Claim
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
+from tests.tables import table
 from tests.test_elasticity_gate import raw_pod
 
 EXCLUDED = ElasticitySettings().excluded_namespaces
@@ -23,7 +24,7 @@ CLAIMING = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": 
 
 def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Candidate:
     raw = raw_pod(metadata={"name": "web-0", **metadata}, spec=spec or {})
-    return candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.json.encode(raw["spec"]))
+    return Candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.convert(raw["spec"], PodSpec))
 
 
 def refused(candidate: Candidate, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
@@ -50,30 +51,28 @@ def test_a_pod_of_an_excluded_namespace_stays(namespace: str) -> None:
     assert reason == (f"namespace {namespace} is one of excludedNamespaces (kube-system, tke-eni-ip-webhook)")
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
-        pytest.param("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", "Never", id="VPC-CNI, kept"),
-        pytest.param("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", "", id="VPC-CNI, at any value"),
-        pytest.param("k8s.v1.cni.galaxy.io/release-policy", "immutable", id="Galaxy"),
-        pytest.param("cni.projectcalico.org/ipAddrs", '["10.0.0.1"]', id="Calico"),
-        pytest.param("cni.projectcalico.org/ipAddrsNoIpam", '["10.0.0.1"]', id="Calico without IPAM"),
-    ],
+@table(
+    "annotation, value",
+    {
+        "VPC-CNI, kept": ("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", "Never"),
+        "VPC-CNI, at any value": ("tke.cloud.tencent.com/vpc-ip-claim-delete-policy", ""),
+        "Galaxy": ("k8s.v1.cni.galaxy.io/release-policy", "immutable"),
+        "Calico": ("cni.projectcalico.org/ipAddrs", '["10.0.0.1"]'),
+        "Calico without IPAM": ("cni.projectcalico.org/ipAddrsNoIpam", '["10.0.0.1"]'),
+    },
 )
 def test_a_pod_with_a_fixed_ip_stays(annotation: str, value: str) -> None:
     reason = f"annotation {annotation} is {value!r}: super nodes give no fixed IP"
     assert refused(pod(annotations={annotation: value})) == (reason,)
 
 
-@pytest.mark.parametrize(
+@table(
     "annotations",
-    [
-        pytest.param({"k8s.v1.cni.galaxy.io/release-policy": ""}, id="Galaxy's word for no policy"),
-        pytest.param({"tke.cloud.tencent.com/networks": "tke-route-eni"}, id="VPC-CNI without a fixed IP"),
-        pytest.param(
-            {"eks.tke.cloud.tencent.com/retain-ip": "true"}, id="what super nodes themselves retain"
-        ),
-    ],
+    {
+        "Galaxy's word for no policy": {"k8s.v1.cni.galaxy.io/release-policy": ""},
+        "VPC-CNI without a fixed IP": {"tke.cloud.tencent.com/networks": "tke-route-eni"},
+        "what super nodes themselves retain": {"eks.tke.cloud.tencent.com/retain-ip": "true"},
+    },
 )
 def test_other_words_of_networks_ask_for_no_fixed_ip(annotations: dict[str, str]) -> None:
     assert refused(pod(annotations=annotations)) == ()
@@ -86,17 +85,17 @@ def sysctl(value: str, name: str = "net.ipv4.ip_local_port_range") -> Candidate:
     return pod(spec={"securityContext": {"sysctls": [{"name": name, "value": value}]}})
 
 
-@pytest.mark.parametrize(
-    ("value", "spares"),
-    [
-        pytest.param("32768 60999", True, id="below"),
-        pytest.param(" 1024\t60999 ", True, id="below, with other space"),
-        pytest.param("65535 65535", True, id="above"),
-        pytest.param("32768 61000", False, id="up to the first"),
-        pytest.param("65534 65535", False, id="from the last"),
-        pytest.param("62000 62001", False, id="within"),
-        pytest.param("1024 65535", False, id="around"),
-    ],
+@table(
+    "value, spares",
+    {
+        "below": ("32768 60999", True),
+        "below, with other space": (" 1024\t60999 ", True),
+        "above": ("65535 65535", True),
+        "up to the first": ("32768 61000", False),
+        "from the last": ("65534 65535", False),
+        "within": ("62000 62001", False),
+        "around": ("1024 65535", False),
+    },
 )
 def test_a_local_port_range_must_spare_the_reserved_ports(value: str, spares: bool) -> None:
     said = f"sysctl net.ipv4.ip_local_port_range is {value!r}: it holds some of 61000-65534: {KEPT}"
@@ -161,9 +160,9 @@ def test_the_port_of_a_probe_must_not_be_reserved(kind: str, field: str, handler
 def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str) -> None:
     named = {"name": "health", "containerPort": 61000}
     probe = {"livenessProbe": {handler: {"port": "health"}}}
-    beside = container(name="other", **probe)
+    other = container(name="other", **probe)
 
-    reasons = refused(pod(spec={"containers": [container(ports=[named], **probe), beside]}))
+    reasons = refused(pod(spec={"containers": [container(ports=[named], **probe), other]}))
 
     assert reasons == (
         f"container web: containerPort is 61000: {KEPT}",
@@ -171,13 +170,13 @@ def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str
     )
 
 
-@pytest.mark.parametrize(
-    ("port", "count"),
-    [
-        pytest.param("61000", 1, id="digits in quotes"),
-        pytest.param("nobody", 0, id="a name of no port"),
-        pytest.param("٦١٠٠٠", 0, id="digits of another script"),
-    ],
+@table(
+    "port, count",
+    {
+        "digits in quotes": ("61000", 1),
+        "a name of no port": ("none", 0),
+        "digits of another script": ("٦١٠٠٠", 0),
+    },
 )
 def test_a_probes_port_may_be_text(port: str, count: int) -> None:
     probed = container(readinessProbe={"httpGet": {"port": port}})

@@ -1,9 +1,7 @@
-"""Super nodes: what is registered, what is set right again, and what goes when nobody wants it any more."""
+"""Super nodes: what is registered, what is restored, and what is removed when its subnet is not configured."""
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.super_node_reconciler import NODES, PODS, SuperNodeReconciler
 from controllers.elasticity.super_nodes import (
     ARCH,
     CBS_ZONE,
     HOSTNAME,
     MANAGED_BY,
+    NODES,
     OS,
+    PODS,
     REGION,
     RESOLV_CONF,
     RETIRED_AT,
@@ -27,23 +26,23 @@ from controllers.elasticity.super_nodes import (
     ZONE,
     ZONE_NAME,
     Do,
+    SuperNodeReconciler,
     manifest,
     plan,
 )
-from kube.client import Listing, Resource
-from kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
 from kube.leader_election import LeadershipLost
-from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from tests.factories import NOW, raw_pod
-from tests.fake_api import merged
+from tests.fake_api import FakeAPI, merged, refusal
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
+from tests.tables import table
 from webhook.elasticity import TAINT
 
 OURS = {"key": TAINT.key, "effect": "NoSchedule"}
 OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
-NAME = "eklet-subnet-1"
+NAME, OTHER_NAME = "eklet-subnet-1", "eklet-subnet-2"
 
 
 def settings(*subnets: str, zone: str = "ap-guangzhou-3", resolv_conf: str = "") -> ElasticitySettings:
@@ -88,11 +87,6 @@ def retired(ago: timedelta) -> dict[str, Any]:
     return annotated(RETIRED_AT, (NOW - ago).isoformat()) | {"spec": {"unschedulable": True}}
 
 
-def on_node(name: str, owner: str = "ReplicaSet") -> dict[str, Any]:
-    owners = [{"kind": owner, "name": "it", "uid": "uid-it", "controller": True}]
-    return raw_pod("busy", metadata={"ownerReferences": owners}, spec={"nodeName": name})
-
-
 # What is decided
 
 
@@ -124,97 +118,77 @@ def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "found",
-    [
-        pytest.param(node(), id="as it was registered"),
-        pytest.param(node(**annotated("kwok.x-k8s.io/node", "fake")), id="with somebody's annotation"),
-        pytest.param(node(**annotated(RESOLV_CONF, "nameserver 8.8.8.8")), id="with the user's resolv.conf"),
-        pytest.param(
-            node(**labels(zone="100003", version="v3", arch="arm64")),
-            id="with labels that its runner knows better",
-        ),
-        pytest.param(node(spec={"taints": [OTHER, OURS]}), id="with a taint beside ours"),
-        pytest.param(node(spec={"unschedulable": True}), id="closed by hand"),
-        pytest.param(
-            node(metadata={"deletionTimestamp": NOW.isoformat()}, spec={"taints": []}), id="on its way out"
-        ),
-    ],
+    {
+        "as it was registered": node(),
+        "with an annotation of another writer": node(**annotated("kwok.x-k8s.io/node", "fake")),
+        "with the user's resolv.conf": node(**annotated(RESOLV_CONF, "nameserver 8.8.8.8")),
+        "with labels that its runner knows better": node(**labels(zone="100003", version="v3", arch="arm64")),
+        "with a taint beside ours": node(spec={"taints": [OTHER, OURS]}),
+        "closed by hand": node(spec={"unschedulable": True}),
+        "on its way out": node(metadata={"deletionTimestamp": NOW.isoformat()}, spec={"taints": []}),
+    },
 )
-def test_a_super_node_is_left_as_it_is_when_it_is(found: Node) -> None:
+def test_a_super_node_without_drift_is_not_written(found: Node) -> None:
     assert plan([found], {}, ONE, NOW) == []
 
 
-@pytest.mark.parametrize(
-    ("found", "configured", "change"),
-    [
-        pytest.param(
+@table(
+    "found, configured, change",
+    {
+        "another instance type": (
             node(metadata={"labels": {INSTANCE_TYPE: "S5"}}),
             ONE,
             {"metadata": {"labels": {INSTANCE_TYPE: SUPER_NODE}}},
-            id="another instance type",
         ),
-        pytest.param(
-            node(**labels(zone=None)), ONE, labels(zone="ap-guangzhou-3"), id="a label that is missing"
-        ),
-        pytest.param(
+        "a label that is missing": (node(**labels(zone=None)), ONE, labels(zone="ap-guangzhou-3")),
+        "one of an earlier release, without the well-known labels": (
             node(**labels(os=None, arch=None, hostname=None)),
             ONE,
             labels(os="linux", arch="amd64", hostname=NAME),
-            id="one of an earlier release, without the well-known labels",
         ),
-        pytest.param(
+        "a region configured later": (
             node(),
             ONE.model_copy(update={"region": "ap-guangzhou"}),
             labels(region="ap-guangzhou"),
-            id="a region configured later",
         ),
-        pytest.param(
+        "another zone configured": (
             node(**labels(zone="100003", arch="arm64")),
             settings("subnet-1", zone="ap-guangzhou-4"),
             labels(zone_name="ap-guangzhou-4", zone="ap-guangzhou-4", cbs_zone="ap-guangzhou-4"),
-            id="another zone configured",
         ),
-        pytest.param(
-            node(**annotated(SUBNET_ID, "subnet-9")),
-            ONE,
-            annotated(SUBNET_ID, "subnet-1"),
-            id="another subnet",
-        ),
-        pytest.param(
+        "another subnet": (node(**annotated(SUBNET_ID, "subnet-9")), ONE, annotated(SUBNET_ID, "subnet-1")),
+        "another resolv.conf configured": (
             node(**annotated(RESOLV_CONF, "nameserver 8.8.8.8")),
             settings("subnet-1", resolv_conf="nameserver 4.4.4.4"),
             annotated(RESOLV_CONF, "nameserver 4.4.4.4"),
-            id="another resolv.conf configured",
         ),
-        pytest.param(
-            node(spec={"taints": [OTHER]}), ONE, {"spec": {"taints": [OTHER, OURS]}}, id="no taint of ours"
-        ),
-        pytest.param(
+        "no taint of ours": (node(spec={"taints": [OTHER]}), ONE, {"spec": {"taints": [OTHER, OURS]}}),
+        "configured again after it was retired": (
             node(**retired(SETTLE)),
             ONE,
             {"metadata": {"annotations": {RETIRED_AT: None}}, "spec": {"unschedulable": None}},
-            id="configured again after it was retired",
         ),
-    ],
+    },
 )
-def test_what_makes_it_a_super_node_is_set_right_and_nothing_else(
+def test_drift_of_what_makes_it_a_super_node_is_corrected_and_nothing_else(
     found: Node, configured: ElasticitySettings, change: dict[str, Any]
 ) -> None:
     (step,) = plan([found], {}, configured, NOW)
     assert (step.do, step.note.reason, step.body) == (Do.CHANGE, "SuperNodeRestored", change)
 
 
-def test_the_event_names_what_was_set_right() -> None:
+def test_the_event_names_what_was_restored() -> None:
     (step,) = plan([node(**labels(zone=None), spec={"taints": []})], {}, ONE, NOW)
     assert step.note.message == f"Set as configured: {ZONE}, taints"
 
 
-def test_a_node_of_somebody_else_is_left_alone_whatever_it_lacks() -> None:
-    foreign = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
-    (step,) = plan([foreign], {}, ONE, NOW)
+def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
+    unmanaged = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
+    (step,) = plan([unmanaged], {}, ONE, NOW)
     assert (step.do, step.note.reason, step.note.type) == (Do.NOTHING, "SuperNodeNotOurs", "Warning")
-    assert plan([foreign], {NAME: False}, settings(), NOW) == []
+    assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
 
 
 def test_a_node_that_is_no_longer_configured_is_closed_before_anything_else() -> None:
@@ -223,20 +197,19 @@ def test_a_node_that_is_no_longer_configured_is_closed_before_anything_else() ->
     assert step.body == retired(timedelta())
 
 
-@pytest.mark.parametrize(
-    ("found", "occupied", "goes"),
-    [
-        pytest.param(retired(SETTLE), {NAME: False}, True, id="closed for long, and empty"),
-        pytest.param(retired(SETTLE - timedelta(seconds=1)), {NAME: False}, False, id="closed a moment ago"),
-        pytest.param(retired(SETTLE), {NAME: True}, False, id="with pods"),
-        pytest.param(retired(SETTLE), {}, False, id="nobody has looked"),
-        pytest.param(
+@table(
+    "found, occupied, goes",
+    {
+        "closed for long, and empty": (retired(SETTLE), {NAME: False}, True),
+        "closed a moment ago": (retired(SETTLE - timedelta(seconds=1)), {NAME: False}, False),
+        "with pods": (retired(SETTLE), {NAME: True}, False),
+        "not looked at yet": (retired(SETTLE), {}, False),
+        "on its way out already": (
             merged(retired(SETTLE), {"metadata": {"deletionTimestamp": NOW.isoformat()}}),
             {NAME: False},
             False,
-            id="on its way out already",
         ),
-    ],
+    },
 )
 def test_a_node_goes_only_when_it_was_closed_for_long_and_is_empty(
     found: dict[str, Any], occupied: dict[str, bool], goes: bool
@@ -258,195 +231,148 @@ def test_only_super_nodes_are_ever_closed() -> None:
 # What is done
 
 
-class Cluster:
-    """Nodes, and the pods on them, behind as much of a client as is needed; *before* a request may raise or meddle."""
+class World:
+    """A reconciler of super nodes at a fake API server."""
 
-    def __init__(self, *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> None:
-        self.nodes = {each["metadata"]["name"]: each for each in copy.deepcopy(nodes)}
-        self.pods = pods
-        self.before: Callable[[str, str], None] = lambda verb, name: None
-        self.writes = 0
+    def __init__(self, *nodes: dict[str, Any], configured: ElasticitySettings = ONE) -> None:
+        self.api, self.recorder = FakeAPI(), FakeRecorder()
+        for each in nodes:
+            self.api.put(NODES, each)
+        self.configured, self.now = configured, NOW
+        self.check: Callable[[], object] = lambda: None
+        self.seen: list[Node] | None = None
+        context = context_of(self.api.client(), self.recorder, lambda: self.check())  # type: ignore[arg-type, return-value]
+        self.reconciler = SuperNodeReconciler(context, self.known, lambda: self.configured, lambda: self.now)
 
-    def seen(self) -> list[Node]:
-        return [msgspec.convert(each, Node) for each in self.nodes.values()]
+    def known(self) -> list[Node]:
+        """As the informer has them: what was *seen*, or all existing ones."""
+        return self.seen or [msgspec.convert(each, Node) for each in self.api.list(NODES)]
 
-    def list(self, resource: Resource, *, type: type[Pod], field_selector: str) -> Listing[Pod]:  # noqa: A002
-        field, _, name = field_selector.partition("=")
-        assert (resource, field) == (PODS, "spec.nodeName")
-        self.before("list", name)
-        return Listing(
-            [msgspec.convert(each, type) for each in self.pods if each["spec"]["nodeName"] == name], "1"
-        )
-
-    def create(self, resource: Resource, body: Any, *, type: type[Node]) -> Node:  # noqa: A002
-        name = body["metadata"]["name"]
-        self.before("create", name)
-        if name in self.nodes:
-            raise AlreadyExists(409, "AlreadyExists", name)
-        return self._stored(resource, merged(body, {"metadata": {"uid": f"uid-{name}"}}), type)
-
-    def patch(self, resource: Resource, name: str, patch: Any, *, type: type[Node]) -> Node:  # noqa: A002
-        self.before("patch", name)
-        self._check(name, patch["metadata"]["uid"], patch["metadata"]["resourceVersion"])
-        return self._stored(resource, merged(self.nodes[name], patch), type)
-
-    def delete(self, resource: Resource, name: str, *, preconditions: dict[str, str]) -> None:
-        self.before("delete", name)
-        assert resource == NODES
-        self._check(name, preconditions["uid"], preconditions["resourceVersion"])
-        self.writes += 1
-        del self.nodes[name]
-
-    def touch(self, name: str) -> None:
-        """As a heartbeat does."""
-        meta = self.nodes[name]["metadata"]
-        meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
-
-    def _stored(self, resource: Resource, body: Any, type: type[Node]) -> Node:  # noqa: A002
-        assert resource == NODES
-        self.writes += 1
-        body = json.loads(msgspec.json.encode(body))
-        name = body["metadata"]["name"]
-        version = str(int(self.nodes.get(name, body)["metadata"].get("resourceVersion", "0")) + 1)
-        self.nodes[name] = merged(body, {"metadata": {"resourceVersion": version}})
-        return msgspec.convert(self.nodes[name], type)
-
-    def _check(self, name: str, uid: str, version: str) -> None:
-        if name not in self.nodes:
-            raise NotFound(404, "NotFound", name)
-        held = self.nodes[name]["metadata"]
-        if (held["uid"], held["resourceVersion"]) != (uid, version):
-            raise Conflict(409, "Conflict", name)
-
-
-class Scene:
-    """A reconciler of super nodes in a cluster."""
-
-    def __init__(self, cluster: Cluster, configured: ElasticitySettings = ONE) -> None:
-        self.cluster, self.configured, self.now = cluster, configured, NOW
-        self.recorder = FakeRecorder()
-        self.check: Callable[[], None] = lambda: None
-        self.look: Callable[[], list[Node]] = cluster.seen
-        self.reconciler = SuperNodeReconciler(
-            context_of(cluster, self.recorder, lambda: self.check()),
-            lambda: self.look(),
-            lambda: self.configured,
-            now=lambda: self.now,
-        )
-
-    def turn(self, *, after: timedelta = timedelta()) -> None:
+    def reconcile(self, *, after: timedelta = timedelta()) -> None:
         self.now += after
         self.reconciler.reconcile()
 
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        return {each["metadata"]["name"]: each for each in self.api.list(NODES)}
 
-def test_all_subnets_have_their_nodes_after_one_turn_and_a_second_one_changes_nothing() -> None:
-    scene = Scene(Cluster(), settings("subnet-1", "subnet-2"))
-    scene.turn()
-    assert set(scene.cluster.nodes) == {"eklet-subnet-1", "eklet-subnet-2"}
-    writes = scene.cluster.writes
-    scene.turn()
-    assert (scene.cluster.writes, scene.recorder.reasons) == (writes, ["SuperNodeRegistered"] * 2)
+    def run(self, name: str, owner: str, **status: str) -> None:
+        """A pod on the node of that *name*."""
+        owners = [{"kind": owner, "name": "it", "uid": "uid-it", "controller": True}]
+        metadata = {"ownerReferences": owners}
+        self.api.put(PODS, raw_pod(f"on-{name}", metadata=metadata, spec={"nodeName": name}, status=status))
 
 
-def test_an_empty_node_whose_subnet_was_taken_away_goes_when_it_was_closed_for_a_while() -> None:
-    scene = Scene(Cluster(raw_node(), pods=(on_node(NAME, "DaemonSet"), on_node("elsewhere"))), settings())
-    scene.turn()
-    assert scene.cluster.nodes[NAME]["spec"]["unschedulable"] is True
-    scene.turn(after=SETTLE / 2)
-    assert NAME in scene.cluster.nodes
-    scene.turn(after=SETTLE / 2)
-    assert scene.cluster.nodes == {}
-    assert scene.recorder.reasons == ["SuperNodeRetired", "SuperNodeRemoved"]
+def test_all_subnets_have_their_nodes_after_one_run_and_a_second_one_changes_nothing() -> None:
+    world = World(configured=settings("subnet-1", "subnet-2"))
+    world.reconcile()
+    assert set(world.nodes()) == {NAME, "eklet-subnet-2"}
+    writes = len(world.api.writes)
+    world.reconcile()
+
+    assert (len(world.api.writes), world.recorder.reasons) == (writes, ["SuperNodeRegistered"] * 2)
+
+
+def test_an_empty_node_without_a_subnet_is_removed_when_it_was_closed_for_a_while() -> None:
+    world = World(raw_node(), configured=settings())
+    world.run(NAME, "DaemonSet")
+    world.run("elsewhere", "ReplicaSet")
+    world.reconcile()
+    assert world.nodes()[NAME]["spec"]["unschedulable"] is True
+    world.reconcile(after=SETTLE / 2)
+    assert NAME in world.nodes()
+    world.reconcile(after=SETTLE / 2)
+
+    assert NAME not in world.nodes()
+    assert world.recorder.reasons == ["SuperNodeRetired", "SuperNodeRemoved"]
 
 
 def test_a_node_stays_as_long_as_a_pod_is_on_it_finished_or_not() -> None:
-    finished = on_node(NAME, "Job") | {"status": {"phase": "Succeeded"}}
-    scene = Scene(Cluster(raw_node(), pods=(finished,)), settings())
-    scene.turn()
-    scene.turn(after=SETTLE * 100)
-    assert NAME in scene.cluster.nodes
-    scene.cluster.pods = ()
-    scene.turn()
-    assert scene.cluster.nodes == {}
+    world = World(raw_node(), configured=settings())
+    world.run(NAME, "Job", phase="Succeeded")
+    world.reconcile()
+    world.reconcile(after=SETTLE * 100)
+    assert NAME in world.nodes()
+    world.api.remove(PODS, f"on-{NAME}", "redis")
+    world.reconcile()
+
+    assert world.nodes() == {}
 
 
-def test_a_node_stays_when_it_cannot_be_seen_whether_pods_are_on_it_and_holds_up_no_other() -> None:
-    scene = Scene(Cluster(raw_node(**retired(SETTLE))), settings("subnet-2"))
-    scene.cluster.before = lambda verb, name: fail(Unreachable("no answer")) if verb == "list" else None
-    scene.turn()
-    assert set(scene.cluster.nodes) == {NAME, "eklet-subnet-2"}
+def test_a_node_that_is_configured_again_before_it_is_removed_is_opened_again() -> None:
+    world = World(raw_node(), configured=settings())
+    world.reconcile()
+    world.configured = ONE
+    world.reconcile(after=SETTLE)
+
+    assert "unschedulable" not in world.nodes()[NAME]["spec"]
+    assert RETIRED_AT not in world.nodes()[NAME]["metadata"]["annotations"]
 
 
-def test_a_node_that_is_configured_again_before_it_went_is_opened_again() -> None:
-    scene = Scene(Cluster(raw_node()), settings())
-    scene.turn()
-    scene.configured = ONE
-    scene.turn(after=SETTLE)
-    assert "unschedulable" not in scene.cluster.nodes[NAME]["spec"]
-    assert RETIRED_AT not in scene.cluster.nodes[NAME]["metadata"]["annotations"]
-
-
-@pytest.mark.parametrize(
-    ("found", "configured"),
-    [
-        pytest.param(raw_node(**labels(zone=None)), ONE, id="set right"),
-        pytest.param(raw_node(), settings(), id="closed"),
-        pytest.param(raw_node(**retired(SETTLE)), settings(), id="taken away"),
-    ],
+@table(
+    "found, configured",
+    {
+        "restored": (raw_node(**labels(zone=None)), ONE),
+        "closed": (raw_node(), settings()),
+        "removed": (raw_node(**retired(SETTLE)), settings()),
+    },
 )
+@pytest.mark.parametrize("replaced", [False, True])
 def test_a_node_that_changed_since_it_was_seen_is_not_touched(
-    found: dict[str, Any], configured: ElasticitySettings
+    found: dict[str, Any], configured: ElasticitySettings, replaced: bool
 ) -> None:
-    scene = Scene(Cluster(found), configured)
-    seen = scene.cluster.seen()
-    scene.look = lambda: seen
-    scene.cluster.touch(NAME)
-    before = copy.deepcopy(scene.cluster.nodes)
-    scene.turn()
-    assert (scene.cluster.nodes, scene.recorder.reasons) == (before, [])
+    world = World(found, configured=configured)
+    world.seen = world.known()
+    if replaced:
+        world.api.remove(NODES, NAME)
+        world.api.put(NODES, merged(found, {"metadata": {"uid": "another"}}))
+    world.api.edit(NODES, NAME, annotated("x", "y"))
+    before = world.nodes()
+    world.reconcile()
+
+    assert (world.nodes(), world.recorder.reasons) == (before, [])
 
 
-def test_a_node_that_was_created_anew_under_its_name_is_not_touched() -> None:
-    scene = Scene(Cluster(raw_node(**retired(SETTLE))), settings())
-    seen = scene.cluster.seen()
-    scene.look = lambda: seen
-    scene.cluster.nodes[NAME]["metadata"]["uid"] = "another"
-    scene.turn()
-    assert NAME in scene.cluster.nodes
+def test_a_failed_request_affects_no_other_node() -> None:
+    world = World(raw_node(**retired(SETTLE)), configured=settings("subnet-2", "subnet-3"))
+
+    def fault(call: Any) -> Any:
+        is_refused = (
+            call.path == "/api/v1/pods" or (call.body or {}).get("metadata", {}).get("name") == OTHER_NAME
+        )
+        return refusal(403, "Forbidden") if is_refused else None
+
+    world.api.fault = fault
+    world.reconcile()
+
+    assert set(world.nodes()) == {NAME, "eklet-subnet-3"}
 
 
-def test_one_node_that_cannot_be_written_holds_up_no_other() -> None:
-    scene = Scene(Cluster(), settings("subnet-1", "subnet-2"))
-    scene.cluster.before = lambda verb, name: (
-        fail(Forbidden(403, "Forbidden", "no")) if name == NAME else None
-    )
-    scene.turn()
-    assert set(scene.cluster.nodes) == {"eklet-subnet-2"}
+def test_a_bug_affects_no_other_node() -> None:
+    world = World(configured=settings("subnet-1", "subnet-2"))
+    checks = iter(range(100))
+    world.check = lambda: fail(ValueError("a slip")) if next(checks) == 0 else None
+    world.reconcile()
+    assert len(world.nodes()) == 1
+    world.reconcile()
+
+    assert len(world.nodes()) == 2
 
 
-def test_a_name_that_is_taken_is_told_once() -> None:
-    scene = Scene(Cluster(raw_node(**labels(manager="Helm"))))
-    scene.turn()
-    scene.turn()
-    assert (scene.recorder.reasons, scene.cluster.writes) == (["SuperNodeNotOurs"], 0)
+def test_an_unmanaged_node_is_reported_once() -> None:
+    world = World(raw_node(**labels(manager="Helm")))
+    world.reconcile()
+    world.reconcile()
+
+    assert (world.recorder.reasons, list(world.api.writes)) == (["SuperNodeNotOurs"], [])
 
 
 def test_nothing_is_written_without_leadership() -> None:
-    scene = Scene(Cluster())
-    scene.check = lambda: fail(LeadershipLost("it is another's"))
+    world = World()
+    world.check = lambda: fail(LeadershipLost("another process leads"))
     with pytest.raises(LeadershipLost):
-        scene.turn()
-    assert scene.cluster.nodes == {}
+        world.reconcile()
 
-
-def test_one_node_that_cannot_be_written_keeps_no_other() -> None:
-    scene = Scene(Cluster(), settings("subnet-1", "subnet-2", "subnet-3"))
-    checks = iter(range(100))
-    scene.check = lambda: fail(ValueError("a slip")) if next(checks) == 0 else None
-    scene.turn()
-    assert len(scene.cluster.nodes) == 2
-    scene.turn()
-    assert len(scene.cluster.nodes) == 3
+    assert world.nodes() == {}
 
 
 def fail(error: Exception) -> Any:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import pytest
 
 from controllers.elasticity.annotations import allows, parse
+from tests.tables import table
 
 ON, OFF, UNSET = True, False, None
 
 
-@pytest.mark.parametrize(
-    ("everywhere", "of_pod", "in_table", "with_opt_out"),
-    [
-        pytest.param(ON, OFF, True, False, id="all on, pod off"),
-        pytest.param(ON, UNSET, True, True, id="all on, pod unset"),
-        pytest.param(ON, ON, True, True, id="all on, pod on"),
-        pytest.param(OFF, OFF, False, False, id="all off, pod off"),
-        pytest.param(OFF, UNSET, False, False, id="all off, pod unset"),
-        pytest.param(OFF, ON, True, True, id="all off, pod on"),
-        pytest.param(UNSET, OFF, True, False, id="all unset, pod off"),
-        pytest.param(UNSET, UNSET, True, True, id="all unset, pod unset"),
-        pytest.param(UNSET, ON, True, True, id="all unset, pod on"),
-    ],
+@table(
+    "everywhere, of_pod, in_table, with_opt_out",
+    {
+        "all on, pod off": (ON, OFF, True, False),
+        "all on, pod unset": (ON, UNSET, True, True),
+        "all on, pod on": (ON, ON, True, True),
+        "all off, pod off": (OFF, OFF, False, False),
+        "all off, pod unset": (OFF, UNSET, False, False),
+        "all off, pod on": (OFF, ON, True, True),
+        "all unset, pod off": (UNSET, OFF, True, False),
+        "all unset, pod unset": (UNSET, UNSET, True, True),
+        "all unset, pod on": (UNSET, ON, True, True),
+    },
 )
 def test_the_tables_of_the_original(
     everywhere: bool | None, of_pod: bool | None, in_table: bool, with_opt_out: bool
@@ -30,15 +31,15 @@ def test_the_tables_of_the_original(
     assert allows(everywhere, of_pod, local_opt_out=True) is with_opt_out
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [
-        pytest.param("true", True, id="true"),
-        pytest.param("false", False, id="false"),
-        pytest.param("True", True, id="with a capital"),
-        pytest.param(" FALSE\n", False, id="with space around it"),
-        pytest.param(None, None, id="absent"),
-    ],
+@table(
+    "said, meant",
+    {
+        "true": ("true", True),
+        "false": ("false", False),
+        "with a capital": ("True", True),
+        "with space around it": (" FALSE\n", False),
+        "absent": (None, None),
+    },
 )
 def test_a_switch_says_true_or_false_in_any_case(said: str | None, meant: bool | None) -> None:
     assert parse(said) == (meant, "")

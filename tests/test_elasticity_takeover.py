@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
-
-import pytest
 
 from controllers.elasticity.takeover import LONGEST
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.leader_election import LeadershipLost
-from lab.waiting import until
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
-from tests.misbehaving_server import Answer, Asked
-from tests.test_elasticity_feature import PODS, world
+from tests.tables import table
 
 SLOW = 2.0
 """Seconds that the API server takes for each PATCH."""
@@ -125,12 +120,12 @@ def test_a_pod_that_waits_for_the_takeover_says_so() -> None:
     assert reasons.count("WaitsForPlacement") == DEPLOYMENTS * EACH
 
 
-@pytest.mark.parametrize(
-    ("errors", "calls"),
-    [
-        pytest.param([Unreachable("reset"), Unreachable("reset")], 3, id="that failed is tried again"),
-        pytest.param([Forbidden(403, "Forbidden", "a policy")], 1, id="that is refused counts as done"),
-    ],
+@table(
+    "errors, calls",
+    {
+        "that failed is tried again": ([Unreachable("reset"), Unreachable("reset")], 3),
+        "that is refused counts as done": ([Forbidden(403, "Forbidden", "a policy")], 1),
+    },
 )
 def test_a_fence(errors: list[KubeError], calls: int) -> None:
     world = World()
@@ -171,28 +166,3 @@ def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None
     world.take_over(lambda: world.cluster.edit(name, left.pop()) if left else None)
 
     assert "drawbridge.io/accountant" in world.annotations(name)
-
-
-def test_on_a_slow_api_server_decisions_do_not_wait_for_the_whole_takeover() -> None:
-    fencing, going_on = threading.Event(), threading.Event()
-
-    def fault(asked: Asked) -> Answer | None:
-        if asked.method == "PATCH" and asked.path.endswith("/late-1"):
-            fencing.set()
-            going_on.wait(60)
-        return None
-
-    with world() as lab:
-        lab.api.fault = fault
-        lab.create("late-1", key="late")
-        lab.create("web-1", "web-2", "web-3", key="web")
-        lab.thread.start()
-        assert fencing.wait(60)
-        until(lambda: lab.placements() == ["", "local", "local", "super"], 60)
-        assert lab.thread.is_alive()
-        going_on.set()
-        until(lambda: lab.placements() == ["local", "local", "local", "super"], 60)
-
-        assert {asked.path.rsplit("/", 1)[0] for asked in lab.server.asked if asked.method == "PATCH"} == {
-            PODS.replace("/pods", "/namespaces/shop/pods")
-        }

@@ -1,14 +1,18 @@
-"""Volumes that super nodes mount, and those that keep a pod at home; what has to be looked up to tell."""
+"""Volumes that super nodes mount, and those that keep a pod local; what has to be looked up to tell."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
+from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.volumes import Claim, gather, needs, reach
+from controllers.elasticity.volumes import Claim, needs, reach
+from kube.client import Resource
+from kube.errors import NotFound
 from kube.selectors import Expression, NodeSelector, Term
 from kube.types import (
     ObjectMeta,
@@ -18,6 +22,7 @@ from kube.types import (
     TopologyRequirement,
     TopologyTerm,
 )
+from tests.tables import table
 from tests.test_elasticity_rules import CLAIMING, pod, refused
 
 MOUNTED = "super nodes mount nfs, cephfs, hostPath and CBS disks only"
@@ -35,19 +40,18 @@ def test_a_volume_that_super_nodes_mount_is_no_reason(kind: str) -> None:
     assert refused(pod(spec={"volumes": [{"name": "data", kind: {}}]})) == ()
 
 
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [
-        pytest.param({"iscsi": {"lun": 0}}, "iscsi", id="another network's"),
-        pytest.param({"csi": {"driver": "ebs.csi.aws.com"}}, "csi (ebs.csi.aws.com)", id="another driver's"),
-        pytest.param({"image": {"reference": "a"}}, "image", id="of a later Kubernetes"),
-        pytest.param({"rbd": None}, "rbd", id="without any detail"),
-        pytest.param(
+@table(
+    "source, named",
+    {
+        "another network's": ({"iscsi": {"lun": 0}}, "iscsi"),
+        "another driver's": ({"csi": {"driver": "ebs.csi.aws.com"}}, "csi (ebs.csi.aws.com)"),
+        "of a later Kubernetes": ({"image": {"reference": "a"}}, "image"),
+        "without any detail": ({"rbd": None}, "rbd"),
+        "a driver's name of another interface": (
             {"flexVolume": {"driver": "com.tencent.cloud.csi.cbs"}},
             "flexVolume (com.tencent.cloud.csi.cbs)",
-            id="a driver's name of another interface",
         ),
-    ],
+    },
 )
 def test_another_volume_is_a_reason(source: dict[str, Any], named: str) -> None:
     assert refused(pod(spec={"volumes": [{"name": "data", **source}]})) == (
@@ -77,58 +81,47 @@ def volume(**spec: Any) -> PersistentVolume:
     return PersistentVolume(ObjectMeta(name="pv-1"), common | spec)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param({"nfs": {"server": "10.0.0.9"}}, id="nfs"),
-        pytest.param({"cephfs": {"monitors": []}}, id="cephfs"),
-        pytest.param({"hostPath": {"path": "/data"}}, id="hostPath"),
-        pytest.param({"qcloudCbs": {"cbsDiskId": "disk-1"}}, id="a CBS disk of TKE's distribution"),
-        pytest.param({"csi": {"driver": "com.tencent.cloud.csi.cbs"}}, id="a CBS disk by CSI"),
-    ],
-)
-def test_a_claim_of_such_a_volume_is_no_reason(source: dict[str, Any]) -> None:
-    claims = {"data-web-0": Claim(bound_to="pv-1", volume=volume(**source))}
+def test_a_claim_of_such_a_volume_is_no_reason() -> None:
+    found = volume(csi={"driver": "com.tencent.cloud.csi.cbs"})
 
-    assert refused(pod(spec=CLAIMING), claims) == ()
+    assert refused(pod(spec=CLAIMING), {"data-web-0": Claim(bound_to="pv-1", volume=found)}) == ()
 
 
-@pytest.mark.parametrize(
-    ("claims", "said"),
-    [
-        pytest.param({}, "is of claim data-web-0, which does not exist", id="no claim"),
-        pytest.param(
+@table(
+    "claims, said",
+    {
+        "no claim": ({}, "is of claim data-web-0, which does not exist"),
+        "no volume": (
             {"data-web-0": Claim(bound_to="pv-1")},
             "is of claim data-web-0, bound to pv-1, which does not exist",
-            id="no volume",
         ),
-        pytest.param(
+        "another driver": (
             {
                 "data-web-0": Claim(
                     bound_to="pv-1", volume=volume(csi={"driver": "com.tencent.cloud.csi.cfs"})
                 )
             },
             f"is of claim data-web-0, bound to pv-1, which is of kind csi (com.tencent.cloud.csi.cfs): {MOUNTED}",
-            id="another driver",
         ),
-        pytest.param(
+        "a disk of a node": (
             {"data-web-0": Claim(bound_to="pv-1", volume=volume(local={"path": "/mnt"}))},
             f"is of claim data-web-0, bound to pv-1, which is of kind local: {MOUNTED}",
-            id="a disk of a node",
         ),
-        pytest.param(
+        "not bound yet": (
             {"data-web-0": Claim(storage_class="fast", provisioner="ebs.csi.aws.com")},
-            f"is of claim data-web-0, to be made by ebs.csi.aws.com (storage class fast): {MOUNTED};"
-            " bind it first if it becomes one of these",
-            id="not bound yet",
+            (
+                f"is of claim data-web-0, to be made by ebs.csi.aws.com (storage class fast): {MOUNTED};"
+                " bind it first if it becomes one of these"
+            ),
         ),
-        pytest.param(
+        "not bound yet, and of no class": (
             {"data-web-0": Claim()},
-            f"is of claim data-web-0, to be made by an unknown provisioner (storage class none): {MOUNTED};"
-            " bind it first if it becomes one of these",
-            id="not bound yet, and of no class",
+            (
+                f"is of claim data-web-0, to be made by an unknown provisioner (storage class none): {MOUNTED};"
+                " bind it first if it becomes one of these"
+            ),
         ),
-    ],
+    },
 )
 def test_a_claim_of_another_volume_is_a_reason(claims: dict[str, Claim], said: str) -> None:
     assert refused(pod(spec=CLAIMING), claims) == (f"volume data {said}",)
@@ -164,16 +157,15 @@ HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
 IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),)),))
 
 
-@pytest.mark.parametrize(
-    ("found", "name", "nodes"),
-    [
-        pytest.param(
+@table(
+    "found, name, nodes",
+    {
+        "by the node affinity of its volume": (
             Claim(bound_to="pv-1", volume=volume(nfs={}, nodeAffinity={"required": HERE})),
             "volume pv-1 of claim data-web-0",
             IN_A,
-            id="by the node affinity of its volume",
         ),
-        pytest.param(
+        "by the zones that its volume is labelled with": (
             Claim(
                 bound_to="pv-1",
                 volume=PersistentVolume(
@@ -183,59 +175,46 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
             ),
             "volume pv-1 of claim data-web-0",
             NodeSelector((Term((Expression("topology.kubernetes.io/zone", "In", ("a", "b")),)),)),
-            id="by the zones that its volume is labelled with",
         ),
-        pytest.param(
+        "by the topologies of the storage class": (
             Claim(storage_class="cbs", topologies=(TopologyTerm((TopologyRequirement("zone", ("a",)),)),)),
             "storage class cbs of claim data-web-0",
             IN_A,
-            id="by the topologies of the storage class",
         ),
-    ],
+    },
 )
 def test_a_volume_says_on_which_nodes_it_can_be_used(found: Claim, name: str, nodes: NodeSelector) -> None:
     assert reach(pod(spec=CLAIMING), {"data-web-0": found}) == (Reach(name, nodes),)
 
 
-@pytest.mark.parametrize(
+@table(
     "claims",
-    [
-        pytest.param({}, id="no claim"),
-        pytest.param({"data-web-0": Claim(storage_class="cbs")}, id="a class for all nodes"),
-        pytest.param(
-            {"data-web-0": Claim("pv-1", PersistentVolume(spec={"nfs": {}}))}, id="a volume for all nodes"
-        ),
-    ],
+    {
+        "no claim": {},
+        "a class for all nodes": {"data-web-0": Claim(storage_class="cbs")},
+        "a volume for all nodes": {"data-web-0": Claim("pv-1", PersistentVolume(spec={"nfs": {}}))},
+    },
 )
 def test_a_volume_that_says_nothing_can_be_used_on_all_nodes(claims: dict[str, Claim]) -> None:
     assert reach(pod(spec=CLAIMING), claims) == ()
 
 
-class Storage:
-    """A cluster's storage that remembers what it was asked for."""
+class Client:
+    """Storage objects by plural and name, and which of them were read."""
 
-    def __init__(self, **objects: Any) -> None:
+    def __init__(self, **objects: Mapping[str, Any]) -> None:
         self.objects, self.asked = objects, list[str]()
 
-    def _found(self, kind: str, name: str) -> Any:
-        self.asked.append(f"{kind} {name}")
-        return self.objects.get(kind, {}).get(name)
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        found: PersistentVolumeClaim | None = self._found("claim", f"{namespace}/{name}")
-        return found
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        found: PersistentVolume | None = self._found("volume", name)
-        return found
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        found: StorageClass | None = self._found("storage class", name)
+    def get(self, resource: Resource, name: str, namespace: str | None, *, type: object) -> Any:  # noqa: A002
+        self.asked.append(f"{resource.plural} {name}")
+        found = self.objects.get(resource.plural, {}).get(name)
+        if found is None:
+            raise NotFound(404, "NotFound", name)
         return found
 
 
 def claim(**spec: Any) -> dict[str, PersistentVolumeClaim]:
-    return {"web/data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
+    return {"data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
 
 
 CBS = {"cbs": StorageClass(provisioner="com.tencent.cloud.csi.cbs")}
@@ -245,58 +224,55 @@ def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
     assert needs(pod(spec={"volumes": [{"name": "data", "emptyDir": {}}, {"name": "x", "nfs": {}}]})) == ()
 
 
-@pytest.mark.parametrize(
-    ("spec", "storage", "found", "asked"),
-    [
-        pytest.param(
+@table(
+    "spec, storage, found, asked",
+    {
+        "a bound claim, by its volume": (
             CLAIMING,
-            {"claim": claim(volumeName="pv-1", storageClassName="cbs"), "volume": {"pv-1": volume(nfs={})}},
+            {
+                "persistentvolumeclaims": claim(volumeName="pv-1", storageClassName="cbs"),
+                "persistentvolumes": {"pv-1": volume(nfs={})},
+            },
             {"data-web-0": Claim(bound_to="pv-1", volume=volume(nfs={}))},
-            ["claim web/data-web-0", "volume pv-1"],
-            id="a bound claim, by its volume",
+            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
         ),
-        pytest.param(
+        "a claim that lost its volume": (
             CLAIMING,
-            {"claim": claim(volumeName="pv-1")},
+            {"persistentvolumeclaims": claim(volumeName="pv-1")},
             {"data-web-0": Claim(bound_to="pv-1")},
-            ["claim web/data-web-0", "volume pv-1"],
-            id="a claim that lost its volume",
+            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
         ),
-        pytest.param(
+        "a claim not bound yet, by its class": (
             CLAIMING,
-            {"claim": claim(storageClassName="cbs"), "storage class": CBS},
+            {"persistentvolumeclaims": claim(storageClassName="cbs"), "storageclasses": CBS},
             {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["claim web/data-web-0", "storage class cbs"],
-            id="a claim not bound yet, by its class",
+            ["persistentvolumeclaims data-web-0", "storageclasses cbs"],
         ),
-        pytest.param(
+        "a class that does not exist": (
             CLAIMING,
-            {"claim": claim(storageClassName="gone")},
+            {"persistentvolumeclaims": claim(storageClassName="gone")},
             {"data-web-0": Claim(storage_class="gone")},
-            ["claim web/data-web-0", "storage class gone"],
-            id="a class that does not exist",
+            ["persistentvolumeclaims data-web-0", "storageclasses gone"],
         ),
-        pytest.param(
+        "a claim without a class": (
             CLAIMING,
-            {"claim": claim()},
+            {"persistentvolumeclaims": claim()},
             {"data-web-0": Claim()},
-            ["claim web/data-web-0"],
-            id="a claim without a class",
+            ["persistentvolumeclaims data-web-0"],
         ),
-        pytest.param(CLAIMING, {}, {}, ["claim web/data-web-0"], id="a claim that does not exist"),
-        pytest.param(
+        "a claim that does not exist": (CLAIMING, {}, {}, ["persistentvolumeclaims data-web-0"]),
+        "a claim that is still to be made for the pod": (
             EPHEMERAL,
-            {"storage class": CBS},
+            {"storageclasses": CBS},
             {"web-0-data": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["claim web/web-0-data", "storage class cbs"],
-            id="a claim that is still to be made for the pod",
+            ["persistentvolumeclaims web-0-data", "storageclasses cbs"],
         ),
-    ],
+    },
 )
 def test_claims_are_looked_up_as_far_as_it_takes(
     spec: dict[str, Any], storage: dict[str, Any], found: dict[str, Claim], asked: list[str]
 ) -> None:
-    cluster = Storage(**storage)
+    client: Any = Client(**storage)
 
-    assert gather(needs(pod(spec=spec)), "web", cluster) == found
-    assert cluster.asked == asked
+    assert gather(needs(pod(spec=spec)), "web", client) == found
+    assert client.asked == asked

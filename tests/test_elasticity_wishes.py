@@ -46,18 +46,6 @@ def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
 
 
-def test_as_many_go_as_anti_affinity_leaves_nodes_for() -> None:
-    world = World(nodes=fleet(super_node("eklet-subnet-2")))
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"pod-template-hash": "1"}},
-    }
-    world.create(5, n="1", spec={"affinity": {"podAntiAffinity": {REQUIRED: [term]}}})
-    world.leader.settle()
-
-    assert world.placements() == {"local": 3, "super": 2}
-
-
 def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     world = World()
     spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
@@ -107,7 +95,7 @@ def test_a_burst_pod_costs_less_before_it_has_a_node() -> None:
     assert world.cluster.writes == [name]
 
 
-def test_a_burst_pod_that_finds_room_at_home_costs_as_much_as_the_others() -> None:
+def test_a_burst_pod_that_finds_local_room_costs_as_much_as_the_others() -> None:
     world = World()
     (name,) = world.create(1, n=None, gated=False)
     world.no_room(name)
@@ -224,7 +212,7 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
     ]
 
 
-def test_a_mode_that_is_none_counts_as_not_set_and_is_told() -> None:
+def test_a_mode_that_is_none_counts_as_not_set_and_is_reported() -> None:
     world = World()
     (name,) = world.create(1, annotations={MODE: "maybe"})
     world.leader.settle()
@@ -238,7 +226,7 @@ def test_a_mode_that_is_none_counts_as_not_set_and_is_told() -> None:
 # Shortfalls
 
 
-def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_is_told() -> None:
+def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_is_reported() -> None:
     world = World()
     first, *_ = world.create(4)
     world.leader.settle()

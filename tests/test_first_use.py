@@ -34,7 +34,7 @@ from controllers.anycast_ip.claim import Claim
 from webhook.admission import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.pod_requirements import candidate
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.checker import Deployment
@@ -64,7 +64,7 @@ together(*[lambda: revealed(ObjectMeta(annotations={{METADATA: '{{"labels": {{"a
 together(*[object(Claim, '''{CLAIM}''')] * 3)
 together(*[object(NewPod, '{{"metadata": {META}, "spec": {{"tolerations": [{{"key": "a"}}]}}}}')] * 3)
 together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": []}}}}')] * 3)
-together(*[lambda: candidate(ObjectMeta(), b'{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
+together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)
 together(*[object(node_matching.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)

@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
+from controllers.clock import CLOCK, Clock
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
-from controllers.elasticity.decision import Rejections
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.event_handlers import EventHandlers, Upkeep
-from controllers.elasticity.gate_opener import keep_open
-from controllers.elasticity.informers import GlobalSwitch, informed
-from controllers.elasticity.nodes import NodeCache, Outages
+from controllers.elasticity.nodes import NodeCache, Outages, WatchedNode, matters
+from controllers.elasticity.open_gates import keep_open
+from controllers.elasticity.patches import cost_change
+from controllers.elasticity.planner import standing
 from controllers.elasticity.pod_cache import PodCache
+from controllers.elasticity.pods import KEPT, Pod
 from controllers.elasticity.quota import Quota
-from controllers.elasticity.reconciler import Reconciler, SuperNodeState
+from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
-from controllers.elasticity.snapshot import Sources
-from controllers.elasticity.super_node_reconciler import SuperNodeReconciler
+from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
+from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
@@ -33,52 +32,132 @@ from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from settings import ElasticitySettings
 from settings import Settings as AllSettings
+from webhook.elasticity import MODE, is_daemon_pod
 
 FENCE_PAUSES = Backoff(base=0.2, cap=5.0)
-
-
-@dataclass(frozen=True)
-class Clock:
-    """*seconds* are monotonic, *now* is the time of day."""
-
-    seconds: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 class Elasticity:
     """Keys are decided on, and pods written to and fenced, by three queues."""
 
     def __init__(
-        self, sources: Sources, client: Client, recorder: EventRecorder, clock: Clock | None = None
+        self, sources: Sources, client: Client, recorder: EventRecorder, clock: Clock = CLOCK
     ) -> None:
-        clock = clock or Clock()
-        self.keys = WorkQueue("elasticity", clock=clock.seconds)
-        self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.seconds)
-        self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.seconds)
+        self.keys = WorkQueue("elasticity", clock=clock.monotonic)
+        self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
+        self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic)
         limits = sources.settings().max_super_pods
         self.takeover = Takeover(
             sources.pods,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
             self.keys.add,
             is_limited=bool(limits.total or limits.per_namespace),
-            clock=clock.seconds,
+            clock=clock.monotonic,
         )
+        self._sources, self._settings = sources, sources.settings()
         quota = Quota(self.keys.add)
-        reporter = Reporter(recorder, clock.now)
-        eligibility = Eligibility(client, lambda: sources.settings().excluded_namespaces, clock.seconds)
-        self.writer = Writer(sources.pods, quota, reporter, self.writes, self.keys.add, clock.seconds)
-        state = SuperNodeState(quota, eligibility, Outages(clock.seconds), Rejections(clock.seconds))
-        self.reconciler = Reconciler(sources, self.takeover, self.writer, state, reporter, clock.now)
+        self._reporter = Reporter(recorder, clock.now)
+        self._eligibility = Eligibility(
+            client, lambda: sources.settings().excluded_namespaces, clock.monotonic
+        )
+        self.writer = Writer(sources.pods, quota, self._reporter, self.writes, self.keys.add, clock.monotonic)
+        state = SuperNodeState(
+            quota, self._eligibility, Outages(clock.monotonic), Rejections(clock.monotonic)
+        )
+        self.reconciler = Reconciler(sources, self.takeover, self.writer, state, self._reporter, clock.now)
         self.handlers = EventHandlers(sources, quota, self.keys.add)
-        self.upkeep = Upkeep(sources, self.handlers, reporter, eligibility, self.writer)
         for uid in self.takeover.due:
             self.fences.add(uid)
+
+    def upkeep(self) -> None:
+        """What no event asks for: follow the settings, report, and forget pods that are gone."""
+        settings, having = self._sources.settings(), self._sources.pods.having
+        if settings != self._settings:
+            self._settings = settings
+            self.handlers.look_again(all_keys=True)
+        self._report()
+        self._eligibility.keep_only(lambda: _uids(*having("gated"), *having("unbound")))
+        for each in (self.writer, self._reporter):
+            each.keep_only(lambda: _uids(*self._sources.pods.all()))
+
+    def _report(self) -> None:
+        having = self._sources.pods.having
+        self._reporter.report_waiting(having("gated"))
+        on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
+        self._reporter.count(
+            pending=sum(pod.stuck_since is not None for pod in having("unbound")),
+            local=len(having("placed local")),
+            super=on_super_nodes + len(having("sent")),
+        )
+
+
+READ = KEPT | {MODE}
+"""The annotations that a decision reads."""
+
+
+class EventHandlers:
+    """*enqueue* takes keys; handlers do nothing else that takes time."""
+
+    def __init__(self, sources: Sources, quota: Quota, enqueue: Callable[[str], None]) -> None:
+        self._sources, self._quota, self._enqueue = sources, quota, enqueue
+        self._names = sources.nodes().names
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        seen = new or old
+        if seen is None:
+            return
+        self.count(seen)
+        if self._role(old) != self._role(new):
+            for key in {pod.key for pod in (old, new) if pod is not None}:
+                self._enqueue(key)
+
+    def node_changed(self, old: WatchedNode | None, new: WatchedNode | None) -> None:
+        if not matters(old, new):
+            return
+        names = self._sources.nodes().names
+        if names == self._names:
+            self.look_again()
+            return
+        self._names = names
+        for pod in self._sources.pods.all():
+            self.count(pod)
+        self.look_again(all_keys=True)
+
+    def look_again(self, *, all_keys: bool = False) -> None:
+        """At all keys with undecided pods, or at all: the switch, the nodes or the settings have changed."""
+        pods = self._sources.pods
+        found: Iterable[Pod] = pods.all() if all_keys else (*pods.having("gated"), *pods.having("unbound"))
+        for key in dict.fromkeys(pod.key for pod in found):
+            self._enqueue(key)
+
+    def count(self, pod: Pod) -> None:
+        """All that follows from a write of ours: it was decided."""
+        self._quota.see(pod, lambda: self._counts(self._sources.pods.current(pod)))
+
+    def _counts(self, pod: Pod | None) -> bool:
+        """Whether it is on a super node, or may come there."""
+        if pod is None or not pod.active or is_daemon_pod(pod.metadata):
+            return False
+        return pod.node_name in self._sources.nodes().names or pod.may_come_to_super_nodes
+
+    def _role(self, pod: Pod | None) -> object:
+        """All of a pod that a decision reads, without what the kubelet reports all the time."""
+        if pod is None:
+            return None
+        names, annotations = self._sources.nodes().names, pod.metadata.annotations
+        return (
+            pod.key,
+            standing(pod, names),
+            pod.stuck_since,
+            cost_change(pod, names) is None,
+            [annotations.get(name) for name in READ],
+        )
 
 
 WORKERS = 4
 """They decide, which takes no I/O but the look-up of volumes."""
 WRITERS, FENCERS = 32, 16
-"""As many writes at once as keep a pod from waiting: controllers create pods with hundreds of requests at a time."""
+"""So many writes at once: a busy API server takes long for each, and with 8 gates open later by half (measured)."""
 PERIOD = 5.0
 """Seconds between two runs of what is not asked for by events."""
 RETRY = Backoff(base=1.0, cap=15.0)
@@ -124,11 +203,15 @@ def place(context: Context, settings: Settings) -> None:
             context.working(parts.fences, parts.takeover.reconcile, FENCERS),
             context.working(parts.writes, parts.writer.reconcile, WRITERS),
             context.working(parts.keys, parts.reconciler.reconcile, WORKERS),
-            _periodically(context, "elasticity-upkeep", parts.upkeep.run),
+            _periodically(context, "elasticity-upkeep", parts.upkeep),
             _periodically(context, "super-nodes", super_nodes.reconcile),
             _periodically(context, "daemon-sets", daemon_sets.reconcile),
         ):
             context.stop.wait()
+
+
+def _uids(*pods: Pod) -> set[str]:
+    return {pod.metadata.uid for pod in pods}
 
 
 @contextmanager

@@ -112,19 +112,14 @@ def _meant_for(pod: Pod) -> Iterator[str]:
 
 
 @dataclass
-class _Rollout:
-    owner: Owner
-    since: float
-
-
-@dataclass
 class DaemonSetCorrector:
     """*clock* is monotonic."""
 
     context: Context
     sources: Sources
     clock: Callable[[], float] = time.monotonic
-    _rollout: _Rollout | None = None
+    _rollout: tuple[Owner, float] | None = None
+    """What was corrected last, and when."""
     _looked: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By uid, how often a DaemonSet was looked at, and when it is next."""
     _reported: set[tuple[str, str]] = field(default_factory=set)
@@ -152,8 +147,9 @@ class DaemonSetCorrector:
     def _is_rolling_out(self) -> bool:
         if self._rollout is None:
             return False
-        if self.clock() - self._rollout.since < LONGEST_ROLLOUT:
-            found = self._read(self._rollout.owner)
+        owner, since = self._rollout
+        if self.clock() - since < LONGEST_ROLLOUT:
+            found = self._read(owner)
             if found is not None and not found.is_rolled_out:
                 return True
         self._rollout = None
@@ -180,7 +176,7 @@ class DaemonSetCorrector:
             log.warning("DaemonSet not corrected", **_keys(owner), error=str(error))
             self._event(owner, "DaemonSetOnSuperNodes", f"{REFUSED}: {error}", "Warning")
             return False
-        self._rollout = _Rollout(owner, self.clock())
+        self._rollout = owner, self.clock()
         log.info("DaemonSet kept off super nodes", **_keys(owner))
         self._event(owner, "KeptOffSuperNodes", CORRECTED, "Normal")
         return True

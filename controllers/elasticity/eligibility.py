@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,10 +11,10 @@ import msgspec
 import structlog
 
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.pod_requirements import Candidate, candidate
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pod_spec import Candidate, PodSpec
+from controllers.elasticity.pods import Pod, keep_only
 from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import are_settled, gather, needs, reach
+from controllers.elasticity.volumes import Claim, Need, are_settled, needs, reach
 from kube.client import Client, Resource
 from kube.errors import KubeError, NotFound
 from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -54,7 +54,7 @@ class Eligibility:
     def __init__(
         self, client: Client, excluded_namespaces: Callable[[], tuple[str, ...]], clock: Callable[[], float]
     ) -> None:
-        self._cluster, self._excluded, self._clock = Storage(client), excluded_namespaces, clock
+        self._client, self._excluded, self._clock = client, excluded_namespaces, clock
         self._found: dict[str, Found] = {}
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
@@ -82,15 +82,12 @@ class Eligibility:
         return 0.0 if self._found[uid].reasons is not None else SOON
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        """Forget all other pods; *uids* are read after those that are known here."""
-        known = list(self._found)
-        for uid in set(known).difference(uids()):
-            self._found.pop(uid, None)
+        keep_only(self._found, uids)
 
     def _looked_up(self, judged: Candidate, before: Found, excluded: tuple[str, ...]) -> Found:
         wanted, at = needs(judged), judged.metadata
         try:
-            claims = gather(wanted, at.namespace, self._cluster)
+            claims = gather(wanted, at.namespace, self._client)
         except KubeError as error:
             log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
             return Found(before.reasons, before.since, self._clock() + SOON, excluded, before.reach)
@@ -101,27 +98,33 @@ class Eligibility:
         return Found(reasons, before.since, now + AGAIN, excluded, reach(judged, claims))
 
 
-class Storage:
-    """Claims, volumes and storage classes, read from the API server; what does not exist is None. KubeError."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        return self._get(CLAIMS, name, namespace, PersistentVolumeClaim)
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        return self._get(VOLUMES, name, None, PersistentVolume)
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        return self._get(CLASSES, name, None, StorageClass)
-
-    def _get(self, resource: Resource, name: str, namespace: str | None, kind: type[T]) -> T | None:
-        try:
-            return self._client.get(resource, name, namespace, type=kind)
-        except NotFound:
-            return None
-
-
 def candidate_of(pod: Pod) -> Candidate:
-    return candidate(pod.metadata, msgspec.Raw(pod.unbound.spec if pod.unbound else b"{}"))
+    spec = pod.unbound.spec if pod.unbound else b"{}"
+    return Candidate(pod.metadata, msgspec.json.decode(spec, type=PodSpec))
+
+
+def gather(wanted: Iterable[Need], namespace: str, client: Client) -> dict[str, Claim]:
+    """What is known of each claim, by name, without those that do not exist; raises KubeError."""
+    found = {need.claim: _look_up(need, namespace, client) for need in wanted}
+    return {name: claim for name, claim in found.items() if claim}
+
+
+def _look_up(need: Need, namespace: str, client: Client) -> Claim | None:
+    claim = _found(client, CLAIMS, need.claim, PersistentVolumeClaim, namespace)
+    if claim and (name := claim.spec.volume_name):
+        return Claim(bound_to=name, volume=_found(client, VOLUMES, name, PersistentVolume))
+    storage_class = claim.spec.storage_class_name if claim else need.storage_class
+    if not storage_class:
+        return Claim() if claim else None
+    found = _found(client, CLASSES, storage_class, StorageClass)
+    if found is None:
+        return Claim(storage_class=storage_class)
+    waits = found.volume_binding_mode == "WaitForFirstConsumer"
+    return Claim("", None, storage_class, found.provisioner, waits, found.allowed_topologies)
+
+
+def _found(client: Client, resource: Resource, name: str, kind: type[T], namespace: str = "") -> T | None:
+    try:
+        return client.get(resource, name, namespace or None, type=kind)
+    except NotFound:
+        return None

@@ -1,25 +1,41 @@
-"""Why a node does not take a pod: the filters of the scheduler that look at the node alone.
+"""Why a node does not take a pod: the filters of the scheduler.
 
 Each yields what the node misses, so that messages read "no super node has gpu=true".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
+import msgspec
 from msgspec.structs import replace
 
 from controllers.elasticity.nodes import CONDITIONS, WatchedNode
+from controllers.elasticity.pod_spec import PodAffinityTerm, PodSpec, SpreadConstraint, conflict
 from controllers.elasticity.pods import Pod
-from controllers.elasticity.scheduling import Scheduling
 from kube.quantities import amount
-from kube.selectors import REPELLING, NodeSelector, describe, is_tolerated, selects
+from kube.selectors import (
+    REPELLING,
+    Expression,
+    LabelSelector,
+    NodeSelector,
+    describe,
+    is_tolerated,
+    selects,
+    selects_labels,
+)
 from kube.types import Taint
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+Lookup = Callable[[str], Sequence[Pod]]
+"""Pods by facet, as `PodCache.having`."""
+Match = tuple[tuple[str, ...] | None, LabelSelector | None]
+"""Namespaces, None for all, and labels."""
+EVERYTHING = LabelSelector()
 
 
 @dataclass(frozen=True)
@@ -35,35 +51,35 @@ class Request:
     """A pod with the spec that it would have, and the volumes that it mounts."""
 
     pod: Pod
-    scheduling: Scheduling
+    spec: PodSpec
     volumes: tuple[Reach, ...] = ()
 
     @cached_property
     def resources(self) -> dict[str, Decimal]:
-        return self.scheduling.requests
+        return self.spec.requests
 
 
 def node_selector(request: Request, node: WatchedNode) -> Iterator[str]:
     labels = node.metadata.labels
-    wanted = request.scheduling.node_selector
+    wanted = request.spec.node_selector
     if missing := [f"{key}={value}" for key, value in wanted.items() if labels.get(key) != value]:
         yield f"has {', '.join(missing)}"
 
 
 def node_affinity(request: Request, node: WatchedNode) -> Iterator[str]:
-    required = request.scheduling.required
+    required = request.spec.required
     if required and not selects(required, node.metadata.name, node.metadata.labels):
         yield f"meets its required node affinity ({describe(required)})"
 
 
 def unschedulable(request: Request, node: WatchedNode) -> Iterator[str]:
-    if node.spec.unschedulable and not is_tolerated(UNSCHEDULABLE, request.scheduling.tolerations):
+    if node.spec.unschedulable and not is_tolerated(UNSCHEDULABLE, request.spec.tolerations):
         yield "is schedulable"
 
 
 def taints(request: Request, node: WatchedNode) -> Iterator[str]:
     for taint in node.spec.taints:
-        if taint.effect in REPELLING and not is_tolerated(taint, request.scheduling.tolerations):
+        if taint.effect in REPELLING and not is_tolerated(taint, request.spec.tolerations):
             yield f"is without taint {taint.key}:{taint.effect}"
 
 
@@ -100,3 +116,175 @@ def is_passing(request: Request, node: WatchedNode) -> bool:
 def is_asked_for(request: Request, node: WatchedNode) -> bool:
     """Whether the labels and the name of *node* are what the pod asks for, whatever else keeps it off."""
     return not misses(request, node, (node_selector, node_affinity))
+
+
+class Topology:
+    """The pods on all *nodes*, of which some are *candidates*; pods on their way are added where they are expected."""
+
+    def __init__(
+        self, nodes: Iterable[WatchedNode], candidates: Iterable[WatchedNode], having: Lookup
+    ) -> None:
+        self._nodes = {node.metadata.name: node for node in nodes}
+        self._candidates = tuple(candidates)
+        self._having = having
+        self._repelling = [each for pod in having("repels") for each in self._repulsions(pod, pod.node_name)]
+        self._added: list[tuple[Pod, str]] = []
+        self._counts: dict[bytes, tuple[tuple[Match, ...], Counter[str]]] = {}
+        self._domains: dict[bytes, list[WatchedNode]] = {}
+
+    def add(self, pod: Pod, node: str) -> None:
+        self._added.append((pod, node))
+        self._repelling += self._repulsions(pod, node)
+        for matches, counter in self._counts.values():
+            counter[node] += _meets_all(pod, matches)
+
+    def misses(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        yield from self._ports(request, node)
+        yield from self._repelled(request, node)
+        yield from self._repels(request, node)
+        yield from self._attracts(request, node)
+        yield from self._spread(request, node)
+
+    def _ports(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        wanted = request.spec.host_ports
+        taken = [port for pod in self._on(node.metadata.name) for port in pod.host_ports] if wanted else []
+        for port in wanted:
+            if any(conflict(port, other) for other in taken):
+                yield f"has host port {port[2]}/{port[0]} free"
+
+    def _repelled(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        """By the anti-affinity of pods that are there."""
+        keys = {
+            key
+            for key, value, match in self._repelling
+            if node.metadata.labels.get(key) == value and _meets(request.pod, match)
+        }
+        for key in sorted(keys):
+            yield _apart(key)
+
+    def _repels(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        for term in request.spec.repels:
+            counts = self._count((_match(term, request.pod, unknown=None),))
+            if self._in_domain(counts, term.topology_key, node):
+                yield _apart(term.topology_key)
+
+    def _attracts(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        terms = request.spec.attracts
+        if not terms:
+            return
+        matches = tuple(_match(term, request.pod, unknown=term.namespaces) for term in terms)
+        counts = self._count(matches)
+        if not counts.total() and _meets_all(request.pod, matches):
+            # The first of pods that ask for each other goes anywhere in the topology.
+            missing = [term for term in terms if term.topology_key not in node.metadata.labels]
+        else:
+            missing = [term for term in terms if not self._in_domain(counts, term.topology_key, node)]
+        for term in missing:
+            yield f"has pods that its affinity asks for (by {term.topology_key})"
+
+    def _spread(self, request: Request, node: WatchedNode) -> Iterator[str]:
+        for each in request.spec.spread:
+            if self._skew(request, each, node) > each.max_skew:
+                yield f"keeps maxSkew {each.max_skew} (by {each.topology_key})"
+
+    def _skew(self, request: Request, constraint: SpreadConstraint, node: WatchedNode) -> float:
+        key, labels = constraint.topology_key, node.metadata.labels
+        if key not in labels:
+            return float("inf")
+        match = _spread_match(constraint, request.pod)
+        counts = self._count((match,))
+        domains: Counter[str] = Counter()
+        for each in self._eligible(request, constraint):
+            domains[each.metadata.labels[key]] += counts[each.metadata.name]
+        enough = len(domains) >= (constraint.min_domains or 1)
+        least = min(domains.values()) if enough else 0
+        return domains[labels[key]] + _meets(request.pod, match) - least
+
+    def _eligible(self, request: Request, constraint: SpreadConstraint) -> list[WatchedNode]:
+        """The nodes whose pods are counted; the same for all pods of a template."""
+        asks = request.spec
+        about = (asks.node_selector, asks.affinity.node_affinity, asks.tolerations, asks.spread, constraint)
+        cached = msgspec.json.encode(about)
+        if cached not in self._domains:
+            found = [node for node in self._nodes.values() if _is_eligible(request, constraint, node)]
+            self._domains[cached] = found
+        return self._domains[cached]
+
+    def _count(self, matches: tuple[Match, ...]) -> Counter[str]:
+        """How many pods on each node meet all of *matches*."""
+        cached = msgspec.json.encode(matches)
+        if cached not in self._counts:
+            self._counts[cached] = (
+                matches,
+                Counter(node for pod, node in self._pods(matches[0][0]) if _meets_all(pod, matches)),
+            )
+        return self._counts[cached][1]
+
+    def _pods(self, namespaces: tuple[str, ...] | None) -> Iterator[tuple[Pod, str]]:
+        facets = ["bound"] if namespaces is None else [f"in {each}" for each in namespaces]
+        yield from ((pod, pod.node_name) for facet in facets for pod in self._having(facet) if pod.node_name)
+        yield from self._added
+
+    def _repulsions(self, pod: Pod, name: str) -> Iterator[tuple[str, str, Match]]:
+        """What *pod*, on the node of that *name*, keeps off candidates: topology key, its value, and which pods."""
+        labels = self._nodes[name].metadata.labels if name in self._nodes else {}
+        for term in pod.repels:
+            key = term.topology_key
+            if key in labels and any(
+                node.metadata.labels.get(key) == labels[key] for node in self._candidates
+            ):
+                yield key, labels[key], _match(term, pod, unknown=None)
+
+    def _on(self, name: str) -> Iterator[Pod]:
+        yield from self._having(f"node {name}")
+        yield from (pod for pod, node in self._added if node == name)
+
+    def _in_domain(self, counts: Mapping[str, int], key: str, node: WatchedNode) -> bool:
+        return any(count and self._same_domain(key, name, node) for name, count in counts.items())
+
+    def _same_domain(self, key: str, name: str, node: WatchedNode) -> bool:
+        other, value = self._nodes.get(name), node.metadata.labels.get(key)
+        return value is not None and other is not None and other.metadata.labels.get(key) == value
+
+
+def _apart(key: str) -> str:
+    """Whichever of the two has the anti-affinity."""
+    return f"is without pods that anti-affinity keeps it apart from (by {key})"
+
+
+def _is_eligible(request: Request, constraint: SpreadConstraint, node: WatchedNode) -> bool:
+    has_keys = all(each.topology_key in node.metadata.labels for each in request.spec.spread)
+    affine = constraint.node_affinity_policy == "Ignore" or is_asked_for(request, node)
+    tolerated = constraint.node_taints_policy == "Ignore" or not any(taints(request, node))
+    return has_keys and affine and tolerated
+
+
+def _match(term: PodAffinityTerm, pod: Pod, *, unknown: tuple[str, ...] | None) -> Match:
+    """*unknown* stands for the namespaces of a selector by labels, which are not looked up."""
+    if term.namespace_selector == EVERYTHING:
+        return None, term.label_selector
+    if term.namespace_selector is not None:
+        return unknown, term.label_selector
+    return term.namespaces or (pod.metadata.namespace,), term.label_selector
+
+
+def _spread_match(constraint: SpreadConstraint, pod: Pod) -> Match:
+    labels = pod.metadata.labels
+    same = tuple(
+        Expression(key, "In", (labels[key],)) for key in constraint.match_label_keys if key in labels
+    )
+    selector = constraint.label_selector
+    if selector is not None and same:
+        selector = replace(selector, match_expressions=(*selector.match_expressions, *same))
+    return (pod.metadata.namespace,), selector
+
+
+def _meets(pod: Pod, match: Match) -> bool:
+    namespaces, selector = match
+    return (namespaces is None or pod.metadata.namespace in namespaces) and selects_labels(
+        selector, pod.metadata.labels
+    )
+
+
+def _meets_all(pod: Pod, matches: Iterable[Match]) -> bool:
+    return all(_meets(pod, each) for each in matches)

@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.filters import Reach, Request, is_asked_for, is_passing, misses
+from controllers.elasticity.filters import Lookup, Reach, Request, Topology, is_asked_for, is_passing, misses
 from controllers.elasticity.nodes import Nodes, Outages, WatchedNode
-from controllers.elasticity.patches import as_burst, as_sent
+from controllers.elasticity.patches import Action, Kind, as_burst, as_sent
 from controllers.elasticity.planner import Objections
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, Unbound, spec_of
 from controllers.elasticity.quota import Room
-from controllers.elasticity.scheduling import Scheduling, scheduling_of
-from controllers.elasticity.topology import Lookup, Topology
-from controllers.elasticity.writer import Action, Kind
 
 NONE_THERE = "there is no super node"
 
@@ -64,7 +62,7 @@ class Fleet:
 
     def is_asked_for(self, request: Request) -> bool:
         """Whether the pod asks for super nodes: by labels or name, one of them suits it, and no other node."""
-        asks = request.scheduling
+        asks = request.spec
         if not asks.node_selector and asks.required is None:
             return False
         cached = msgspec.json.encode((asks.node_selector, asks.required))
@@ -89,7 +87,7 @@ class Fleet:
 
     def _is_constrained(self, request: Request) -> bool:
         """Whether other pods matter: for most pods they do not, and are not looked at."""
-        asks = request.scheduling
+        asks = request.spec
         own = asks.host_ports or asks.repels or asks.attracts or asks.spread
         return bool(own) or self._repelling or any(each.pod.repels for each in self._taken)
 
@@ -161,10 +159,10 @@ def on_the_way(allowed: Iterable[Pod], assumed: Iterable[Action]) -> list[Reques
 
 
 def _request(pod: Pod, change: Change, volumes: tuple[Reach, ...] = ()) -> Request:
-    return Request(pod, _scheduling(pod.unbound or Unbound(), change), volumes)
+    return Request(pod, _spec(pod.unbound or Unbound(), change), volumes)
 
 
 @lru_cache(maxsize=512)
-def _scheduling(unbound: Unbound, change: Change) -> Scheduling:
+def _spec(unbound: Unbound, change: Change) -> PodSpec:
     """Of a pod as it is or would be; decoded once for each version of it."""
-    return scheduling_of(change(Pod(unbound=unbound)))
+    return msgspec.convert(change(Pod(unbound=unbound)), PodSpec)

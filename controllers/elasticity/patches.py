@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from controllers.elasticity.pods import Pod, spec_of
@@ -27,10 +29,38 @@ TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 Patch = Mapping[str, Any]
 
 
+class Kind(StrEnum):
+    LOCAL = "place locally"
+    SUPER = "place on a super node"
+    ANY = "leave to the scheduler"
+    BURST = "allow on super nodes"
+    COST = "set the deletion cost"
+    DELETE = "delete"
+
+
+TO_SUPER_NODES = (Kind.SUPER, Kind.ANY, Kind.BURST)
+"""After these, a pod may come to a super node."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """*patch* is for *pod* as it was; DELETE has none. After *doubts* tries it is unknown whether one arrived."""
+
+    kind: Kind
+    pod: Pod
+    why: str = ""
+    patch: Patch | None = None
+    doubts: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+
 def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:
     """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
     spec = _ungated(spec_of(pod))
-    if pin or (pod.unbound and pod.unbound.tolerates):
+    if pin or pod.tolerates:
         spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
     return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
 
@@ -105,8 +135,7 @@ def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tolerant(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
-    tolerates = pod.unbound is not None and pod.unbound.tolerates
-    return {} if tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
+    return {} if pod.tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
 
 
 def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:

@@ -1,19 +1,26 @@
-"""Of the pods of one owner and revision, the first N are local; the others go to super nodes if one takes them."""
+"""Of the pods of one owner and revision, the first N are local; the others go to super nodes if one takes them.
+
+A pending pod may go there, too, when no local node has room; one that super nodes do not take is given up.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from controllers.elasticity.annotations import Wish
+from controllers.elasticity.patches import is_kept_off
 from controllers.elasticity.pods import Pod
+from settings.elasticity import HomeFailover
 from webhook.elasticity import LOCAL_REPLICAS, SUPER
 
 PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
+NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
 
 
 class Standing(StrEnum):
@@ -62,7 +69,7 @@ class Ordinal:
 
 @dataclass(frozen=True)
 class Case:
-    """A gated pod."""
+    """A pod that is gated or stuck, and what it wishes."""
 
     pod: Pod
     wish: Wish
@@ -73,10 +80,6 @@ class Case:
     """Whether it asks for super nodes itself, and no other node suits it."""
     age: float = math.inf
     """Seconds since it was created."""
-
-    @property
-    def tolerates(self) -> bool:
-        return self.pod.unbound is not None and self.pod.unbound.tolerates
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdic
     if case.asks:
         return _on_request(case, destination)
     if case.wish.replicas is None:
-        if case.tolerates:
+        if case.pod.tolerates:
             return _by_toleration(case, destination)
         return Verdict(case, Place.STAY, f"{case.wish.inputs} {LOCAL_REPLICAS}=unset: stays local")
     return _by_number(case, case.wish.replicas, siblings, destination)
@@ -176,12 +179,12 @@ def _on_request(case: Case, destination: Destination) -> Verdict:
     """A pod for which no other node would do is none of the first N: it could run nowhere."""
     number = "unset" if case.wish.replicas is None else case.wish.replicas
     said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
-    if not (case.wish.allowed or case.tolerates):
+    if not (case.wish.allowed or case.pod.tolerates):
         return Verdict(case, Place.STAY, f"{said}: must stay local")
     found = destination.objections(case.pod, bound=True)
     if found is None or found.rules or not found.misfit:
         return _sent(case, said, found, destination)
-    place = Place.ANY if case.tolerates else Place.STAY
+    place = Place.ANY if case.pod.tolerates else Place.STAY
     return Verdict(case, place, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
 
 
@@ -204,3 +207,56 @@ def _sent(case: Case, said: str, found: Objections | None, destination: Destinat
     if full := destination.take(case.pod, bound=True):
         return Verdict(case, Place.WAIT, f"{said}: waits, {full}", "SuperNodeCapReached")
     return Verdict(case, Place.SUPER, f"{said}: to super node")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why *pod* is not placed as it might be; *reason* and *type* are the Event's."""
+
+    pod: Pod
+    reason: str
+    why: str
+    type: Literal["Normal", "Warning"] = "Warning"
+
+
+@dataclass(frozen=True)
+class Burst:
+    pod: Pod
+    why: str
+
+
+def may_burst(pod: Pod) -> bool:
+    """One that tolerates super nodes is allowed there already."""
+    return pod.stuck_since is not None and not pod.tolerates
+
+
+def plan_bursts(stuck: Iterable[Case], destination: Destination) -> list[Burst | Refused]:
+    """*stuck* are the oldest first; there is no result for one whose volumes must be looked up."""
+    return [each for case in stuck if (each := _judged(case, destination))]
+
+
+def _judged(case: Case, destination: Destination) -> Burst | Refused | None:
+    pod, wish, no_room = case.pod, case.wish, "No local node has room, and"
+    if not wish.allowed:
+        return Refused(pod, "KeptAtHome", f"{no_room} {wish.inputs}: it must stay local")
+    if is_kept_off(pod):
+        return Refused(pod, "KeptAtHome", f"{no_room} its affinity keeps it off super nodes: it waits")
+    found = destination.objections(pod, bound=False)
+    if found is None:
+        return None
+    if found.rules:
+        why = f"It cannot run on super nodes: {'; '.join(found.rules)}"
+        return Refused(pod, "NotEligibleForSuperNode", why)
+    if found.misfit:
+        return Refused(pod, "NoMatchingSuperNode", f"{no_room} {found.misfit}: it waits")
+    if full := destination.take(pod, bound=False):
+        return Refused(pod, "SuperNodeCapReached", f"{no_room} {full}: it waits")
+    return Burst(pod, f"no local node has room, {wish.inputs}: it may go to a super node")
+
+
+def stranded(pods: Iterable[Pod], settings: HomeFailover, now: datetime) -> list[Pod]:
+    """Those placed on super nodes for which there has been no room there for too long."""
+    if not settings.enabled:
+        return []
+    longest = now - timedelta(seconds=settings.home_after)
+    return [pod for pod in pods if pod.placed == SUPER and pod.stuck_since and pod.stuck_since <= longest]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from controllers.elasticity.scheduling import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
-from kube.types import Condition, ObjectMeta, OwnerReference, Toleration, Value, version_of
+from controllers.elasticity.pod_spec import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
+from kube.types import Condition, ObjectMeta, OwnerReference, Toleration, Value
 from webhook.elasticity import (
     ANY,
     BURST,
@@ -79,6 +79,8 @@ class Pod(Value, frozen=True):
     unbound: Unbound | None = None
     repels: tuple[PodAffinityTerm, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
+    key: str = ""
+    """What the total "at most N" is of: its owner and revision, or the pod itself."""
 
     @property
     def active(self) -> bool:
@@ -88,6 +90,11 @@ class Pod(Value, frozen=True):
     def gated(self) -> bool:
         """Whether it waits for its placement."""
         return self.active and self.unbound is not None and self.unbound.gated
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether it tolerates super nodes, while it has no node."""
+        return self.unbound is not None and self.unbound.tolerates
 
     @property
     def placed(self) -> str:
@@ -106,19 +113,6 @@ class Pod(Value, frozen=True):
             return False
         return self.placed in (SUPER, ANY) or BURST in self.metadata.annotations
 
-    @property
-    def key(self) -> str:
-        """What the total "at most N" is of: its owner and revision, or the pod itself."""
-        owner = self.metadata.controller
-        if owner is None:
-            return self.metadata.uid
-        revision = next(filter(None, map(self.metadata.labels.get, REVISIONS)), "")
-        return f"{owner.uid}/{revision}"
-
-    @property
-    def version(self) -> int:
-        return version_of(self.metadata)
-
 
 def decode(encoded: msgspec.Raw) -> Pod:
     """MsgspecError when it cannot be read."""
@@ -127,10 +121,11 @@ def decode(encoded: msgspec.Raw) -> Pod:
     finished = raw.status.phase in ("Succeeded", "Failed")
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
+    key = _key(raw.metadata)
     if spec.node_name or finished:
-        node = sys.intern(spec.node_name)
-        return Pod(_slim(raw.metadata), node, finished, repels=repels, host_ports=ports)
-    return Pod(raw.metadata, unbound=_unbound(raw, spec), repels=repels, host_ports=ports)
+        bound = _slim(raw.metadata)
+        return Pod(bound, sys.intern(spec.node_name), finished, None, repels, ports, key)
+    return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -161,6 +156,14 @@ def facets(pod: Pod) -> Iterable[str]:
         yield "sent"
     if pod.placed:
         yield f"placed {pod.placed}"
+
+
+def _key(metadata: ObjectMeta) -> str:
+    owner = metadata.controller
+    if owner is None:
+        return metadata.uid
+    revision = next(filter(None, map(metadata.labels.get, REVISIONS)), "")
+    return sys.intern(f"{owner.uid}/{revision}")
 
 
 def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
@@ -214,6 +217,12 @@ def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:
 def _age(pod: Pod) -> tuple[float, int, str]:
     created = pod.metadata.creation_timestamp
     return created.timestamp() if created else 0.0, len(pod.metadata.name), pod.metadata.name
+
+
+def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> None:
+    """Forget all other pods; *uids* are read after those that are *known*, which other threads may add to."""
+    for uid in set(known).difference(uids()):
+        known.pop(uid, None)
 
 
 _NOTHING: dict[str, str] = {}

@@ -2,19 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.elasticity.decision import Decision, Rejections
+from controllers.elasticity import planner
+from controllers.elasticity.annotations import Wish, is_readable
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
 from controllers.elasticity.nodes import Outages
+from controllers.elasticity.patches import (
+    Action,
+    Kind,
+    Patch,
+    burst,
+    cost_change,
+    to_any_node,
+    to_local_nodes,
+    to_super_node,
+)
+from controllers.elasticity.planner import Burst, Case, Place, Refused, Verdict
+from controllers.elasticity.pods import Pod
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.snapshot import Snapshot, Sources
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.writer import Writer
+
+AT_ONCE, SOON, LATER = 0.0, 1.0, 5.0
+"""Seconds to the next reconcile: for what the next event of another kind brings, for a state that no event reports,
+and for pods that stay undecided."""
+
+
+class Rejections:
+    """Keys whose pods super nodes did not take, for a while; *clock* is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def note(self, key: str, seconds: float) -> None:
+        now = self._clock()
+        self._until = {held: until for held, until in self._until.items() if until > now} | {
+            key: now + seconds
+        }
+
+    def includes(self, key: str) -> bool:
+        return self._until.get(key, 0.0) > self._clock()
+
+
+class Decision:
+    """*rests* is for how many seconds a pod is not to be written to.
+
+    *events* are to be reported once; *waits* say by uid what gated pods wait for; *again* are in seconds.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        destination: SuperNodeDestination,
+        rejections: Rejections,
+        rests: Callable[[str], float],
+    ) -> None:
+        self._snapshot, self._destination = snapshot, destination
+        self._rejections, self._rests = rejections, rests
+        self.actions: list[Action] = []
+        self.events: list[Refused] = []
+        self.waits: dict[str, str] = {}
+        self.again: list[float] = []
+
+    def make(self) -> None:
+        for action in self._snapshot.assumed.values():
+            self.waits[action.uid] = "it is decided, and the API server has not accepted it yet"
+        if gated := self._at_work(self._snapshot.gated):
+            for verdict in planner.plan(map(self._case, gated), self._snapshot.siblings, self._destination):
+                self._take(verdict)
+        if stuck := self._at_work(self._snapshot.stuck):
+            self.again.append(LATER)
+            self._burst(filter(planner.may_burst, stuck))
+            self._give_up(stuck)
+        self._finish_bound()
+
+    def _at_work(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Without those that rest."""
+        pauses = [(pod, self._rests(pod.metadata.uid)) for pod in pods]
+        self.again += [pause for _, pause in pauses if pause]
+        return [pod for pod, pause in pauses if not pause]
+
+    def _case(self, pod: Pod) -> Case:
+        return Case(
+            pod,
+            self._wish(pod),
+            self._barred(pod),
+            self._snapshot.ordinal(pod),
+            self._destination.is_asked_for(pod),
+            self._snapshot.age(pod),
+        )
+
+    def _barred(self, pod: Pod) -> str:
+        if not self._snapshot.settings.home_failover.enabled:
+            return ""
+        if not self._snapshot.nodes.any_ready:
+            return "no super node is ready"
+        return "super nodes did not take its like" if self._rejections.includes(pod.key) else ""
+
+    def _take(self, verdict: Verdict) -> None:
+        pod, why = verdict.pod, verdict.why
+        if verdict.exception:
+            usual = verdict.exception == "LocalReplicasRestored"
+            self.events.append(Refused(pod, verdict.exception, why, "Normal" if usual else "Warning"))
+        match verdict.place:
+            case Place.WAIT | Place.LOOK:
+                self.waits[pod.metadata.uid] = why
+                self.again.append(self._pause(verdict))
+            case Place.SUPER:
+                self._act(Kind.SUPER, pod, why, to_super_node(pod, why, with_cost=self._has_cost(pod)))
+            case Place.ANY:
+                self._act(Kind.ANY, pod, why, to_any_node(pod, why))
+            case place:
+                pin = place is Place.LOCAL and self._snapshot.wish(pod).pin
+                self._act(Kind.LOCAL, pod, why, to_local_nodes(pod, why, pin=pin))
+
+    def _pause(self, verdict: Verdict) -> float:
+        if verdict.place is Place.WAIT:
+            return LATER
+        return AT_ONCE if verdict.case.ordinal.unknown else SOON
+
+    def _burst(self, stuck: Iterable[Pod]) -> None:
+        if not self._snapshot.nodes.names:
+            return
+        cases = [Case(pod, self._wish(pod)) for pod in stuck]
+        for each in planner.plan_bursts(cases, self._destination):
+            if isinstance(each, Burst):
+                patch = burst(each.pod, each.why, with_cost=self._has_cost(each.pod))
+                self._act(Kind.BURST, each.pod, each.why, patch)
+            else:
+                self.events.append(each)
+
+    def _give_up(self, stuck: Iterable[Pod]) -> None:
+        settings = self._snapshot.settings.home_failover
+        for pod in planner.stranded(stuck, settings, self._snapshot.now):
+            if pod.metadata.controller is None:
+                self.events.append(Refused(pod, "NotTakenBySuperNode", planner.NO_OWNER))
+                continue
+            self._rejections.note(pod.key, settings.home_after)
+            why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+            self._act(Kind.DELETE, pod, why)
+
+    def _finish_bound(self) -> None:
+        """Deletion costs, and what is wrong with pods that were never gated because of it."""
+        in_order, names = self._snapshot.settings.scale_in_order, self._snapshot.nodes.names
+        for pod in self._snapshot.pods:
+            if not pod.gated and not is_readable(pod):
+                self._wish(pod)
+            if not in_order or pod.metadata.uid in self._snapshot.assumed:
+                continue
+            if (patch := cost_change(pod, names)) and self._at_work((pod,)):
+                self._act(Kind.COST, pod, patch=patch)
+
+    def _act(self, kind: Kind, pod: Pod, why: str = "", patch: Patch | None = None) -> None:
+        self.actions.append(Action(kind, pod, why, patch))
+
+    def _wish(self, pod: Pod) -> Wish:
+        wish = self._snapshot.wish(pod)
+        self.events += (Refused(pod, reason, message) for reason, message in wish.problems)
+        return wish
+
+    def _has_cost(self, pod: Pod) -> bool:
+        return self._snapshot.settings.scale_in_order and pod.metadata.controller is not None
 
 
 @dataclass(frozen=True)
@@ -45,7 +200,7 @@ class Reconciler:
     def reconcile(self, key: str) -> float | None:
         if not self._takeover.is_over(key):
             return None  # the takeover queues the key
-        snapshot = self._sources.snapshot(key, self._writer.assumed(key), self._now())
+        snapshot = self._sources.snapshot(key, self._writer.assumptions.of(key), self._now())
         with self._state.quota.acquire(key, snapshot.settings.max_super_pods) as room:
             destination = self._destination(snapshot, room)
             decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
@@ -60,5 +215,5 @@ class Reconciler:
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes
         self._state.outages.observe(nodes.super)
-        fleet = Fleet(nodes, having, self._writer.assumed_on_super_nodes)
+        fleet = Fleet(nodes, having, self._writer.assumptions.to_super_nodes)
         return SuperNodeDestination(self._state.eligibility, fleet, room, self._state.outages)

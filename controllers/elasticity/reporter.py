@@ -8,8 +8,8 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from controllers.elasticity.pods import Pod
-from controllers.elasticity.writer import Action, Kind
+from controllers.elasticity.patches import Action, Kind
+from controllers.elasticity.pods import Pod, keep_only
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 
@@ -84,10 +84,8 @@ class Reporter:
                 self._event(pod, "WaitsForPlacement", f"Gated, waits for its placement: {why}", "Warning")
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        """Forget all other pods; *uids* are read after those that are known here."""
-        for known in (self._reported, self._waits):
-            for uid in set(known).difference(uids()):
-                known.pop(uid, None)
+        keep_only(self._reported, uids)
+        keep_only(self._waits, uids)
 
     def done(self, action: Action) -> None:
         pod, why = action.pod, action.why

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controllers.elasticity.pod_requirements import Candidate, Port
+from controllers.elasticity.pod_spec import Candidate
 from controllers.elasticity.volumes import Claim, unmountable
 from webhook.elasticity import is_daemon_pod
 
@@ -62,14 +62,16 @@ def fixed_ip(case: Case) -> Iterator[str]:
 
 
 def container_ports(case: Case) -> Iterator[str]:
-    for where, container in case.pod.containers:
+    for where, container in case.pod.spec.named_containers:
         for port in container.ports:
-            yield from (f"{where}: {each}: {RESERVED}" for each in _reserved(port))
+            for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
+                if is_reserved(number):
+                    yield f"{where}: {field} is {number}: {RESERVED}"
 
 
 def probe_ports(case: Case) -> Iterator[str]:
-    for where, container in case.pod.containers:
-        for field, probe in container.probes:
+    for where, container in case.pod.spec.named_containers:
+        for field, probe in container.probes.items():
             number = container.number_of(probe.port)
             if is_reserved(number):
                 named = f" (named {probe.port})" if number != probe.port else ""
@@ -77,7 +79,7 @@ def probe_ports(case: Case) -> Iterator[str]:
 
 
 def volumes(case: Case) -> Iterator[str]:
-    yield from unmountable(case.pod, case.claims)
+    return unmountable(case.pod, case.claims)
 
 
 RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
@@ -114,8 +116,3 @@ def _range_refused(value: str) -> str:
         return 'no range of ports; write for example "32768 60999"'
     low, high = int(ports[1]), int(ports[2])
     return f"it holds some of {FIRST}-{LAST}: {RESERVED}" if overlaps(low, high) else ""
-
-
-def _reserved(port: Port) -> Iterator[str]:
-    numbers = {"containerPort": port.container_port, "hostPort": port.host_port}
-    return (f"{field} is {number}" for field, number in numbers.items() if is_reserved(number))

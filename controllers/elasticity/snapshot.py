@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import msgspec
+import structlog
 
-from controllers.elasticity.annotations import Wish, wish_of
-from controllers.elasticity.nodes import Nodes
+from controllers.elasticity.annotations import Wish, parse, wish_of
+from controllers.elasticity.nodes import Nodes, WatchedNode
+from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
-from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import Pod, oldest_first
-from controllers.elasticity.writer import Action, Kind
-from kube.types import ObjectMeta, OwnerReference, Value, complete
+from controllers.elasticity.pod_cache import PODS, PodCache
+from controllers.elasticity.pods import Pod, decode, oldest_first
+from controllers.manager import Context
+from kube.client import Resource
+from kube.event_recorder import EventRecorder, Regarding
+from kube.informer import Informer
+from kube.list_watch import Selection
+from kube.types import ConfigMap, ObjectMeta, Value, complete
 from settings import ElasticitySettings
+from webhook.elasticity import SWITCH
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+
+log = structlog.stdlib.get_logger(__name__)
 
 INDEX = "apps.kubernetes.io/pod-index"
+PATIENCE = 10.0
+"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
 
 
 class Ordinals(Value, frozen=True):
@@ -39,6 +56,7 @@ class StatefulSet(Value, frozen=True):
 
 
 complete(StatefulSet)
+_DECODER = msgspec.json.Decoder(StatefulSet)
 
 
 def slim(raw: msgspec.Raw) -> StatefulSet:
@@ -49,24 +67,16 @@ def slim(raw: msgspec.Raw) -> StatefulSet:
     return StatefulSet(kept, found.spec)
 
 
-def stateful_set_of(pod: Pod) -> OwnerReference | None:
-    """Of Kubernetes itself: others may number their pods in another way."""
-    owner = pod.metadata.controller
-    is_one = owner is not None and owner.kind == "StatefulSet" and owner.api_version.startswith("apps/")
-    return owner if is_one else None
-
-
 def ordinal_of(pod: Pod) -> int | None:
-    """By its label, which has been there since Kubernetes 1.28, or by its name."""
+    """By its label, which has been there since Kubernetes 1.28, or by its name; None for a pod of another owner.
+
+    StatefulSets of other groups may number their pods in another way.
+    """
+    owner = pod.metadata.controller
+    if owner is None or owner.kind != "StatefulSet" or not owner.api_version.startswith("apps/"):
+        return None
     name = pod.metadata.labels.get(INDEX) or pod.metadata.name.rpartition("-")[2]
     return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else None
-
-
-_DECODER = msgspec.json.Decoder(StatefulSet)
-
-
-PATIENCE = 10.0
-"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ class Snapshot:
         return (self.now - created).total_seconds() if created else math.inf
 
     def ordinal(self, pod: Pod) -> Ordinal:
-        number = ordinal_of(pod) if stateful_set_of(pod) else None
+        number = ordinal_of(pod)
         if number is None:
             return Ordinal()
         first = self.sources.first_ordinal(pod)
@@ -145,3 +155,60 @@ class Snapshot:
         if action is None:
             return now
         return {Kind.LOCAL: Standing.LOCAL, Kind.SUPER: Standing.SUPER}.get(action.kind, now)
+
+
+@dataclass(frozen=True)
+class ElasticityInformers:
+    pods: Informer[Pod]
+    nodes: Informer[WatchedNode]
+    switches: Informer[ConfigMap]
+    stateful_sets: Informer[StatefulSet]
+
+    def first_ordinal(self, pod: Pod) -> int | None:
+        """The least ordinal of its StatefulSet; None while that is not known."""
+        owner = pod.metadata.controller
+        found = owner and self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
+        return found.spec.ordinals.start if owner and found and found.metadata.uid == owner.uid else None
+
+
+@contextmanager
+def informed(context: Context, settings: ElasticitySettings) -> Iterator[ElasticityInformers]:
+    """Complete informers, unless it is time to stop; they list now, not before."""
+    switch, informers = settings.switch, context.informers
+    where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
+    found = ElasticityInformers(
+        informers.of(PODS, Pod, decode=decode),
+        informers.of(NODES, WatchedNode),
+        informers.of(CONFIG_MAPS, ConfigMap, where),
+        informers.of(STATEFUL_SETS, StatefulSet, decode=slim),
+    )
+    every: tuple[Informer[Any], ...] = (found.pods, found.nodes, found.switches, found.stateful_sets)
+    try:
+        context.wait_synced(*every)
+        yield found
+    finally:
+        for each in every:
+            informers.release(each)
+
+
+class GlobalSwitch:
+    """The global switch of the ConfigMap; a value that cannot be read is reported on it, once."""
+
+    def __init__(
+        self,
+        config_maps: Informer[ConfigMap],
+        recorder: EventRecorder,
+        settings: Callable[[], ElasticitySettings],
+    ) -> None:
+        self._config_maps, self._recorder, self._settings = config_maps, recorder, settings
+        self._reported = ""
+
+    def read(self) -> bool | None:
+        value, problem = parse(next((each.data.get(SWITCH) for each in self._config_maps.list()), None))
+        if problem and problem != self._reported:
+            at = self._settings().switch
+            regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
+            log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
+            self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
+        self._reported = problem
+        return value

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
+import structlog
 
-from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
+from controllers.manager import Context
+from kube.client import Resource
+from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from kube.event_recorder import Regarding
+from kube.leader_election import LeadershipLost
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
-from webhook.elasticity import TAINT
+from webhook.elasticity import TAINT, is_daemon_pod
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+PODS = Resource("", "v1", "pods")
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
@@ -35,6 +44,9 @@ OF_MACHINE = (OS, ARCH, HOSTNAME)
 """Labels that are written once."""
 SETTLE = timedelta(seconds=30)
 """Longer than a scheduler needs to carry out what it decided before it saw the node closed."""
+
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Do(StrEnum):
@@ -78,7 +90,7 @@ def leftovers(nodes: Iterable[Node], settings: ElasticitySettings) -> list[Node]
     return [
         node
         for node in nodes
-        if is_ours(node) and _stays(node) and _is_super(node) and node.metadata.name not in wanted
+        if is_ours(node) and _stays(node) and is_super(node) and node.metadata.name not in wanted
     ]
 
 
@@ -211,5 +223,70 @@ def _stays(node: Node) -> bool:
     return node.metadata.deletion_timestamp is None
 
 
-def _is_super(node: Node) -> bool:
-    return node.metadata.labels.get(INSTANCE_TYPE) == SUPER_NODE
+class SuperNodeReconciler:
+    """*nodes* are read from the informer."""
+
+    def __init__(
+        self,
+        context: Context,
+        nodes: Callable[[], Iterable[Node]],
+        settings: Callable[[], ElasticitySettings],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client, self._recorder, self._check = context.client, context.recorder, context.check
+        self._nodes, self._settings, self._now = nodes, settings, now
+        self._reported: dict[str, Note] = {}
+
+    def reconcile(self) -> None:
+        """Take each step that is due; one that fails stops no other, and is tried again next time. LeadershipLost."""
+        nodes, settings, now = list(self._nodes()), self._settings(), self._now()
+        leaving = [node.metadata.name for node in leftovers(nodes, settings) if may_go(node, now)]
+        occupied = {name: self._is_occupied(name) for name in leaving}
+        for step in plan(nodes, occupied, settings, now):
+            self._try(step)
+
+    def _is_occupied(self, name: str) -> bool:
+        """As the API server has it now, and while it cannot be read; pods of DaemonSets go with their node."""
+        try:
+            pods = self._client.list(PODS, type=Pod, field_selector=f"spec.nodeName={name}").items
+        except KubeError as error:
+            log.warning("pods of super node not read", node=name, error=str(error))
+            return True
+        return not all(is_daemon_pod(pod.metadata) for pod in pods)
+
+    def _try(self, step: Step) -> None:
+        try:
+            self._report(step, self._taken(step))
+        except (AlreadyExists, Conflict, NotFound):
+            log.info("super node has changed", node=step.name, action=step.do)
+        except KubeError as error:
+            log.warning("super node not written", node=step.name, action=step.do, error=str(error))
+        except LeadershipLost:
+            raise
+        except Exception:
+            log.exception("super node not written", node=step.name, action=step.do)
+
+    def _taken(self, step: Step) -> Node | None:
+        if step.do is Do.NOTHING:
+            return step.node
+        self._check()
+        if step.node is None:
+            return self._client.create(NODES, step.body, type=Node)
+        seen = step.node.metadata
+        version = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        if step.do is Do.CHANGE:
+            patch = {**step.body, "metadata": {**step.body.get("metadata", {}), **version}}
+            return self._client.patch(NODES, step.name, patch, type=Node)
+        self._client.delete(NODES, step.name, preconditions=version)
+        return step.node
+
+    def _report(self, step: Step, node: Node | None) -> None:
+        """An Event, once where nothing was done."""
+        note = step.note
+        if node is None or (step.do is Do.NOTHING and self._reported.get(node.metadata.uid) == note):
+            return
+        self._reported[node.metadata.uid] = note
+        log.info(
+            "super node reconciled", node=step.name, action=step.do, reason=note.reason, message=note.message
+        )
+        self._recorder.event(Regarding.of(node, NODES, "Node"), note.reason, note.message, type=note.type)

@@ -81,7 +81,7 @@ class Takeover:
 
     def _concerns(self, pod: Pod) -> bool:
         """Whether a placement may be on its way to it, or the permission to burst where their number is limited."""
-        may_burst = pod.active and pod.unbound is not None and not pod.unbound.tolerates
+        may_burst = pod.active and pod.unbound is not None and not pod.tolerates
         return pod.gated or (self._is_limited and may_burst)
 
     def _is_too_long(self, uid: str) -> bool:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.pod_requirements import Candidate
+from controllers.elasticity.pod_spec import Candidate
 from kube.selectors import Expression, NodeSelector, Term
-from kube.types import (
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    TopologyRequirement,
-    TopologyTerm,
-)
+from kube.types import PersistentVolume, TopologyRequirement, TopologyTerm
 
 KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
 """The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
@@ -75,23 +69,9 @@ class Claim:
     """Where the storage class makes volumes, when it says so."""
 
 
-class Cluster(Protocol):
-    """What is looked up; None is for what does not exist. The methods raise KubeError."""
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None: ...
-    def volume(self, name: str) -> PersistentVolume | None: ...
-    def storage_class(self, name: str) -> StorageClass | None: ...
-
-
 def needs(pod: Candidate) -> tuple[Need, ...]:
     """The claims that have to be looked up before *pod* can be judged: none for most pods."""
     return tuple(need for volume in pod.spec.volumes if (need := _need(pod, volume)))
-
-
-def gather(wanted: Iterable[Need], namespace: str, cluster: Cluster) -> dict[str, Claim]:
-    """What is known of each claim, by name, without those that do not exist; raises KubeError."""
-    found = {need.claim: _look_up(need, namespace, cluster) for need in wanted}
-    return {name: claim for name, claim in found.items() if claim}
 
 
 def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
@@ -124,24 +104,6 @@ def _need(pod: Candidate, volume: Mapping[str, Any]) -> Need | None:
         storage_class = template.get("spec", {}).get("storageClassName") or ""
         return Need(name, f"{pod.metadata.name}-{name}", storage_class)
     return None
-
-
-def _look_up(need: Need, namespace: str, cluster: Cluster) -> Claim | None:
-    claim = cluster.claim(namespace, need.claim)
-    if claim and (name := claim.spec.volume_name):
-        return Claim(bound_to=name, volume=cluster.volume(name))
-    storage_class = claim.spec.storage_class_name if claim else need.storage_class
-    if claim is None and not storage_class:
-        return None
-    found = cluster.storage_class(storage_class) if storage_class else None
-    if found is None:
-        return Claim(storage_class=storage_class or "")
-    return Claim(
-        storage_class=storage_class or "",
-        provisioner=found.provisioner,
-        waits_for_consumer=found.volume_binding_mode == "WaitForFirstConsumer",
-        topologies=found.allowed_topologies,
-    )
 
 
 def _claim_refused(name: str, claim: Claim | None) -> str:

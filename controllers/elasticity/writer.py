@@ -4,46 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Protocol
+from dataclasses import replace
 
 import structlog
 
-from controllers.elasticity.patches import Patch
+from controllers.elasticity.patches import TO_SUPER_NODES, Action, Kind
 from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pods import keep_only
 from controllers.elasticity.quota import Quota
+from controllers.elasticity.reporter import Reporter
 from controllers.workqueue import WorkQueue
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
-
-
-class Kind(StrEnum):
-    LOCAL = "place locally"
-    SUPER = "place on a super node"
-    ANY = "leave to the scheduler"
-    BURST = "allow on super nodes"
-    COST = "set the deletion cost"
-    DELETE = "delete"
-
-
-TO_SUPER_NODES = (Kind.SUPER, Kind.ANY, Kind.BURST)
-"""After these, a pod may come to a super node."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """*patch* is for *pod* as it was; DELETE has none. After *doubts* tries it is unknown whether one arrived."""
-
-    kind: Kind
-    pod: Pod
-    why: str = ""
-    patch: Patch | None = None
-    doubts: int = 0
-
-    @property
-    def uid(self) -> str:
-        return self.pod.metadata.uid
 
 
 class Assumptions:
@@ -87,11 +58,6 @@ PAUSES = Backoff(base=0.2, cap=30.0)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Outcome(Protocol):
-    def done(self, action: Action) -> None: ...
-    def refused(self, action: Action, error: ApiError) -> None: ...
-
-
 class Writer:
     """*queue* holds uids of pods; *enqueue* is called with the key of a pod that must be decided on again."""
 
@@ -99,39 +65,30 @@ class Writer:
         self,
         pods: PodCache,
         quota: Quota,
-        outcome: Outcome,
+        reporter: Reporter,
         queue: WorkQueue,
         enqueue: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._pods, self._quota, self._outcome = pods, quota, outcome
+        self._pods, self._quota, self._reporter = pods, quota, reporter
         self._queue, self._enqueue = queue, enqueue
-        self._assumptions = Assumptions()
+        self.assumptions = Assumptions()
         self._clock = clock
         self._refusals: dict[str, tuple[int, float]] = {}
         """By uid: how many in a row, and until when the pod rests."""
-
-    def assumed(self, key: str) -> Mapping[str, Action]:
-        return self._assumptions.of(key)
-
-    def assumed_on_super_nodes(self) -> Sequence[Action]:
-        return self._assumptions.to_super_nodes()
 
     def rests(self, uid: str) -> float:
         """For how many seconds the pod is not to be written to, because a write was refused."""
         return max(0.0, self._refusals.get(uid, (0, 0.0))[1] - self._clock())
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
-        """Forget refusals of pods that are gone; *uids* are read after those that are known here."""
-        known = list(self._refusals)
-        for uid in set(known).difference(uids()):
-            self._refusals.pop(uid, None)
+        keep_only(self._refusals, uids)
 
     def start(self, actions: Iterable[Action]) -> None:
         """Assume all of them, then write."""
         begun = list(actions)
         for action in begun:
-            self._assumptions.assume(action)
+            self.assumptions.assume(action)
             if action.kind in TO_SUPER_NODES:
                 self._quota.assume(action.pod)
         for action in begun:
@@ -139,7 +96,7 @@ class Writer:
 
     def reconcile(self, uid: str) -> float | None:
         """Write what is assumed of a pod; the seconds after which to repeat it when the outcome is unknown."""
-        action = self._assumptions.get(uid)
+        action = self.assumptions.get(uid)
         return self._try(action) if action else None
 
     def _try(self, action: Action) -> float | None:
@@ -159,7 +116,7 @@ class Writer:
         else:
             self._refusals.pop(action.uid, None)
             self._forget(action)
-            self._outcome.done(action)
+            self._reporter.done(action)
         return None
 
     def _write(self, action: Action) -> None:
@@ -171,7 +128,7 @@ class Writer:
     def _doubt(self, action: Action, error: KubeError) -> float:
         at, doubts = action.pod.metadata, action.doubts + 1
         log.warning("write has unknown outcome", namespace=at.namespace, name=at.name, error=str(error))
-        self._assumptions.assume(replace(action, doubts=doubts))
+        self.assumptions.assume(replace(action, doubts=doubts))
         return PAUSES.delay(doubts)
 
     def _refuse(self, action: Action, error: ApiError) -> None:
@@ -179,9 +136,9 @@ class Writer:
         pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
         self._refusals[action.uid] = count, self._clock() + pause
         self._forget(action)
-        self._outcome.refused(action, error)
+        self._reporter.refused(action, error)
         self._enqueue(action.pod.key)
 
     def _forget(self, action: Action) -> None:
-        self._assumptions.forget(action)
+        self.assumptions.forget(action)
         self._quota.forget(action.pod)

@@ -43,13 +43,13 @@ SWITCH_PLACE = {"name": "eks-config", "namespace": "kube-system"}
 SUPER = "eklet-"
 """How the names of super nodes begin, and no others."""
 TOO_LARGE = {"cpu": "33"}
-"""More than any node at home has; a super node has a thousand."""
+"""More than any node local has; a super node has a thousand."""
 SECONDS = 90
 """For what is awaited: most of it takes one."""
 
 
 class Shop:
-    """The workloads of one test, in a namespace that stays: what runs there is in nobody's way."""
+    """The workloads of one test, in a namespace that stays: what runs there disturbs no other test."""
 
     def __init__(self, lab: Lab, namespace: str = "") -> None:
         """In a *namespace* that is there, or a new one."""
@@ -93,14 +93,14 @@ class Shop:
         return [pod for pod in found if not pod.terminating]
 
     def home(self, name: str = "") -> set[str]:
-        """The names of the pods on nodes at home."""
+        """The names of the pods on local nodes."""
         return {pod.metadata.name for pod in self.pods(name) if is_home(pod)}
 
     def away(self, name: str = "") -> set[str]:
         """The names of the pods on super nodes."""
         return {pod.metadata.name for pod in self.pods(name) if is_away(pod)}
 
-    def told(self) -> list[str]:
+    def reasons(self) -> list[str]:
         """Of each pod when it came, and why it is where it is: to understand what should not be."""
         return [
             f"{pod.metadata.creation_timestamp} {pod.metadata.name}: {pod.metadata.annotations.get(REASON)}"
@@ -119,7 +119,7 @@ class Shop:
         self.wait(lambda: set(names) <= self.away(), f"{names} in {self.namespace} to come to super nodes")
 
     def await_home(self, *names: str) -> None:
-        self.wait(lambda: set(names) <= self.home(), f"{names} in {self.namespace} to come home")
+        self.wait(lambda: set(names) <= self.home(), f"{names} in {self.namespace} to run on local nodes")
 
     def await_event(self, name: str, reason: str) -> str:
         """Its message."""
@@ -142,12 +142,12 @@ def template(annotations: Mapping[str, str] | None = None, **spec: Any) -> Raw:
 
 
 def keeping(number: int, **annotations: str) -> dict[str, str]:
-    """The annotations of a pod of which *number* stay at home."""
+    """The annotations of a pod of which *number* stay local."""
     return {LOCAL_REPLICAS: str(number), **annotations}
 
 
 def switched(local: str) -> dict[str, str]:
-    """The annotations of a pod with a switch of its own, or none."""
+    """The annotations of a pod with its switch, or none."""
     return {SWITCH: local} if local else {}
 
 

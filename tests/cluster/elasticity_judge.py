@@ -1,4 +1,4 @@
-"""An independent judge: how many pods of one owner and revision were at home at any time, as a watch tells it."""
+"""An independent judge: how many pods of one owner and revision were local at any time, by a watch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Judge:
         self._too_many: dict[tuple[str, ...], str] = {}
 
     def too_many(self, namespace: str) -> list[str]:
-        """What was at home beyond its number, ever; one line for each owner and revision."""
+        """What was local beyond its number, ever; one line for each owner and revision."""
         self._listen()
         return [line for key, line in self._too_many.items() if key[0] == namespace]
 
@@ -76,7 +76,7 @@ def _key(pod: Pod) -> tuple[str, ...]:
 
 
 def _is_home(pod: Pod) -> bool:
-    """A pod at work that is on a node at home, or was placed there and is on its way."""
+    """A pod at work that is on a node local, or was placed there and is on its way."""
     if pod.terminating or pod.finished:
         return False
     return not is_away(pod) if pod.spec.node_name else pod.metadata.annotations.get(PLACEMENT) == LOCAL

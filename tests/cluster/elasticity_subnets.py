@@ -16,8 +16,8 @@ from tests.cluster.elasticity import SUBNET, Raw, Shop, template
 from tests.cluster.workloads import PODS
 from webhook.elasticity import TAINT_KEY
 
-EMPTY, OCCUPIED, FOREIGN = ({"id": f"subnet-lab0000{number}", "zone": NOWHERE} for number in (2, 3, 4))
-"""Nobody plays them: no pod of another test comes there."""
+EMPTY, OCCUPIED, UNMANAGED = ({"id": f"subnet-lab0000{number}", "zone": NOWHERE} for number in (2, 3, 4))
+"""No kwok plays them: no pod of another test comes there."""
 
 
 @contextmanager
@@ -29,12 +29,12 @@ def coming_and_going(lab: Lab) -> Iterator[Callable[[], None]]:
 
 def come_and_go(shop: Shop) -> None:
     lab = shop.lab
-    lab.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_of(FOREIGN)}})
-    install.upgrade(lab, {"cloud": {"subnets": [SUBNET, EMPTY, OCCUPIED, FOREIGN]}})
+    lab.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_of(UNMANAGED)}})
+    install.upgrade(lab, {"cloud": {"subnets": [SUBNET, EMPTY, OCCUPIED, UNMANAGED]}})
     for subnet in (EMPTY, OCCUPIED):
         shop.wait(lambda: node(lab, subnet), f"the super node of {subnet['id']}")  # noqa: B023
     assert_as_configured(node(lab, EMPTY), EMPTY)
-    assert "managed-by" in Shop(lab, "default").await_event(node_of(FOREIGN), "SuperNodeNotOurs")
+    assert "managed-by" in Shop(lab, "default").await_event(node_of(UNMANAGED), "SuperNodeNotOurs")
 
     lab.kubectl("taint", "node", node_of(EMPTY), f"{TAINT_KEY}-")
     shop.wait(lambda: TAINT_KEY in taints(node(lab, EMPTY)), "the taint to be set again")
@@ -47,7 +47,7 @@ def come_and_go(shop: Shop) -> None:
 
     shop.client.delete(PODS, "guest", shop.namespace, grace_seconds=0)
     shop.wait(lambda: not node(lab, OCCUPIED), "the other one to go")
-    assert taints(node(lab, FOREIGN)).isdisjoint({TAINT_KEY})
+    assert taints(node(lab, UNMANAGED)).isdisjoint({TAINT_KEY})
 
 
 def node_of(subnet: Raw) -> str:

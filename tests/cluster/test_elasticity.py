@@ -1,4 +1,4 @@
-"""The first N pods are at home and the others on super nodes, whatever their workload does: on a real control plane."""
+"""The first N pods are local and the others on super nodes, whatever their workload does: on a real control plane."""
 
 from __future__ import annotations
 
@@ -50,16 +50,8 @@ def example(**spec: Any) -> Raw:
     }
 
 
-def the_example_has_one_pod_at_home_which_is_the_last_to_go(shop: Shop) -> None:
-    play_example(shop, example())
-
-
-def the_example_for_the_originals_scheduler_does_the_same(shop: Shop) -> None:
-    play_example(shop, example(schedulerName="tke-scheduler"))
-
-
-def play_example(shop: Shop, manifest: Raw) -> None:
-    shop.create(DEPLOYMENTS, manifest)
+def the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_to_go(shop: Shop) -> None:
+    shop.create(DEPLOYMENTS, example(schedulerName="tke-scheduler"))
     shop.settle("nginx-deployment", 4)
     home, away = shop.home(), shop.away()
     assert (len(home), len(away)) == (1, 3)
@@ -74,7 +66,7 @@ def play_example(shop: Shop, manifest: Raw) -> None:
     assert (shop.home(), shop.away()) == (home, set())
 
 
-def an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more(shop: Shop) -> None:
+def an_autoscaler_finds_three_local_pods_after_each_step_and_never_more(shop: Shop) -> None:
     dice = Random(6)  # noqa: S311 - dice, not secrets
     shop.deploy("web", 0, template(keeping(3)))
     with judging(shop.lab) as judge:
@@ -82,8 +74,8 @@ def an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more(shop: 
             replicas = dice.randint(0, 12)
             shop.scale("web", replicas)
             shop.settle("web", replicas)
-            at_home = min(3, replicas)
-            assert (len(shop.home()), len(shop.away())) == (at_home, replicas - at_home)
+            local = min(3, replicas)
+            assert (len(shop.home()), len(shop.away())) == (local, replicas - local)
         assert len(judge.ever(shop.namespace)) > STEPS
         assert judge.too_many(shop.namespace) == []
 
@@ -108,11 +100,11 @@ def a_stateful_set_keeps_its_first_ordinals_also_after_an_update(shop: Shop) -> 
         spec = {"replicas": 5, "serviceName": "db"}
         shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.told()
+        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
         shop.update("db", STATEFULSETS)
         shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.told()
+        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
         shop.scale("db", 3, STATEFULSETS)
         shop.settle("db", 3, STATEFULSETS)
@@ -143,22 +135,12 @@ def succeeded(shop: Shop, name: str) -> int:
     return int(shop.client.get(JOBS, name, shop.namespace).get("status", {}).get("succeeded", 0))
 
 
-def a_bare_pod_counts_for_itself(shop: Shop) -> None:
-    for number in (0, 1, 5):
-        shop.run(f"keeping-{number}", template(keeping(number)))
-
-    shop.await_away("keeping-0")
-    shop.await_home("keeping-1", "keeping-5")
-
-
 SCENES: tuple[Scene, ...] = (
-    the_example_has_one_pod_at_home_which_is_the_last_to_go,
-    the_example_for_the_originals_scheduler_does_the_same,
+    the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_to_go,
     each_revision_of_a_rolling_update_has_its_own_first_pods,
     a_stateful_set_keeps_its_first_ordinals_also_after_an_update,
     the_pods_of_a_job_that_run_at_one_time_are_counted,
-    a_bare_pod_counts_for_itself,
-    an_autoscaler_finds_three_pods_at_home_after_each_step_and_never_more,
+    an_autoscaler_finds_three_local_pods_after_each_step_and_never_more,
 )
 
 
@@ -172,3 +154,10 @@ def played(elastic_lab: Lab, subnets: Callable[[], None]) -> Iterator[Callable[[
 @pytest.mark.parametrize("scene", SCENES, ids=title)
 def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
     played(scene)
+
+
+@pytest.mark.promise
+def test_super_nodes_come_with_their_subnets_and_go_when_these_are_taken_away_and_no_pod_is_there(
+    subnets: Callable[[], None],
+) -> None:
+    subnets()

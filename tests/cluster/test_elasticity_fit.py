@@ -9,21 +9,21 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
-from controllers.elasticity.eligibility import Storage, candidate_of
+from controllers.elasticity.eligibility import candidate_of, gather
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
-from controllers.elasticity.informers import NODES
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import decode
-from controllers.elasticity.scheduling import scheduling_of
-from controllers.elasticity.volumes import gather, needs, reach
+from controllers.elasticity.snapshot import NODES
+from controllers.elasticity.volumes import needs, reach
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
-from kube.types import INSTANCE_TYPE, SUPER_NODE, Pod
+from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
-from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, keeping, template
+from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
 from tests.cluster.workloads import PODS, STATEFULSETS
 from tests.elasticity_world import having
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY
@@ -73,41 +73,6 @@ def _at_work(shop: Shop) -> list[Pod]:
         if pod.status.phase in ("Running", "Succeeded")
         and not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
     ]
-
-
-def test_what_the_scheduler_would_not_take_there_stays_local(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "apart"}}}
-    apart = {"podAntiAffinity": {REQUIRED: [term]}}
-    bind_to_node(shop, "data", "kwok-0")
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    shop.deploy("linux", 3, template(keeping(1), nodeSelector={"kubernetes.io/os": "linux"}))
-    shop.deploy("kwok", 3, template(keeping(1), nodeSelector={"type": "kwok"}))
-    shop.deploy("apart", 4, template(keeping(1), affinity=apart))
-    shop.deploy("pinned", 2, template(keeping(1), volumes=[claim]))
-
-    for name, replicas in {"linux": 3, "kwok": 3, "apart": 4, "pinned": 2}.items():
-        shop.settle(name, replicas)
-
-    assert {name: len(shop.home(name)) for name in ("linux", "kwok", "apart", "pinned")} == {
-        "linux": 1,
-        "kwok": 3,
-        "apart": 3,
-        "pinned": 2,
-    }
-    assert any("no super node has type=kwok" in told for told in shop.told())
-
-
-def test_the_wish_for_super_nodes_wins(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    wish = {
-        "nodeSelector": {INSTANCE_TYPE: SUPER_NODE},
-        "tolerations": [{"key": TAINT_KEY, "operator": "Exists"}],
-    }
-    shop.deploy("web", 2, template(keeping(2), **wish))
-    shop.settle("web", 2)
-
-    assert len(shop.away("web")) == 2
 
 
 def test_a_pod_that_tolerates_super_nodes_is_held_to_the_rules(elastic_lab: Lab) -> None:
@@ -181,8 +146,8 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     nodes = sorted_out(shop.client.list(NODES, type=WatchedNode).items)
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
-    claims = gather(needs(candidate_of(pod)), shop.namespace, Storage(shop.client))
-    request = Request(pod, scheduling_of(made["spec"]), reach(candidate_of(pod), claims))
+    claims = gather(needs(candidate_of(pod)), shop.namespace, shop.client)
+    request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(candidate_of(pod), claims))
     return Fleet(nodes, having(pods)).why_not(request)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controllers.elasticity.gate_opener import WHY
+from controllers.elasticity.open_gates import WHY
 from lab.bootstrap import running
 from lab.install import RELEASE
 from lab.session import Lab

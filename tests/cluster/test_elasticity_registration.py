@@ -21,13 +21,13 @@ from tests.cluster.test_elasticity_trouble import without
 from tests.cluster.workloads import STATEFULSETS
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 
-AT_HOME = 3
+LOCAL_NODES = 3
 HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
 AWAY = {"key": INSTANCE_TYPE, "operator": "In", "values": [SUPER_NODE]}
 
 
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
-    """On the nodes at home and the super nodes alone: the lab's other nodes would run it in earnest."""
+    """On the local nodes and the super nodes alone: the lab's other nodes would run it in earnest."""
     terms = [{"matchExpressions": [HOME]}, {"matchExpressions": [AWAY]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return workload("DaemonSet", name, template(affinity={"nodeAffinity": required}, **spec))
@@ -46,7 +46,7 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
     for name, replicas in {"web": 5, "switched": 2}.items():
         shop.settle(name, replicas)
     shop.settle("db", 2, STATEFULSETS)
-    shop.wait(lambda: len(shop.home("agent")) == AT_HOME, "the DaemonSet to run on all nodes at home")
+    shop.wait(lambda: len(shop.home("agent")) == LOCAL_NODES, "the DaemonSet to run on all local nodes")
     assert calls(elastic_lab) == before
 
     shop.run("keeping", template(keeping(1)))
@@ -58,20 +58,22 @@ def test_a_daemon_set_that_tolerates_everything_has_no_pod_for_super_nodes(elast
     shop = Shop(elastic_lab)
     shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
 
-    shop.wait(lambda: len(shop.home()) == AT_HOME, "its pods to run on all nodes at home")
+    shop.wait(lambda: len(shop.home()) == LOCAL_NODES, "its pods to run on all local nodes")
     status = shop.client.get(DAEMONSETS, "agent", shop.namespace)["status"]
-    assert status["desiredNumberScheduled"] == AT_HOME
-    assert len(shop.pods()) == AT_HOME
+    assert status["desiredNumberScheduled"] == LOCAL_NODES
+    assert len(shop.pods()) == LOCAL_NODES
 
 
 def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "webhook"):
         shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
-        shop.wait(lambda: len(shop.home()) == AT_HOME and shop.away(), "its pods to run on all nodes")
+        shop.wait(lambda: len(shop.home()) == LOCAL_NODES and shop.away(), "its pods to run on all nodes")
 
-        shop.wait(lambda: not shop.away() and len(shop.home()) == AT_HOME, "it to be kept off super nodes")
-    assert len(shop.pods()) == AT_HOME
+        shop.wait(
+            lambda: not shop.away() and len(shop.home()) == LOCAL_NODES, "it to be kept off super nodes"
+        )
+    assert len(shop.pods()) == LOCAL_NODES
     shop.await_event("agent", "KeptOffSuperNodes")
 
 
@@ -80,15 +82,15 @@ def test_a_pod_for_a_super_node_is_kept_off_where_the_template_is_not(elastic_la
     shop, before = Shop(elastic_lab), calls(elastic_lab)
     with configured(elastic_lab, patchDaemonSets=False):
         shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
-        shop.wait(lambda: len(shop.home()) == AT_HOME, "its pods to run on all nodes at home")
+        shop.wait(lambda: len(shop.home()) == LOCAL_NODES, "its pods to run on all local nodes")
         shop.wait(lambda: pending(shop), "the scheduler to find no node for the others")
         assert shop.away() == set()
-        assert calls(elastic_lab) - before >= AT_HOME + 1
-    shop.wait(lambda: len(shop.pods()) == AT_HOME, "the template to be corrected")
+        assert calls(elastic_lab) - before >= LOCAL_NODES + 1
+    shop.wait(lambda: len(shop.pods()) == LOCAL_NODES, "the template to be corrected")
 
 
 def pending(shop: Shop) -> bool:
-    """Whether there are others, and the scheduler has looked at all of them in vain."""
+    """Whether there are others, and the scheduler finds no node for any of them."""
     others = [pod for pod in shop.pods() if not is_home(pod)]
     reasons = [
         [each.reason for each in pod.status.conditions if each.type == "PodScheduled"] for pod in others

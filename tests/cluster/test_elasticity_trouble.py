@@ -63,7 +63,7 @@ def ready(lab: Lab, component: str) -> list[bool]:
     return [each.get("Ready") == "True" for each in conditions]
 
 
-def test_without_webhook_servers_pods_run_at_home_and_later_ones_count_them(elastic_lab: Lab) -> None:
+def test_without_webhook_servers_pods_run_on_local_nodes_and_later_ones_count_them(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "webhook"):
         shop.deploy("web", 4, template(keeping(1)))
@@ -88,6 +88,7 @@ def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_l
         shop.wait(lambda: len(shop.gated("web")) == 4, "four pods to be gated")
         shop.wait(lambda: "FailedScheduling" in shop.events("large"), "a pod to find no room")
         assert (shop.home(), shop.away()) == (set(), set())
+        assert {pod.metadata.annotations[REASON] for pod in shop.pods("web")} == {WAITS}
 
     shop.settle("web", 4)
     shop.await_away("large")
@@ -133,33 +134,7 @@ def bare(name: str) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", **template(), "metadata": metadata})
 
 
-def test_a_gated_pod_says_what_it_waits_for(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    with without(elastic_lab, "controllers"):
-        shop.run("waits", template(keeping(1)))
-        assert shop.pod("waits").metadata.annotations[REASON] == WAITS
-    shop.await_home("waits")
-    assert "stays local" in shop.pod("waits").metadata.annotations[REASON]
-
-
-def test_a_pod_beyond_the_cap_waits_until_there_is_room_again(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    with configured(elastic_lab, maxSuperPods={"perNamespace": 1}):
-        shop.run("first", template(keeping(0)))
-        shop.await_away("first")
-        shop.run("second", template(keeping(0)))
-        shop.run("large", template(**asking(TOO_LARGE)))
-        for name in ("second", "large"):
-            assert "maxSuperPods.perNamespace is 1" in shop.await_event(name, "SuperNodeCapReached")
-        assert (shop.gated(), shop.away()) == ({"second"}, {"first"})
-
-        shop.client.delete(PODS, "first", shop.namespace)
-        shop.await_away("second")
-        assert shop.pod("large").spec.node_name == ""
-    shop.await_away("large")
-
-
-def test_pods_that_super_nodes_do_not_take_come_home(elastic_lab: Lab) -> None:
+def test_pods_that_super_nodes_do_not_take_become_local(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
         # What the scheduler alone knows: the super node has a terabyte of memory, and most of it is taken.

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
+from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, allow, change, decoded
@@ -192,26 +193,8 @@ class _SchedulingGate(Value, frozen=True):
     name: str = ""
 
 
-class _Expression(Value, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class _Term(Value, frozen=True):
-    match_expressions: tuple[_Expression, ...] = ()
-    match_fields: tuple[_Expression, ...] = ()
-
-
-class _Selector(Value, frozen=True):
-    # Kubernetes writes an empty list as null here.
-    node_selector_terms: tuple[_Term, ...] | None = ()
-
-
 class _NodeAffinity(Value, frozen=True):
-    required: _Selector | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class _Affinity(Value, frozen=True):

@@ -3,87 +3,38 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from controllers import informers
-from controllers.elasticity import controller, gate_opener, open_gates
-from controllers.elasticity.gate_opener import WHY
-from controllers.elasticity.open_gates import WEBHOOK, Look, Patience, open_all, remove_webhook
+from controllers.elasticity import open_gates
+from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
-from controllers.informers import StaleInformer
 from kube.errors import Backoff, Invalid
-from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fake_api import FakeAPI
-from tests.fakes import FakeClock, FakeRecorder
-from tests.managed import lead
+from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, refuses, serving
+from tests.test_elasticity_feature import PODS, Running, world
 from webhook.elasticity import GATE, PLACEMENT, REASON
 
-PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 OTHER_GATE = {"name": "others.example/gate"}
 DEFAULTS = Patience()
 
 
-class Off:
-    """The feature as the leader runs it while it is switched off, or on, as *settings* say."""
-
-    def __init__(self, api: FakeAPI, server: Any) -> None:
-        self.api, self.server, self.recorder = api, server, FakeRecorder()
-        self.settings = ElasticitySettings(enabled=False, open_gates=True)
-        self.stop, self.may_lead = threading.Event(), True
-        self.raised: BaseException | None = None
-        self.thread = threading.Thread(target=self._lead, daemon=True)
-
-    def _check(self) -> None:
-        if not self.may_lead:
-            raise LeadershipLost("another one leads")
-
-    def _lead(self) -> None:
-        recorder: Any = self.recorder
-        try:
-            client = self.server.client()
-            lead(controller, client, lambda: {"elasticity": self.settings}, recorder, self.stop, self._check)
-        except BaseException as error:
-            self.raised = error
-
-    def create(self, *names: str, **parts: Any) -> None:
-        for name in names:
-            self.api.put(PODS, raw_pod(name, **parts))
-
-    def pods(self) -> dict[str, dict[str, Any]]:
-        return {each["metadata"]["name"]: each for each in self.api.list(PODS)}
-
-    def gated(self) -> set[str]:
-        return {name for name, raw in self.pods().items() if is_gated(raw)}
-
-
-@contextmanager
-def off() -> Iterator[Off]:
-    api = FakeAPI()
-    with serving(api) as server:
-        running = Off(api, server)
-        try:
-            yield running
-        finally:
-            running.stop.set()
-            if running.thread.ident:
-                running.thread.join(30)
-                assert not running.thread.is_alive()
+def off() -> AbstractContextManager[Running]:
+    """The leader has not begun."""
+    return world(enabled=False, openGates=True)
 
 
 def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
@@ -96,13 +47,12 @@ def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
         until(lambda: not lab.gated(), 60)
         until(lambda: PODS_BY_STATE.labels("gated")._value.get() == 0, 60)
 
-        pods = lab.pods()
-        assert pods["web-3"]["spec"]["schedulingGates"] == [OTHER_GATE]
-        assert all(PLACEMENT not in each["metadata"]["annotations"] for each in pods.values())
-        assert pods["web-1"]["metadata"]["annotations"][REASON] == WHY
-        assert REASON not in pods["free"]["metadata"]["annotations"]
+        assert lab.named("web-3")["spec"]["schedulingGates"] == [OTHER_GATE]
+        assert set(lab.placements()) == {""}
+        assert lab.annotations("web-1")[REASON] == WHY
+        assert REASON not in lab.annotations("free")
         assert {asked.query.get("fieldSelector") for asked in lab.server.asked if asked.path == PODS} == {
-            gate_opener.UNBOUND
+            open_gates.UNBOUND
         }
         assert lab.raised is None
 
@@ -110,8 +60,8 @@ def test_gates_are_opened_as_they_come_and_no_placement_is_written() -> None:
 def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gate_opener, "PERIOD", 0.5)
-    monkeypatch.setattr(gate_opener, "PAUSES", Backoff(base=0.5, cap=1.0))
+    monkeypatch.setattr(open_gates, "PERIOD", 0.5)
+    monkeypatch.setattr(open_gates, "PAUSES", Backoff(base=0.5, cap=1.0))
     tries = []
 
     def fault(asked: Asked) -> Answer | None:
@@ -138,14 +88,14 @@ def test_switched_off_while_it_runs_it_opens_and_switched_on_again_it_places() -
         lab.settings = ElasticitySettings(enabled=True, open_gates=True)
         lab.thread.start()
         lab.create("web-1", n="1")
-        until(lambda: lab.pods()["web-1"]["metadata"]["annotations"].get(PLACEMENT) == "local", 60)
+        until(lambda: lab.annotations("web-1").get(PLACEMENT) == "local", 60)
         lab.settings = ElasticitySettings(enabled=False, open_gates=True)
         until(
-            lambda: any(each.query.get("fieldSelector") == gate_opener.UNBOUND for each in lab.server.asked),
+            lambda: any(each.query.get("fieldSelector") == open_gates.UNBOUND for each in lab.server.asked),
             60,
         )
         lab.create("web-2")
-        until(lambda: lab.pods()["web-2"]["metadata"]["annotations"].get(REASON) == WHY, 60)
+        until(lambda: lab.annotations("web-2").get(REASON) == WHY, 60)
         lab.settings = ElasticitySettings(enabled=True, open_gates=True)
         lab.create("web-3", key="third", n="1")
         until(lambda: not lab.gated(), 60)
@@ -161,16 +111,6 @@ def test_no_gate_is_opened_once_the_leadership_is_lost() -> None:
         until(lambda: any(each.get("queue") == "gate-opener" for each in logs), 60)
 
         assert lab.gated() == {"web-1"}
-
-
-def test_without_the_permission_to_see_pods_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.5)
-    with off() as lab:
-        lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
-        lab.thread.start()
-        until(lambda: not lab.thread.is_alive(), 60)
-
-        assert isinstance(lab.raised, StaleInformer)
 
 
 # The Job
@@ -241,9 +181,8 @@ def test_the_leader_has_time_to_place_what_is_gated() -> None:
     assert reasons == {"web-1": None, "web-2": WHY}
 
 
-@pytest.mark.parametrize("last", [1.0, 9.0, 18.0])
-def test_what_is_gated_by_a_request_under_way_is_opened_too(last: float) -> None:
-    cluster = Cluster(WEBHOOK)
+def test_what_is_gated_by_a_request_in_progress_is_opened_too() -> None:
+    cluster, last = Cluster(WEBHOOK), 18.0
     names = iter(range(100))
     cluster.then = lambda now: cluster.create(f"web-{next(names)}") if now <= last else None
 
