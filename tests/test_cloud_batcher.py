@@ -166,9 +166,10 @@ def test_turns_are_taken_in_order_and_who_leaves_the_line_takes_none() -> None:
 
 def test_threads_share_calls_and_are_released_when_a_call_ends_its_thread() -> None:
     desk = Desk(Shape(size=100, distance=0.05))
+    # Before the start: the clock stands still, and what misses the first call would wait for ever.
+    answers = [desk.batcher.submit(each, each) for each in names(50)]
     desk.batcher.start()
     try:
-        answers = [desk.batcher.submit(each, each) for each in names(50)]
         assert [each.result(10) for each in answers] == [each.upper() for each in names(50)]
         desk.spoil = {"bad": SystemExit()}  # type: ignore[dict-item]
         desk.clock.advance(1)
