@@ -7,10 +7,12 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 import healthchecker
 from lab.image.process import run
 from lab.image.stage import Stage
-from tests.cluster.image import HEALTH, NAME, SECONDS, WEBHOOK, World, await_ready, get, served
+from tests.cluster.image import HEALTH, NAME, SECONDS, WEBHOOK, World, await_ready, get, served, world
 from tests.server import CA
 from tests.test_layers import FLOORS
 from webhook import anycast_ip, ingress_daemonset, ip_reservation
@@ -69,6 +71,11 @@ def test_every_module_has_its_bytecode(image: Stage) -> None:
         for path in modules
         if not {str(path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc")} & paths
     } == set()
+
+
+@pytest.fixture(name="world")
+def _world(image: Stage, tmp_path: Path, address: str) -> World:
+    return world(image, tmp_path, address)
 
 
 def test_every_module_of_the_product_can_be_imported(world: World) -> None:
