@@ -42,7 +42,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    """What both tests share: a witness tells of all that happens, also while the API server is away."""
+    """What both tests share. The history goes on, also while the API server is away, and so do the answers."""
     with (
         running(values=VALUES, calico=None, nodes=2, kwok_nodes=0) as lab,
         faults.second_api_server(lab) as witness,
@@ -61,8 +61,6 @@ def test_without_the_api_server_no_attached_node_turns_503_and_no_pod_is_replace
     fleet: Fleet, seconds: int
 ) -> None:
     edge, image = fleet.edge, fleet.image
-    for each in fleet.checkers.values():
-        each.answers.clear()
     with asking(edge.lab, list(fleet.checkers.values()), every=0.5):
         edge.retemplate(image)
         edge.wait(lambda: updated(edge, image) >= BEGUN, f"{BEGUN} nodes to have {image}")
