@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from certs.issue import Pair, new_ca, new_leaf
 from lab.waiting import stretch
+from tests.sockets import free_ports
 
 Opened = TypeVar("Opened", bound=socket.socket | http.client.HTTPConnection)
 
@@ -222,14 +223,6 @@ def configure(directory: Path, **webhook: object) -> Configured:
     return Configured(
         https, health, metrics, {"DRAWBRIDGE_CONFIG": str(file), "DRAWBRIDGE_BIND_HOST": "127.0.0.1"}
     )
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def get(port: int, path: str) -> tuple[int, str]:

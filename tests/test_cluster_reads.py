@@ -20,6 +20,8 @@ from webhook.ip_reservation import namespace_cache
 from webhook.ip_reservation.namespace_cache import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
+MUCH_LATER = 8.0
+"""Seconds, on a machine under load; a read that ignores the deadline takes 10."""
 
 
 class World:
@@ -155,10 +157,10 @@ def test_a_pod_is_read_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "at_least", "at_most"),
+    ("left", "at_least"),
     [
-        pytest.param(0.4, 0.3, 0.8, id="until the deadline"),
-        pytest.param(-5.0, 0.05, 0.4, id="a last try when it has passed"),
+        pytest.param(0.4, 0.3, id="until the deadline"),
+        pytest.param(-5.0, 0.05, id="a last try when it has passed"),
     ],
 )
 @pytest.mark.parametrize(
@@ -169,14 +171,14 @@ def test_a_pod_is_read_each_time() -> None:
     ],
 )
 def test_a_server_that_hangs_is_waited_for(
-    read: Callable[[Cluster, float], object], left: float, at_least: float, at_most: float
+    read: Callable[[Cluster, float], object], left: float, at_least: float
 ) -> None:
     with reading() as world:
         world.api.fault = lambda asked: hangs
         began = time.monotonic()
         with pytest.raises(Unreachable):
             read(world.cluster, world.clock() + left)
-        assert at_least < time.monotonic() - began < at_most
+        assert at_least < time.monotonic() - began < MUCH_LATER
 
 
 def test_so_many_pods_are_read_at_once_and_the_others_wait_until_their_deadlines(
