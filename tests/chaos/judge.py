@@ -34,7 +34,7 @@ class Judge(Witness):
     def await_end(self, pods: Sequence[Pod]) -> None:
         """Of *pods* first, of all reservations then: none is forgotten."""
         self.await_gone(pods)
-        # The one watch may have told of the departures before the other tells of the reservations.
+        # The one watch may report the departures before the other reports the reservations.
         self._lab.wait(lambda: not self.unreserved(pods), 30, f"no address to be lost of {len(pods)} pods")
         self._lab.wait(lambda: not self.history.standing(), 120, "every address to be released")
 
@@ -101,5 +101,5 @@ def judging(lab: Lab, reservations: Resource, client: Client | None = None) -> I
     """Watch from now until the end of the block, by way of *client* if it is not the lab's own."""
     with watching(
         client or lab.client, {Resource("", "v1", "pods"): Pod, reservations: IPReservation}
-    ) as told:
-        yield Judge(lab, told)
+    ) as observations:
+        yield Judge(lab, observations)

@@ -85,8 +85,8 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
             rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE)),
         )
         edge.settle(*NODES)
-        told = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
-        with checking(edge, "ah", **told) as checkers:
+        variables = {"ON_API_SERVER_OUTAGE": "fail", "LONGEST_WITHOUT_SIGHT_SECONDS": str(BOUND)}
+        with checking(edge, "ah", **variables) as checkers:
             asked = list(checkers.values())
             await_all(edge_lab, asked, 200)
             edge.retemplate("proxy:2")

@@ -83,10 +83,10 @@ def instance_of(node: Node) -> str:
 
 
 class Judge:
-    """Follows all nodes that need an address; each look takes in what has been told by then."""
+    """Follows all nodes that need an address; each look takes in what has been observed by then."""
 
-    def __init__(self, lab: Lab, client: Client, told: Observations) -> None:
-        self._lab, self._client, self._told = lab, client, told
+    def __init__(self, lab: Lab, client: Client, observations: Observations) -> None:
+        self._lab, self._client, self._observations = lab, client, observations
         self._nodes: dict[str, Node] = {}
         self.too_early: list[str] = []
         """The nodes that were open at any time while no address was bound to them."""
@@ -130,17 +130,21 @@ class Judge:
         )
 
     def _listen(self) -> None:
-        opened = [each for told in observed_by_now(self._told) for each in self._heard(told)]
+        opened = [
+            each
+            for observation in observed_by_now(self._observations)
+            for each in self._relevant(observation)
+        ]
         if opened:
             self._check(opened)
 
-    def _heard(self, told: Observation) -> Iterator[Node]:
+    def _relevant(self, observation: Observation) -> Iterator[Node]:
         """Take note of it; the node, when it is open with another address than before."""
-        node = told.object
+        node = observation.object
         if not isinstance(node, Node) or node.metadata.labels.get(NEED_LABEL) != "true":
             return
         before = self._nodes.pop(node.metadata.uid, None)
-        if told.gone:
+        if observation.gone:
             return
         self._nodes[node.metadata.uid] = node
         if not is_open(node):
@@ -178,5 +182,5 @@ def _elastic(rows: Sequence[object]) -> list[Address]:
 def judging(lab: Lab, client: Client | None = None) -> Iterator[Judge]:
     """Watch from now until the end of the block, by way of *client* if it is not the lab's own."""
     client = client or lab.client
-    with watching(client, {NODES: Node}) as told:
-        yield Judge(lab, client, told)
+    with watching(client, {NODES: Node}) as observations:
+        yield Judge(lab, client, observations)

@@ -204,8 +204,8 @@ def switch_all(lab: Lab, to: str) -> None:
     else:
         name, namespace = SWITCH_PLACE["name"], SWITCH_PLACE["namespace"]
         lab.kubectl("delete", "configmap", name, "-n", namespace, "--ignore-not-found")
-    probes, told = Shop(lab), f"global={to or 'unset'} "
-    lab.wait(lambda: _reason_now(probes).startswith(told), SECONDS, f"the leader to decide by {told}")
+    probes, switches = Shop(lab), f"global={to or 'unset'} "
+    lab.wait(lambda: _reason_now(probes).startswith(switches), SECONDS, f"the leader to decide by {switches}")
 
 
 def _reason_now(probes: Shop) -> str:

@@ -17,14 +17,14 @@ REVISIONS = ("pod-template-hash", "controller-revision-hash")
 
 
 class Judge:
-    """Follows all pods; each look takes in what has been told by then.
+    """Follows all pods; each look takes in what has been observed by then.
 
     It is strict: super nodes that are not ready for a minute are a reason for more than N local pods, but not here,
     where they are ready all the time. Each line ends with the reason on the pod, by which that is seen.
     """
 
-    def __init__(self, told: Observations) -> None:
-        self._told = told
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
         self._groups: dict[tuple[str, ...], dict[str, Pod]] = {}
         self._seen: dict[str, Pod] = {}
         self._too_many: dict[tuple[str, ...], str] = {}
@@ -44,9 +44,9 @@ class Judge:
         return sum(PLACEMENT in pod.metadata.annotations for pod in self.ever(namespace))
 
     def _listen(self) -> None:
-        for told in observed_by_now(self._told):
-            if isinstance(told.object, Pod):
-                self._hear(told.object, gone=told.gone)
+        for observation in observed_by_now(self._observations):
+            if isinstance(observation.object, Pod):
+                self._hear(observation.object, gone=observation.gone)
 
     def _hear(self, pod: Pod, *, gone: bool) -> None:
         key, uid = _key(pod), pod.metadata.uid
@@ -85,5 +85,5 @@ def _is_home(pod: Pod) -> bool:
 @contextmanager
 def judging(lab: Lab, client: Client | None = None) -> Iterator[Judge]:
     """Watch from now until the end of the block, by way of *client* if it is not the lab's own."""
-    with watching(client or lab.client, {PODS: Pod}) as told:
-        yield Judge(told)
+    with watching(client or lab.client, {PODS: Pod}) as observations:
+        yield Judge(observations)

@@ -16,10 +16,10 @@ from tests.cluster.workloads import PODS
 
 
 class Gate:
-    """Follows all nodes and pods; each look takes in what has been told by then."""
+    """Follows all nodes and pods; each look takes in what has been observed by then."""
 
-    def __init__(self, told: Observations) -> None:
-        self._told = told
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
         self._states: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
         """By the name of the node: from which revision on it was open, or not."""
         self._placed: dict[str, tuple[Pod, int]] = {}
@@ -49,7 +49,7 @@ class Gate:
         return [was_open for since, was_open in self._states[node] if since < revision][-1:] == [True]
 
     def _listen(self) -> None:
-        for each in observed_by_now(self._told):
+        for each in observed_by_now(self._observations):
             if isinstance(each.object, Node):
                 self._states[each.object.metadata.name].append((each.revision, is_open(each.object)))
             elif isinstance(each.object, Pod) and each.object.spec.node_name:
@@ -59,5 +59,5 @@ class Gate:
 @contextmanager
 def watched(lab: Lab) -> Iterator[Gate]:
     """All nodes and pods, from now until the end of the block."""
-    with watching(lab.client, {NODES: Node, PODS: Pod}) as told:
-        yield Gate(told)
+    with watching(lab.client, {NODES: Node, PODS: Pod}) as observations:
+        yield Gate(observations)

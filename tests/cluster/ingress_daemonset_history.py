@@ -125,8 +125,8 @@ complete(Managed, Meta, Thing, *KINDS.values())
 class Record:
     """Any thread may look into it."""
 
-    def __init__(self, client: Client, told: Observations) -> None:
-        self._client, self._told = client, told
+    def __init__(self, client: Client, observations: Observations) -> None:
+        self._client, self._observations = client, observations
         self._lock = threading.Lock()
         self._heard: list[Observation] = []
         self._latest: dict[str, Thing] = {}
@@ -154,7 +154,7 @@ class Record:
 
     def _listen(self) -> None:
         with self._lock:
-            for each in observed_by_now(self._told):
+            for each in observed_by_now(self._observations):
                 self._heard.append(each)
                 thing: Any = each.object
                 if each.gone:
@@ -172,5 +172,5 @@ def _is_in(thing: Any, namespace: str, nodes: str) -> bool:
 @contextmanager
 def recording(client: Client) -> Iterator[Record]:
     """From now until the end of the block."""
-    with watching(client, KINDS) as told:
-        yield Record(client, told)
+    with watching(client, KINDS) as observations:
+        yield Record(client, observations)

@@ -40,7 +40,7 @@ def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_c
             lambda: judge.nodes and len(gate.placed(namespace)) == CROWD, 240, "a pod to come to each node"
         )
         judge.await_open([fleet.name_of(name) for name in names])
-        # What a watch has not told yet looks early.
+        # What a watch has not reported yet looks early.
         assert_empty_soon(lab, lambda: gate.too_early(namespace))
         assert judge.too_early == []
     assert all(is_tainted(node) for node in joined)

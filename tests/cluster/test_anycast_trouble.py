@@ -1,4 +1,4 @@
-"""What is missing or wrong around anycast IPs is told, waited for and made up for, and harms nothing else."""
+"""What is missing or wrong around anycast IPs is reported, waited for and made up for, and harms nothing else."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_without_permissions_and_with_wrong_keys_it_says_so_tries_seldom_and_goe
         fleet.join("a")
         fleet.join("b")
         missing = "not authorized to perform the operation `AllocateAddresses`"
-        fleet.wait(lambda: told(fleet, missing), "an Event about the missing permission")
+        fleet.wait(lambda: has_event(fleet, missing), "an Event about the missing permission")
         with other_keys(lab):
             fleet.join("c")
-            fleet.wait(lambda: told(fleet, "AuthFailure.SignatureFailure"), "an Event about the keys")
+            fleet.wait(lambda: has_event(fleet, "AuthFailure.SignatureFailure"), "an Event about the keys")
             assert_reserves(lab, f"t-rights-{fleet.token}")
     assert "AuthFailure.SignatureFailure" in log(lab)
     assert WRONG not in log(lab)
@@ -77,7 +77,7 @@ def test_without_permissions_and_with_wrong_keys_it_says_so_tries_seldom_and_goe
     assert refusals(lab) - before <= 2 + (time.monotonic() - begun) / 10
 
 
-def told(fleet: Fleet, text: str) -> bool:
+def has_event(fleet: Fleet, text: str) -> bool:
     """On one of the nodes: what stands in the way of all is tried with one of them."""
     return any(text in fleet.events(name).get("FailedAllocateAnycastIp", "") for name in ("a", "b", "c"))
 
