@@ -13,8 +13,8 @@ from typing import Any
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import Checker, HealthCheckReader
-from controllers.ingress_daemonset.node_rollout import Reading
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter

@@ -12,8 +12,9 @@ import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Reading
+from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import SCHEDULED, State

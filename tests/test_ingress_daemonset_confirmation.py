@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.node_rollout import Reading, doubt_of
+from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from healthchecker import State
 from kube.types import ObjectMeta
 from tests.ingress_daemonset_world import World, raw_resource

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from controllers.ingress_daemonset import health_check_reader
+from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import (
     OLD,
     PERIOD,
@@ -19,7 +20,6 @@ from controllers.ingress_daemonset.health_check_reader import (
     checkers_of,
     read,
 )
-from controllers.ingress_daemonset.node_rollout import Reading
 from healthchecker import State
 from healthchecker.__main__ import serve
 from tests.fakes import FakeClock

@@ -98,6 +98,7 @@ PLANS = [
     "controllers/ingress_daemonset/drift.py",
     "controllers/ingress_daemonset/node_actions.py",
     "controllers/ingress_daemonset/planner.py",
+    "controllers/ingress_daemonset/confirmation.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
     "controllers/ip_reservation/release_planner.py",

@@ -13,7 +13,8 @@ import msgspec
 from prometheus_client import Counter
 
 from controllers.executor import Submit
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Reading, Readings
+from controllers.ingress_daemonset.confirmation import Reading, Readings
+from controllers.ingress_daemonset.node_rollout import NodeRollout
 from healthchecker import STATE_PATH, State
 from webhook.ingress_daemonset.types import OFF
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
+from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import node_actions
-from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase, Readings
+from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from controllers.ingress_daemonset.types import Children, Workload
 from healthchecker import deployment_name

@@ -15,9 +15,10 @@ from prometheus_client import Histogram
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Readings
+from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
 from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
