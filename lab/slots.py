@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.errors import LabError
@@ -54,7 +55,7 @@ def claim(prefix: str = "drawbridge-lab") -> tuple[Slot, socket.socket]:
     )
 
 
-def free_ports(candidates: range, count: int) -> list[int]:
+def free_ports(candidates: Sequence[int], count: int) -> list[int]:
     """The first *count* ports of *candidates* that no one listens on at 127.0.0.1 or at all addresses."""
     free = [port for port in candidates if _is_free(port)][:count]
     if len(free) < count:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import deque
+from functools import cache
 
 import pytest
+
+from lab import slots
 
 PEER_GONE = pytest.mark.filterwarnings(
     r"ignore:unclosed <ssl\.SSLSocket [^>]*laddr=\([^)]*\)>:ResourceWarning"
 )
 """Python 3.11's SSLSocket._create does not close a socket that was reset before the handshake; the collector does."""
+
+FIRST_PORT = 24_000
+"""Above the ports of the labs, below those that Linux takes for outgoing connections."""
+PORTS_EACH = 256
 
 
 def reset(sock: socket.socket) -> None:
@@ -20,9 +28,16 @@ def reset(sock: socket.socket) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Of the loopback."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
+    """Of the loopback; neither another test nor an outgoing connection gets one before its server listens."""
+    own = _own_ports()
+    found = slots.free_ports(own, count)
+    own.rotate(-1 - own.index(found[-1]))
+    return found
+
+
+@cache
+def _own_ports() -> deque[int]:
+    slot, holder = slots.claim("drawbridge-test-ports")
+    holder.detach()  # the end of the process frees the slot
+    first = FIRST_PORT + slot.number * PORTS_EACH
+    return deque(range(first, first + PORTS_EACH))

@@ -46,6 +46,7 @@ from tests.misbehaving_server import (
     streams,
 )
 from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
+from tests.sockets import free_ports
 
 ROOT = Path(__file__).parent.parent
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -369,7 +370,9 @@ def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
     api = FakeAPI()
     api.put(DEPLOYMENTS, deployment())
 
-    def is_healthy(process: subprocess.Popen[str], port: int) -> bool:
+    [port] = free_ports(1)
+
+    def is_healthy(process: subprocess.Popen[str]) -> bool:
         assert process.poll() is None
         try:
             return asked(port)[0] == 200
@@ -378,10 +381,9 @@ def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
 
     with (
         serving(api) as server,
-        free_port() as port,
         program(environment_for(tmp_path / "kubeconfig", server.url, port)) as process,
     ):
-        until(lambda: is_healthy(process, port), 2 * LONG)
+        until(lambda: is_healthy(process), 2 * LONG)
         metrics = asked(port, "/metrics")[1]
         process.send_signal(signal.SIGTERM)
 
@@ -389,15 +391,6 @@ def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert "drawbridge_healthchecker_healthy 1.0" in metrics
     assert 'drawbridge_healthchecker_answers_total{status="200"}' in metrics
     assert "drawbridge_healthchecker_sight_age_seconds" in metrics
-
-
-@contextmanager
-def free_port() -> Iterator[int]:
-    """One that no other process gets meanwhile: it is bound, and may be bound again, but does not listen."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 def test_a_task_that_is_not_said_ends_the_program_with_the_reason() -> None:
