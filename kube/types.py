@@ -117,6 +117,8 @@ class Node(Value, frozen=True):
     spec: NodeSpec = NodeSpec()
 
 
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of mirrors of static pods, which run whatever the API server stores."""
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 SUPER_NODE = "eklet"
 """The instance type of super nodes, which have no machine: the name of the virtual kubelet behind them."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from settings.values import Model, Period
+from settings.values import Model, Name, Period
 
 
 class HealthChecker(Model):
@@ -12,6 +12,8 @@ class HealthChecker(Model):
     """Empty is the image that the controllers run."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     resources: dict[str, Any] = {}
+    cluster_role: Name = "drawbridge-health-checker"
+    """The permissions of health checkers; the controllers may bind this ClusterRole and no other."""
 
 
 class IngressDaemonSetSettings(Model):

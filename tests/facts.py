@@ -71,7 +71,7 @@ OF_OTHERS = {
     "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "ProgressDeadlineExceeded",
-    "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
+    "ClusterRole", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
     "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
     "TooManyRequests", "WaitForFirstConsumer",
 }

@@ -79,7 +79,6 @@ class World:
         self.nodes = {name: raw_node(name) for name in names}
         self.deployments: dict[str, Raw] = {}
         self.daemonsets: dict[str, Raw] = {}
-        self.roles: dict[str, Raw] = {}
         self.bindings: dict[str, Raw] = {}
         self._values: dict[bytes, Any] = {}
         self._rollouts: Sequence[NodeRollout] = ()
@@ -97,7 +96,6 @@ class World:
         children: Children = {
             "Deployment": [self._value(each, Workload) for each in self.deployments.values()],
             "DaemonSet": [self._value(each, Workload) for each in self.daemonsets.values()],
-            "Role": [self._value(each, Grant) for each in self.roles.values()],
             "RoleBinding": [self._value(each, Grant) for each in self.bindings.values()],
         }
         nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
@@ -168,7 +166,6 @@ class World:
             "Deployment": self.deployments,
             "DaemonSet": self.daemonsets,
             "Node": self.nodes,
-            "Role": self.roles,
             "RoleBinding": self.bindings,
         }
         kind, _, name = action.target

@@ -40,7 +40,7 @@ class Permission(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the table: permissions that come *by* a feature, and *why*."""
+    """A row of the table: permissions that come *by* a feature, *why*, and what a stolen token could do with them."""
 
     account: str
     by: str
@@ -50,6 +50,7 @@ class Entry:
     names: tuple[str, ...]
     verbs: tuple[str, ...]
     why: str
+    attack: str
 
     @property
     def permissions(self) -> set[Permission]:
@@ -66,7 +67,7 @@ def table() -> list[Entry]:
 def _entry(account: str, raw: dict[str, Any]) -> Entry:
     where = EVERYWHERE if raw["where"] == "everywhere" else raw["where"]
     lists = (tuple(raw.get(name, ())) for name in ("groups", "resources", "names", "verbs"))
-    return Entry(account, raw["with"], where, *lists, raw["why"])
+    return Entry(account, raw["with"], where, *lists, raw["why"], raw["attack"])
 
 
 def by_feature(account: str) -> dict[str, set[Permission]]:

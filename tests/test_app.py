@@ -116,6 +116,11 @@ def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
 
 
+def test_a_review_of_kube_system_that_breaks_is_allowed_whatever_the_fail_mode() -> None:
+    got = post(client(Scripted(crash, open=False)), REVIEW.replace(b'"shop"', b'"kube-system"'))
+    assert got.get_json()["response"] == {"uid": "u-1"} | BROKEN[True]
+
+
 def failures(**labels: str) -> float | None:
     return REGISTRY.get_sample_value("drawbridge_admission_failures_total", {"webhook": "scripted", **labels})
 

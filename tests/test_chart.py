@@ -259,7 +259,7 @@ def register_what_is_served(objects: Objects) -> None:
     called = [
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]
-    assert sorted(hook["clientConfig"]["service"]["path"] for hook in hooks) == sorted(called)
+    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == set(called)
     assert {"caBundle" in hook["clientConfig"] for hook in hooks} <= {settings.certs.mode == "files"}
     injected = {
         "cert-manager.io/inject-ca-from" in str(each["metadata"].get("annotations"))
@@ -317,8 +317,8 @@ def test_all_paths_of_the_program_are_registered() -> None:
 def test_a_ca_bundle_may_be_given_as_pem() -> None:
     pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
     objects = render({"certs": {"mode": "files", "existingSecret": "tls", "caBundle": f"{pem}\n"}})
-    [webhook] = objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]
-    assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == pem
+    for webhook in objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]:
+        assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == pem
 
 
 @helm_needed

@@ -65,7 +65,7 @@ def expression(**values: Any) -> str:
     webhooks = render(merged(ON, {"elasticity": values}))["MutatingWebhookConfiguration", "drawbridge"][
         "webhooks"
     ]
-    [condition] = webhooks[0]["matchConditions"]
+    [_not_a_mirror, condition] = webhooks[0]["matchConditions"]
     return " ".join(condition["expression"].split())
 
 

@@ -10,7 +10,6 @@ import healthchecker
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
-from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, resource
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
@@ -169,15 +168,16 @@ def test_the_image_that_manifests_of_the_original_name_is_not_run(image: str) ->
     assert any("another program" in each for each in warnings(own))
 
 
-def test_a_health_checker_may_follow_deployments_and_nothing_else() -> None:
-    role, binding = access(
-        resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
-    )
+def test_health_checkers_get_the_permissions_of_one_cluster_role_in_their_namespace() -> None:
+    checked = resource(healthCheckNodePorts=[1], healthChecker={"serviceAccountName": "checker"})
+    (binding,) = access(checked, "drawbridge-health-checker")
 
-    verbs = ["list", "watch"]
-    assert role["rules"] == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "checker", "namespace": "edge"}]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"] == deployment_name("web", "health-checker")
+    assert (binding["kind"], binding["metadata"]["name"]) == ("RoleBinding", "web-health-checker")
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+        "ClusterRole",
+        "drawbridge-health-checker",
+    )
 
 
 @pytest.mark.parametrize(

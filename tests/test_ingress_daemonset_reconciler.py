@@ -50,10 +50,7 @@ def test_each_object_is_written_once_though_the_watch_lags() -> None:
     assert len(written) == len(set(written))
     assert made(here.api, "Deployment") == {"edge/web-n1", "edge/web-n2"}
     assert made(here.api, "DaemonSet") == {"edge/web-10080"}
-    assert written.index("create Role web-health-checker") < written.index(
-        "create RoleBinding web-health-checker"
-    )
-    assert made(here.api, "Role") == made(here.api, "RoleBinding") == {"edge/web-health-checker"}
+    assert made(here.api, "RoleBinding") == {"edge/web-health-checker"}
 
 
 def test_at_rest_nothing_is_written() -> None:
@@ -197,11 +194,11 @@ def test_no_look_comes_sooner_than_the_pace(fault: str) -> None:
     assert here.looks(600) <= 200
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "Role"])
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "RoleBinding"])
 def test_a_change_that_an_admission_policy_undoes_is_repeated_less_and_less_often(kind: str) -> None:
     here = settled("n1", healthCheckNodePorts=[10080])
-    name = {"Deployment": "web-n1", "DaemonSet": "web-10080", "Role": "web-health-checker"}[kind]
-    change: Any = {"metadata": {"labels": {"app": "mine"}}, "rules": []}
+    name = {"Deployment": "web-n1", "DaemonSet": "web-10080", "RoleBinding": "web-health-checker"}[kind]
+    change: Any = {"metadata": {"labels": {"app": "mine"}}, "subjects": [{"kind": "User", "name": "x"}]}
     if kind == "DaemonSet":
         change = {"metadata": {"annotations": {TEMPLATE_HASH: "another"}}}
     here.api.edit(kind, f"edge/{name}", change)  # type: ignore[arg-type]
@@ -226,7 +223,7 @@ def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:
     here = Leader(with_nodes("n1"))
     here.api.fault = lambda verb, kind, name: "not found" if (verb, kind) == ("create", "Deployment") else ""
     assert here.look() is not None
-    assert "FailedCreate" not in here.recorder.reasons  # a Role that a RoleBinding names may be too new
+    assert "FailedCreate" not in here.recorder.reasons
 
     for _ in range(4):
         here.clock.advance(30)

@@ -507,16 +507,22 @@ def test_a_removed_label_is_restored() -> None:
 
 def test_what_health_checkers_are_allowed_is_put_right_and_goes_with_the_ports() -> None:
     here = world("n1", healthCheckNodePorts=[10080])
-    here.roles["web-health-checker"]["rules"] = None
     here.bindings["web-health-checker"]["subjects"] = []
     here.settle()
 
-    assert here.roles["web-health-checker"]["rules"][0]["resources"] == ["deployments"]
     assert here.bindings["web-health-checker"]["subjects"][0]["name"] == "default"
 
     here.raw["spec"]["healthCheckNodePorts"] = []
     here.settle()
-    assert (here.roles, here.bindings, here.daemonsets) == ({}, {}, {})
+    assert (here.bindings, here.daemonsets) == ({}, {})
+
+
+def test_a_binding_to_another_role_is_replaced_because_it_cannot_be_changed() -> None:
+    here = world("n1", healthCheckNodePorts=[10080])
+    here.bindings["web-health-checker"]["roleRef"] = {"kind": "Role", "name": "web-health-checker"}
+    here.settle()
+
+    assert here.bindings["web-health-checker"]["roleRef"]["name"] == "drawbridge-health-checker"
 
 
 UNAVAILABLE = [

@@ -138,6 +138,15 @@ def test_what_cannot_be_reserved_passes_with_a_warning_when_the_feature_fails_op
     assert decision.audit == {"failed-open": decision.warnings[0]}
 
 
+def test_nothing_in_kube_system_waits_for_a_reservation() -> None:
+    ledger = FakeLedger(NotReserved("the store is away"))
+
+    decision = feature(ledger=ledger).review(request(namespace="kube-system", pod={}), deadline=0)
+
+    assert decision.allowed
+    assert "not reserved yet" in decision.warnings[0]
+
+
 def test_a_refused_eviction_is_one_that_a_drain_waits_for() -> None:
     evicted = request("CREATE", subResource="eviction", object={"metadata": {"name": "redis-0"}})
 

@@ -70,26 +70,21 @@ def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
     assert in_roles(installed(*features)) == expected
 
 
+@helm_needed
 def test_health_checkers_get_what_the_table_has() -> None:
-    role, binding = access(resource(healthCheckNodePorts=[10080]))
+    (binding,) = access(resource(healthCheckNodePorts=[10080]), "drawbridge-health-checker")
+    role = installed("ingressDaemonSet")["ClusterRole", "drawbridge-health-checker"]
     [permissions] = granted([role, binding]).values()
     [entry] = [each for each in table() if each.account == "health checkers"]
 
-    assert seen_from(role["metadata"]["namespace"], permissions) == entry.permissions
-
-
-def test_what_the_controllers_grant_to_health_checkers_they_may_themselves() -> None:
-    """Otherwise the API server refuses the Role: only permissions that one has can be granted."""
-    own = {right for entry in table() if entry.account == "controllers" for right in entry.permissions}
-    [given] = [entry for entry in table() if entry.account == "health checkers"]
-
-    assert {right._replace(where=EVERYWHERE) for right in given.permissions} <= own
+    assert seen_from(binding["metadata"]["namespace"], permissions) == entry.permissions
 
 
 def test_no_permission_is_too_wide() -> None:
     given = {permission for entry in table() for permission in entry.permissions}
     assert not [each for each in given if "*" in "".join(each)]
-    assert not {each.verb for each in given} & {"escalate", "bind", "impersonate", "deletecollection"}
+    assert not {each.verb for each in given} & {"escalate", "impersonate", "deletecollection"}
+    assert {each.name for each in given if each.verb == "bind"} == {"drawbridge-health-checker"}
     reaching = ("pods/exec", "pods/attach", "pods/portforward", "nodes/proxy", "serviceaccounts/token")
     assert not {each.resource for each in given} & {*reaching}
 
@@ -144,6 +139,7 @@ def test_the_page_has_the_table(account: str, heading: str) -> None:
             + "".join(f" named `{name}`" for name in entry.names),
             PLACES.get(entry.where, f"`{entry.where}`"),
             entry.why,
+            entry.attack,
         ]
         for entry in entries
     ]

@@ -109,7 +109,8 @@ elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonS
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
   resolvConf: nameserver 10.0.0.2}
-ingressDaemonSet: {enabled: true, healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}},
+ingressDaemonSet: {enabled: true,
+  healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
   detachmentReminder: 1m, resyncPeriod: 1m}
 """
     settings, default = parse(text), Settings()

@@ -81,10 +81,18 @@ class Webhook(Protocol):
         """As in metrics and logs: ``ip_reservation``."""
 
     def fails_open(self) -> bool:
-        """Whether a request is allowed when ``review`` raises."""
+        """Whether a request is allowed when ``review`` raises; one from EXEMPT always is."""
 
     def review(self, request: Request, deadline: float) -> Decision:
         """Decide before *deadline* (by ``time.monotonic``)."""
+
+
+EXEMPT = "kube-system"
+"""The namespace in which nothing waits for a webhook: the chart registers no webhook there that fails closed."""
+
+
+def fails_open(webhook: Webhook, request: Request) -> bool:
+    return request.namespace == EXEMPT or webhook.fails_open()
 
 
 def allow(*, warnings: tuple[str, ...] = (), audit: Mapping[str, str] | None = None) -> Decision:

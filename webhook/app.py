@@ -22,6 +22,7 @@ from webhook.admission import (
     Webhook,
     allow,
     deny,
+    fails_open,
     parse,
     render,
 )
@@ -186,7 +187,7 @@ def _budget(timeout: str) -> float:
 
 def _unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Decision:
     """The answer when a review raises, by the fail mode."""
-    if webhook.fails_open():
+    if fails_open(webhook, request):
         what = f"{webhook.name} failed and was skipped, uid {request.uid}"
         return allow(warnings=(what,), audit={"failed-open": what})
     return deny(

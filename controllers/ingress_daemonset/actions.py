@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from kube.types import ObjectMeta
 
-Kind = Literal["Deployment", "DaemonSet", "Role", "RoleBinding", "Node", "IngressDaemonSet"]
+Kind = Literal["Deployment", "DaemonSet", "RoleBinding", "Node", "IngressDaemonSet"]
 
 
 class Target(NamedTuple):

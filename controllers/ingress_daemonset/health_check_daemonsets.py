@@ -33,7 +33,7 @@ FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
-KINDS: tuple[Kind, ...] = ("DaemonSet", "Role", "RoleBinding")
+KINDS: tuple[Kind, ...] = ("DaemonSet", "RoleBinding")
 SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
 SECURITY = {
     "runAsNonRoot": True,
@@ -50,19 +50,17 @@ def daemon_sets(resource: IngressDaemonSet, given: HealthChecker) -> list[dict[s
     return [_daemon_set(resource, port, given) for port in resource.spec.health_check_node_ports]
 
 
-def access(resource: IngressDaemonSet) -> list[dict[str, Any]]:
-    """The Role and the RoleBinding that let health checkers follow Deployments."""
+def access(resource: IngressDaemonSet, cluster_role: str) -> list[dict[str, Any]]:
+    """The RoleBinding that lets health checkers follow Deployments of their namespace, if there are any."""
     if not resource.spec.health_check_node_ports:
         return []
     name = deployment_name(resource.metadata.name, "health-checker")
     api, own = "rbac.authorization.k8s.io", metadata(resource, name, {FOR: name})
-    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}
     account = resource.spec.health_checker.service_account_name or ACCOUNT
     subject = {"kind": "ServiceAccount", "name": account, "namespace": resource.metadata.namespace}
-    role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": own, "rules": [rule]}
-    refers = {"apiGroup": api, "kind": "Role", "name": name}
+    refers = {"apiGroup": api, "kind": "ClusterRole", "name": cluster_role}
     binding = {"apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": own}
-    return [role, binding | {"subjects": [subject], "roleRef": refers}]
+    return [binding | {"subjects": [subject], "roleRef": refers}]
 
 
 def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
@@ -134,7 +132,7 @@ class ChildResources:
     def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
         self._uid = resource.metadata.uid
         self._held = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
-        bodies = [*daemon_sets(resource, defaults), *access(resource)]
+        bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
         self._desired = {create(body["kind"], body).target: body for body in bodies}
 
     def actions(self, *kinds: Kind) -> Iterable[Action]:
@@ -173,9 +171,10 @@ def _changes(kind: Kind, held: Workload | Grant, body: Body) -> Iterable[Action]
     if isinstance(held, Workload):
         yield from _daemonset_changes(held, body)
         return
-    live = {"rules": held.rules, "subjects": held.subjects}
-    if parts := {part: body[part] for part in live if part in body and not covers(body[part], live[part])}:
-        yield change(kind, held.metadata, {}, **parts)
+    if held.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
+        yield delete(kind, held.metadata)
+    elif not covers(body["subjects"], held.subjects):
+        yield change(kind, held.metadata, {}, subjects=body["subjects"])
 
 
 def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:

@@ -24,23 +24,20 @@ from webhook.ingress_daemonset.template import readable
 
 CALL_TIMEOUT = 4.0
 """Seconds; less than the time from the end of our leadership to the beginning of the next."""
-RBAC = ("rbac.authorization.k8s.io", "v1")
 RESOURCES: Mapping[Kind, Resource] = {
     "IngressDaemonSet": INGRESS_DAEMONSETS,
     "Node": NODES,
     "Deployment": DEPLOYMENTS,
     "DaemonSet": Resource("apps", "v1", "daemonsets"),
-    "Role": Resource(*RBAC, "roles"),
-    "RoleBinding": Resource(*RBAC, "rolebindings"),
+    "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings"),
 }
-LABELS: Mapping[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "Role": FOR, "RoleBinding": FOR}
+LABELS: Mapping[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "RoleBinding": FOR}
 """By which children are followed; kinds that are not named here are followed completely."""
 DECODERS: Mapping[Kind, Callable[[msgspec.Raw], Any]] = {
     "IngressDaemonSet": lambda raw: readable(msgspec.json.decode(raw)),
     "Node": msgspec.json.Decoder(FollowedNode).decode,
     "Deployment": msgspec.json.Decoder(Workload).decode,
     "DaemonSet": msgspec.json.Decoder(Workload).decode,
-    "Role": msgspec.json.Decoder(Grant).decode,
     "RoleBinding": msgspec.json.Decoder(Grant).decode,
 }
 NAMESPACE = "namespace"

@@ -151,8 +151,7 @@ class _Planning:
         yield from self._children.actions("DaemonSet")
 
     def _steps(self) -> Iterable[Step]:
-        # The API server refuses a binding to a Role that it does not know yet.
-        yield tuple(self._children.actions("Role", "RoleBinding"))
+        yield tuple(self._children.actions("RoleBinding"))
         chosen = {*self._updates(), *self._drains()} if _has_finalizer(self._resource) else set()
         for each in self._rollouts:
             if not each.uncertain:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from msgspec import field
+
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
 from kube.types import Condition, Value, complete
@@ -88,9 +90,9 @@ class Workload(Child, frozen=True, dict=True):
 
 
 class Grant(Child, frozen=True, dict=True):
-    """A Role or a RoleBinding; the API server writes an empty list as null."""
+    """A RoleBinding; the API server writes an empty list as null."""
 
-    rules: list[dict[str, Any]] | None = None
+    role: dict[str, Any] = field(name="roleRef", default_factory=dict)
     subjects: list[dict[str, Any]] | None = None
 
 

@@ -32,7 +32,7 @@ AT_ONCE = 1.0
 """Seconds after which a write that was decided on is late, so that graces count from its answer."""
 
 PATIENCE = 3
-"""Refusals of the kind that may pass by itself, before an Event: a RoleBinding may come before its Role is known."""
+"""Refusals of the kind that may pass by itself, before an Event."""
 FAILURES = {
     "unknown": "write has unknown outcome",
     "refused": "write refused",

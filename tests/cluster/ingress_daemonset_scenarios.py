@@ -15,7 +15,6 @@ from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DAEMONSETS,
     NODE_LABEL,
-    ROLES,
     Raw,
     awaiting,
     by_node,
@@ -52,7 +51,7 @@ def stop_in_the_middle(edge: Edge) -> None:
 
 def left_behind(edge: Edge) -> list[list[Raw]]:
     """Of Deployments and what is beside them, and of pods."""
-    kinds = (DEPLOYMENTS, DAEMONSETS, ROLES, BINDINGS)
+    kinds = (DEPLOYMENTS, DAEMONSETS, BINDINGS)
     return [*(edge.client.list(each, edge.namespace).items for each in kinds), edge.pods()]
 
 

@@ -124,7 +124,6 @@ STAYS: Mapping[str, Callable[[Raw], bool]] = {
         "ReplicaSet",
         "DaemonSet",
         "ControllerRevision",
-        "Role",
         "RoleBinding",
         "Pod",
     ),

@@ -45,7 +45,7 @@ def test_a_node_gets_its_address_despite_a_conflict_on_its_address_claim(fleet: 
 
 def test_a_rollout_completes_despite_a_conflict_on_each_object(edge_lab: Lab, record: Record) -> None:
     edge = Edge(edge_lab, record, "a", "b")
-    kinds = ("deployments", "daemonsets", "roles", "rolebindings")
+    kinds = ("deployments", "daemonsets", "rolebindings")
     with conflicting(edge_lab, ingressdaemonsets="UPDATE", nodes="UPDATE", **dict.fromkeys(kinds, "CREATE")):
         edge.create(healthCheckNodePorts=[10091], rolling=detaching(1, **by_node(1)))
         edge.settle("a", "b")

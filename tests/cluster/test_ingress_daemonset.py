@@ -18,7 +18,6 @@ from tests.cluster.ingress_daemonset import (
     DAEMONSETS,
     INGRESS_DAEMONSETS,
     NODE_LABEL,
-    ROLES,
     Raw,
     by_deployment,
     detaching,
@@ -100,7 +99,7 @@ def test_health_checkers_run_on_all_of_them(thirty: Edge) -> None:
 
 
 def child_names(edge: Edge) -> list[set[str]]:
-    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, ROLES, BINDINGS)]
+    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
 
 
 def test_nodes_that_join_and_leave_are_followed(thirty: Edge) -> None:
@@ -200,6 +199,6 @@ def versions_of(edge: Edge) -> dict[str, str]:
     held = [
         *edge.deployments().values(),
         edge.resource(),
-        *(each for kind in (ROLES, BINDINGS) for each in edge.client.list(kind, edge.namespace).items),
+        *edge.client.list(BINDINGS, edge.namespace).items,
     ]
     return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in held}

@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import Counter
 
 from kube.selectors import REQUIRED, NodeSelector
-from kube.types import ObjectMeta, Toleration, Value, complete
+from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.elasticity import (
@@ -69,6 +69,8 @@ class PlacementWebhook:
         if request.object is None or request.operation != "CREATE":
             return allow(audit={"skipped": "no new pod"})
         pod = decoded(request.object, NewPod, "object")
+        if MIRROR in pod.metadata.annotations:
+            return allow(audit={"skipped": "mirror of a static pod"})
         raw = decoded(request.object, dict[str, Any], "object")
         reaches = reaches_super_nodes(pod, raw.get("spec", {}))
         why, warnings = held(pod, request.namespace, settings, reaches=reaches)

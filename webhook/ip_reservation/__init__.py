@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from calico.segment import Record, canonical
-from kube.types import ObjectMeta, Pod
+from kube.types import MIRROR, ObjectMeta, Pod
 from settings import IPReservationSettings
 
 NAME = "ip_reservation"
@@ -33,7 +33,6 @@ OWNERS = (
     ("batch/v1", "Job"),
 )
 """Workloads whose deletion excuses their pods, as (apiVersion, kind): those that the leader can look up, too."""
-MIRROR = "kubernetes.io/config.mirror"
 
 
 def disrupted(pod: Pod) -> bool:

@@ -10,7 +10,7 @@ from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod
 from settings import IPReservationSettings
-from webhook.admission import Decision, Request, allow, decoded, deny, is_dry_run
+from webhook.admission import Decision, Request, allow, decoded, deny, fails_open, is_dry_run
 from webhook.ip_reservation import (
     NAME,
     OWNERS,
@@ -87,7 +87,7 @@ class IPReservationWebhook:
 
     def _not_reserved(self, request: Request, error: Exception) -> Decision:
         pod = f"pod {request.namespace}/{_name(request)}"
-        if self.fails_open():
+        if fails_open(self, request):
             warning = f"the IP of {pod} is not reserved yet: {error}"
             return allow(warnings=(warning,), audit={"failed-open": warning})
         # kubectl drain waits on 429 only, and gives up on any other code.

@@ -178,6 +178,9 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
       - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
   # The server uses the same rules: a pod that it would not change costs no call.
   matchConditions:
+    # A static pod runs whatever is stored.
+    - name: pod-not-a-mirror
+      expression: "!object.metadata.?annotations[?\"kubernetes.io/config.mirror\"].hasValue()"
     - name: pod-is-to-be-changed
       expression: >-
         {{- include "drawbridge.celWaitsForPlacement" . | nindent 8 }}

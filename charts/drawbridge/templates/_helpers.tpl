@@ -231,3 +231,26 @@ readinessProbe:
   timeoutSeconds: 3
   failureThreshold: 2
 {{- end }}
+
+{{/* The namespaces that a webhook concerns, with its failure policy in each, as JSON. Takes a list of the root context, the
+webhook's name and its failure policy. Our own pods must be deletable when none of them answers; nothing in kube-system may
+wait for a webhook, so there every webhook fails open. */}}
+{{- define "drawbridge.audiences" -}}
+{{- $release := (index . 0).Release.Namespace -}}
+{{- $name := "kubernetes.io/metadata.name" -}}
+{{- $exempt := eq (index . 2) "Fail" | ternary (list "kube-system" $release | uniq) (list $release) -}}
+{{- $audiences := list (dict "name" (index . 1) "failurePolicy" (index . 2)
+  "namespaces" (dict "key" $name "operator" "NotIn" "values" $exempt)) -}}
+{{- if and (eq (index . 2) "Fail") (ne $release "kube-system") -}}
+{{- $audiences = append $audiences (dict "name" (printf "%s-kube-system" (index . 1)) "failurePolicy" "Ignore"
+  "namespaces" (dict "key" $name "operator" "In" "values" (list "kube-system"))) -}}
+{{- end -}}
+{{- toJson $audiences }}
+{{- end }}
+
+{{/* Whether NetworkPolicies are installed. */}}
+{{- define "drawbridge.networkPolicy" -}}
+{{- with .Values.networkPolicy -}}
+{{- eq (toString .enabled) "auto" | ternary (gt (len .apiServers) 0) .enabled }}
+{{- end }}
+{{- end }}

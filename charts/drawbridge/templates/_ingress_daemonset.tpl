@@ -6,15 +6,17 @@ healthChecker:
   image: {{ default (include "drawbridge.image" $) .healthChecker.image | quote }}
   imagePullPolicy: {{ default $.Values.image.pullPolicy .healthChecker.imagePullPolicy }}
   resources: {{ default dict .healthChecker.resources | toJson }}
+  clusterRole: {{ include "drawbridge.fullname" $ }}-health-checker
 detachmentReminder: {{ .detachmentReminder | quote }}
 resyncPeriod: {{ .resyncPeriod | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Common to both webhooks. Takes a list of the root context, the name of the webhook, and its path. */}}
+{{/* Common to both webhooks. Takes a list of the root context, one of the webhook's audiences, and its path. */}}
 {{- define "drawbridge.ingressDaemonSetWebhook" -}}
 {{- $root := index . 0 -}}
-- name: {{ index . 1 }}.drawbridge.io
+{{- $audience := index . 1 -}}
+- name: {{ $audience.name }}.drawbridge.io
   admissionReviewVersions: [v1]
   clientConfig:
     service:
@@ -31,12 +33,12 @@ resyncPeriod: {{ .resyncPeriod | quote }}
       scope: Namespaced
   matchPolicy: Equivalent
   # A stored object takes effect on every node that it matches, so it must be valid.
-  failurePolicy: Fail
+  failurePolicy: {{ $audience.failurePolicy }}
   sideEffects: None
   timeoutSeconds: {{ $root.Values.ingressDaemonSet.timeoutSeconds }}
   namespaceSelector:
     matchExpressions:
-      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ $root.Release.Namespace | quote }}]}
+      - {{ toJson $audience.namespaces }}
   # The server uses the same rules. Changes of our finalizer match none of them.
   matchConditions:
     - name: not-being-deleted

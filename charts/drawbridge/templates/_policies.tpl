@@ -1,0 +1,35 @@
+{{/* Head of an admission policy and its binding for requests of the given components: dict root, name, components. */}}
+{{- define "drawbridge.policyMetadata" -}}
+metadata:
+  name: {{ include "drawbridge.fullname" .root }}-{{ .name }}
+  labels:
+    {{- include "drawbridge.labels" .root | nindent 4 }}
+{{- end }}
+
+{{/* A policy must never stop the requests of others, so it concerns our ServiceAccounts alone. */}}
+{{- define "drawbridge.policyUsers" -}}
+matchConditions:
+  - name: requests-of-drawbridge
+    expression: >-
+      request.userInfo.username in [
+      {{- range $i, $component := .components }}{{ if $i }}, {{ end -}}
+      'system:serviceaccount:{{ $.root.Release.Namespace }}:{{ include "drawbridge.fullname" $.root }}-{{ $component }}'
+      {{- end }}]
+{{- end }}
+
+{{- define "drawbridge.policyBinding" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+{{ include "drawbridge.policyMetadata" . }}
+spec:
+  policyName: {{ include "drawbridge.fullname" .root }}-{{ .name }}
+  validationActions: [Deny]
+{{- end }}
+
+{{/* Whether what exists, and what it becomes, is controlled by an IngressDaemonSet. */}}
+{{- define "drawbridge.policyOwned" -}}
+[object, oldObject].filter(each, each != null).all(each, each.metadata.?ownerReferences.orValue([]).exists(owner,
+owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonsets.mumoshu.github.io/')
+&& owner.?controller.orValue(false)))
+{{- end }}

@@ -1,0 +1,190 @@
+"""Attack one webhook server on loopback, and say what a good client has of it.
+
+Exits with 1 when a good request failed or was slower than allowed, or the server took more memory than it may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import processes
+from hostile.attacks import ATTACKS, Tally, Target, run
+from hostile.good_client import Seen, calling
+from hostile.memory import Limited, limited
+from kube.errors import KubeError
+from lab.bootstrap import running
+from lab.errors import LabError
+from lab.install import NAMESPACE
+from lab.session import Lab
+
+LIMIT = 512 * 1024 * 1024
+"""The chart's memory limit of a webhook server."""
+SLOWER = 3.0
+VALUES: dict[str, Any] = {
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+    "ipReservation": {"enabled": True},
+    "elasticity": {"enabled": True},
+    "ingressDaemonSet": {"enabled": True},
+}
+ALL = "all at once"
+
+
+@dataclass(frozen=True)
+class Row:
+    attack: str
+    clients: int
+    good: Seen
+    memory: int
+    tallies: dict[str, Tally]
+
+    def held(self, quiet: Seen, limit: Limited) -> bool:
+        return not self.good.failures and self.good.p99() <= SLOWER * quiet.p99() and not limit.killed()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        with running(values=VALUES, calico="both", nodes=2, progress=_say) as lab:
+            return _attack(lab, options.clients, options.seconds)
+    except (LabError, KubeError, OSError) as error:
+        print(f"hostile: {error}", file=sys.stderr)
+        return 1
+
+
+def _attack(lab: Lab, clients: int, seconds: float) -> int:
+    target, pids = _target(lab)
+    with limited(pids, LIMIT) as limit:
+        _say("a good client alone")
+        quiet = calling(target, seconds)
+        rows = []
+        for name in ATTACKS:
+            _say(name)
+            rows.append(_row(name, [name], max(clients // len(ATTACKS), 1), target, seconds, limit))
+        _say(ALL)
+        rows.append(_row(ALL, list(ATTACKS), max(clients // len(ATTACKS), 1), target, 2 * seconds, limit))
+    Console(width=None if sys.stdout.isatty() else 140).print(_table(rows, quiet, limit))
+    print(
+        "good requests were safe" if all(row.held(quiet, limit) for row in rows) else "good requests suffered"
+    )
+    return 0 if all(row.held(quiet, limit) for row in rows) else 1
+
+
+def _row(title: str, names: list[str], clients: int, target: Target, seconds: float, limit: Limited) -> Row:
+    with _attackers(names, clients, target, seconds) as tallies, _watching(limit) as peak:
+        good = calling(target, seconds)
+    return Row(title, clients * len(names), good, peak[0], dict(tallies))
+
+
+@contextmanager
+def _attackers(names: list[str], clients: int, target: Target, seconds: float) -> Iterator[dict[str, Tally]]:
+    """They are a process of lower priority: the machine's time is the server's first, as if they were elsewhere."""
+    tallies: dict[str, Tally] = {}
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=_be_hostile, args=(names, clients, target, seconds, sender))
+    process.start()
+    try:
+        yield tallies
+        tallies.update(receiver.recv())
+    finally:
+        process.join()
+
+
+def _be_hostile(names: list[str], clients: int, target: Target, seconds: float, sender: Any) -> None:
+    os.nice(10)
+    sender.send(asyncio.run(run({name: ATTACKS[name] for name in names}, clients, target, seconds)))
+
+
+@contextmanager
+def _watching(limit: Limited) -> Iterator[list[int]]:
+    """The most memory that was seen, in bytes, after the block."""
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            peak[0] = max(peak[0], limit.resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _target(lab: Lab) -> tuple[Target, list[int]]:
+    selector = "app.kubernetes.io/component=webhook"
+    found = lab.kubectl(
+        "get", "pods", "--namespace", NAMESPACE, "--selector", selector, "--output=json"
+    ).stdout
+    [pod] = json.loads(found)["items"]
+    pids = processes.with_variable("POD_UID", pod["metadata"]["uid"])
+    return Target(pod["status"]["podIP"], 9443, 8081, 8080), pids
+
+
+def _table(rows: Sequence[Row], quiet: Seen, limit: Limited) -> Table:
+    memory = "MiB at most" if limit.enforced else "MiB at most (not enforced)"
+    shown = Table(
+        "attack", "clients", "good requests", "failed", "p99, ms", "of quiet", memory, "they got", ""
+    )
+    shown.add_row(
+        "none", "0", str(len(quiet.latencies)), str(len(quiet.failures)), _ms(quiet), "1", "", "", ""
+    )
+    for row in rows:
+        ratio = row.good.p99() / quiet.p99()
+        verdict = "held" if row.held(quiet, limit) else "[bold red]did not hold"
+        shown.add_row(
+            row.attack,
+            str(row.clients),
+            str(len(row.good.latencies)),
+            str(len(row.good.failures)),
+            _ms(row.good),
+            f"{ratio:.2g}",
+            f"{row.memory / 2**20:.0f}",
+            _got(row.tallies),
+            verdict,
+        )
+    return shown
+
+
+def _ms(seen: Seen) -> str:
+    return f"{1000 * seen.p99():.0f}"
+
+
+def _got(tallies: dict[str, Tally]) -> str:
+    results: dict[str, int] = {}
+    for tally in tallies.values():
+        for name, count in tally.results.items():
+            results[name] = results.get(name, 0) + count
+    return ", ".join(f"{count} x {name}" for name, count in sorted(results.items()))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
+    parser.add_argument(
+        "--clients", type=int, default=1000, help="at once, all attacks together (%(default)s)"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack (%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,383 @@
+"""What a stolen token of each ServiceAccount cannot do, although RBAC alone would permit it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.bootstrap import running
+from lab.install import NAMESPACE
+from lab.session import Lab
+
+VALUES: dict[str, Any] = {
+    "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
+    "ipReservation": {"enabled": True},
+    "elasticity": {"enabled": True, "homeFailover": {"enabled": True}},
+    "anycastIP": {"enabled": True, "clusterID": "cls-attacks"},
+    "cloud": {"region": "ap-singapore"},
+    "ingressDaemonSet": {"enabled": True},
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+}
+CONFIGURATIONS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+OWNER = {
+    "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
+    "kind": "IngressDaemonSet",
+    "name": "edge",
+    "uid": "00000000-0000-0000-0000-000000000001",
+    "controller": True,
+}
+TEMPLATE = {
+    "metadata": {"labels": {"app": "victim"}},
+    "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+}
+EVIL = {"containers": [{"name": "app", "image": "evil:1", "securityContext": {"privileged": True}}]}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with running(values=VALUES, calico="both", nodes=2, cloud={}) as up:
+        for manifest in VICTIMS:
+            up.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
+        yield up
+
+
+def workload(kind: str, name: str, *, owned: bool = False, **template: Any) -> dict[str, Any]:
+    owners = {"ownerReferences": [OWNER]} if owned else {}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "kube-system", **owners},
+        "spec": {
+            "selector": {"matchLabels": {"app": "victim"}},
+            "template": {**TEMPLATE, **({"spec": template} if template else {})},
+        },
+    }
+
+
+def role_binding(role: dict[str, Any], *, owned: bool) -> dict[str, Any]:
+    owners = {"ownerReferences": [OWNER]} if owned else {}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "attack", "namespace": "kube-system", **owners},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
+    }
+
+
+def reservation(name: str, *cidrs: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPReservation",
+        "metadata": {"name": name},
+        "spec": {"reservedCIDRs": list(cidrs)},
+    }
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"zone": "a"}}}
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "victim", "namespace": "default"},
+    "spec": {**TEMPLATE["spec"], "nodeName": "nowhere"},
+}
+INGRESS = {
+    "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
+    "kind": "IngressDaemonSet",
+    "metadata": {"name": "victim", "namespace": "default"},
+    "spec": {"template": TEMPLATE, "nodeSelector": {"no": "where"}},
+}
+VICTIMS = [
+    POD,
+    node("victim"),
+    workload("Deployment", "victim"),
+    workload("DaemonSet", "victim", nodeSelector={"no": "where"}, **TEMPLATE["spec"]),
+    reservation("operators", "10.9.0.0/24"),
+    INGRESS,
+]
+
+CREATE = ("create", "--filename=-")
+PATCH = {"spec": {"template": {"spec": EVIL}}}
+
+
+def merge(what: str, patch: object, *more: str) -> tuple[str, ...]:
+    return ("patch", *what.split(), "--type=merge", f"--patch={json.dumps(patch)}", *more)
+
+
+ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
+    "run any image in a running pod": (
+        "controllers",
+        ("patch", "pod", "victim", '--patch={"spec":{"containers":[{"name":"app","image":"evil:1"}]}}'),
+        None,
+        "may not change the containers of a pod",
+    ),
+    "move a pod to another Service by its labels": (
+        "controllers",
+        merge("pod victim", {"metadata": {"labels": {"app": "bank"}}}),
+        None,
+        "may not change a pod's deadline, labels, owners or finalizers",
+    ),
+    "delete a node": ("controllers", ("delete", "node", "victim"), None, "super nodes only"),
+    "create a node": ("controllers", CREATE, node("evil"), "super nodes only"),
+    "relabel a node": (
+        "controllers",
+        merge("node victim", {"metadata": {"labels": {"zone": "b"}}}),
+        None,
+        "nothing but annotations and taints of a node",
+    ),
+    "make a node a super node, and then delete it": (
+        "controllers",
+        merge("node victim", {"metadata": {"labels": {"node.kubernetes.io/instance-type": "eklet"}}}),
+        None,
+        "nothing but annotations and taints of a node",
+    ),
+    "start privileged pods under any ServiceAccount": (
+        "controllers",
+        CREATE,
+        workload("Deployment", "evil", serviceAccountName="default", **EVIL),
+        "only Deployments and DaemonSets of an IngressDaemonSet",
+    ),
+    "start pods in kube-system by a forged owner": (
+        "controllers",
+        CREATE,
+        workload("Deployment", "evil", owned=True, **EVIL),
+        "list it in ingressDaemonSet.namespaces",
+    ),
+    "delete any Deployment": (
+        "controllers",
+        ("delete", "deployment", "victim", "--namespace=kube-system"),
+        None,
+        "only Deployments and DaemonSets of an IngressDaemonSet",
+    ),
+    "take over any Deployment": (
+        "controllers",
+        merge("deployment victim", {"metadata": {"ownerReferences": [OWNER]}}, "--namespace=kube-system"),
+        None,
+        "only Deployments and DaemonSets of an IngressDaemonSet",
+    ),
+    "run any image by a DaemonSet": (
+        "controllers",
+        merge("daemonset victim", PATCH, "--namespace=kube-system"),
+        None,
+        "only Deployments and DaemonSets of an IngressDaemonSet",
+    ),
+    "create a Role": (
+        "controllers",
+        CREATE,
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "evil", "namespace": "kube-system"},
+            "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]}],
+        },
+        'cannot create resource "roles"',
+    ),
+    "grant its own permissions to others": (
+        "controllers",
+        CREATE,
+        role_binding({"kind": "ClusterRole", "name": f"{NAMESPACE}-controllers"}, owned=True),
+        "nothing but the permissions of health checkers",
+    ),
+    "grant permissions without an IngressDaemonSet": (
+        "controllers",
+        CREATE,
+        role_binding({"kind": "ClusterRole", "name": f"{NAMESPACE}-health-checker"}, owned=False),
+        "only RoleBindings of an IngressDaemonSet",
+    ),
+    "change the template of an IngressDaemonSet": (
+        "controllers",
+        merge("ingressdaemonset victim", PATCH),
+        None,
+        "may not change the spec of an IngressDaemonSet",
+    ),
+    "take a whole pool out of circulation": (
+        "webhook",
+        CREATE,
+        reservation("drawbridge-evil", "10.0.0.0/8"),
+        "single addresses only",
+    ),
+    "take many addresses out of circulation at once": (
+        "webhook",
+        CREATE,
+        reservation("drawbridge-evil", *(f"10.0.{i // 250}.{i % 250}/32" for i in range(1000))),
+        "addresses in one IPReservation",
+    ),
+    "release addresses that an operator reserved": (
+        "controllers",
+        ("delete", "ipreservations.projectcalico.org", "operators"),
+        None,
+        "only IPReservations that it created",
+    ),
+    "change what an operator reserved": (
+        "webhook",
+        merge("ipreservations.projectcalico.org operators", {"spec": {"reservedCIDRs": []}}),
+        None,
+        "only IPReservations that it created",
+    ),
+    "get the token of another ServiceAccount by a Secret": (
+        "controllers",
+        CREATE,
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": "drawbridge-webhook-tls",
+                "namespace": NAMESPACE,
+                "annotations": {"kubernetes.io/service-account.name": "drawbridge-webhook"},
+            },
+            "type": "kubernetes.io/service-account-token",
+        },
+        "no Secret but its certificate",
+    ),
+    "change Drawbridge's settings": (
+        "controllers",
+        ("delete", "configmap", f"{NAMESPACE}-config", f"--namespace={NAMESPACE}"),
+        None,
+        "only ConfigMaps with address claims",
+    ),
+    "write ConfigMaps of kube-system": (
+        "controllers",
+        CREATE,
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "evil", "namespace": "kube-system"}},
+        "only ConfigMaps with address claims",
+    ),
+    "delete a running pod": ("controllers", ("delete", "pod", "victim"), None, "only pods that no node runs"),
+    "read Secrets with the webhook's token": (
+        "webhook",
+        ("get", "secrets", "-A"),
+        None,
+        "cannot list resource",
+    ),
+    "read Secrets with the controllers' token": (
+        "controllers",
+        ("get", "secrets", "-A"),
+        None,
+        "cannot list resource",
+    ),
+}
+
+
+def as_account(lab: Lab, account: str, arguments: tuple[str, ...], manifest: object = None) -> str:
+    user = f"--as=system:serviceaccount:{NAMESPACE}:drawbridge-{account}"
+    dry = () if arguments[0] == "get" else ("--dry-run=server",)
+    stdin = json.dumps(manifest) if manifest is not None else None
+    done = lab.kubectl(*arguments, user, *dry, stdin=stdin, check=False)
+    return "" if done.returncode == 0 else done.stderr
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_stolen_token_cannot(lab: Lab, attack: str) -> None:
+    assert ATTACKS[attack][3] in as_account(lab, *ATTACKS[attack][:3])
+
+
+def foreign_url(webhook: dict[str, Any]) -> None:
+    webhook["clientConfig"] = {"url": "https://198.51.100.7/"}
+
+
+def secrets_too(webhook: dict[str, Any]) -> None:
+    webhook["rules"][0]["resources"].append("secrets")
+
+
+def everywhere(webhook: dict[str, Any]) -> None:
+    webhook.pop("namespaceSelector", None)
+    webhook.pop("matchConditions", None)
+
+
+def closed(webhook: dict[str, Any]) -> None:
+    webhook["failurePolicy"] = "Ignore" if webhook["failurePolicy"] == "Fail" else "Fail"
+
+
+CHANGES: list[Callable[[dict[str, Any]], None]] = [foreign_url, secrets_too, everywhere, closed]
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_controllers_may_not_change_webhooks(
+    lab: Lab, kind: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    configuration = read(lab, kind)
+    change(configuration["webhooks"][0])
+
+    assert "nothing but caBundle" in as_account(
+        lab, "controllers", ("replace", "--filename=-"), configuration
+    )
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_the_controllers_may_not_add_webhooks(lab: Lab, kind: str) -> None:
+    configuration = read(lab, kind)
+    configuration["webhooks"].append({**configuration["webhooks"][0], "name": "added.example.com"})
+
+    assert "nothing but caBundle" in as_account(
+        lab, "controllers", ("replace", "--filename=-"), configuration
+    )
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_the_controllers_may_change_ca_bundles(lab: Lab, kind: str) -> None:
+    configuration = read(lab, kind)
+    client = configuration["webhooks"][0]["clientConfig"]
+    client["caBundle"] = base64.b64encode(base64.b64decode(client["caBundle"]) * 2).decode()
+
+    assert as_account(lab, "controllers", ("replace", "--filename=-"), configuration) == ""
+
+
+def read(lab: Lab, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lab.kubectl("get", kind, "drawbridge", "--output=json").stdout)
+    return found
+
+
+EDITOR = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: ingress-editor, namespace: default}
+rules:
+  - {apiGroups: [ingressdaemonsets.mumoshu.github.io], resources: [ingressdaemonsets], verbs: ["*"]}
+"""
+
+
+def test_the_author_of_a_template_must_be_allowed_to_start_pods(lab: Lab) -> None:
+    lab.kubectl("apply", "--filename=-", stdin=EDITOR)
+    lab.kubectl(
+        "create",
+        "rolebinding",
+        "ingress-editor",
+        "--role=ingress-editor",
+        "--user=editor",
+        "--namespace=default",
+    )
+    changed = yaml.safe_dump({**INGRESS, "spec": {**INGRESS["spec"], "template": TEMPLATE | {"spec": EVIL}}})
+    created = yaml.safe_dump({**INGRESS, "metadata": {"name": "new", "namespace": "default"}})
+
+    def as_editor(*arguments: str, stdin: str | None = None) -> str:
+        done = lab.kubectl(*arguments, "--as=editor", "--dry-run=server", stdin=stdin, check=False)
+        return done.stderr if done.returncode else ""
+
+    assert "user editor may not create Deployments in namespace default" in as_editor(*CREATE, stdin=created)
+    assert "user editor may not create Deployments" in as_editor("replace", "--filename=-", stdin=changed)
+    assert as_editor("annotate", "ingressdaemonset", "victim", "a=b") == ""
+
+    lab.kubectl(
+        "create", "role", "starter", "--verb=create", "--resource=deployments.apps", "--namespace=default"
+    )
+    lab.kubectl("create", "rolebinding", "starter", "--role=starter", "--user=editor", "--namespace=default")
+    lab.wait(lambda: as_editor(*CREATE, stdin=created) == "", 30, "the permission to count")
+
+
+def test_the_api_server_finds_no_fault_in_the_policies(lab: Lab) -> None:
+    answer = lab.kubectl("get", "validatingadmissionpolicies", "--output=json").stdout
+    policies = {each["metadata"]["name"]: each.get("status", {}) for each in json.loads(answer)["items"]}
+
+    assert len(policies) > 8
+    assert {name: status["typeChecking"] for name, status in policies.items()} == {
+        name: {} for name in policies
+    }
