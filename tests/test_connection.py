@@ -1,9 +1,14 @@
 """A request is handed to a thread when the thread will not have to wait for more of it, and held in a budget."""
 
+import threading
+from functools import partial
+
 import pytest
 
 from webhook.admission import MAX_BODY
-from webhook.connection import MAX_HEAD, Budget, Refused, is_whole
+from webhook.connection import Budget
+from webhook.fair_queue import FairQueue
+from webhook.inbox import MAX_HEAD, Inbox, Refused
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ from webhook.connection import MAX_HEAD, Budget, Refused, is_whole
     ],
 )
 def test_whole_is_what_needs_no_waiting(data: bytes, whole: bool) -> None:
-    assert is_whole(bytearray(data)) is whole
+    assert Inbox(data).is_whole() is whole
 
 
 @pytest.mark.parametrize(
@@ -38,8 +43,74 @@ def test_whole_is_what_needs_no_waiting(data: bytes, whole: bool) -> None:
 )
 def test_what_would_have_a_thread_wait_for_its_client_is_refused(header: bytes, status: bytes) -> None:
     with pytest.raises(Refused) as refused:
-        is_whole(bytearray(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % header))
+        Inbox(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % header).is_whole()
     assert refused.value.response().startswith(b"HTTP/1.1 %s\r\nConnection: close\r\n" % status)
+
+
+def test_a_request_in_pieces_is_whole_with_its_last_byte() -> None:
+    inbox, request = Inbox(), b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
+    found = []
+    for byte in request:
+        inbox.add(bytes([byte]))
+        found.append(inbox.is_whole())
+    assert found == [False] * (len(request) - 1) + [True]
+    assert inbox.take() == request
+
+
+def test_each_byte_is_looked_at_once() -> None:
+    """A body that is 512 times as long, in as many more pieces, must not take 512 * 512 times as much."""
+
+    class Counted(bytearray):
+        searched = 0
+
+        def find(self, wanted: bytes, begin: int = 0) -> int:  # type: ignore[override]
+            Counted.searched += len(self) - begin
+            return super().find(wanted, begin)
+
+    inbox = Inbox()
+    inbox._data = Counted()
+    for _ in range(512):
+        inbox.add(b" " * 1024)
+        inbox.is_whole()
+    assert Counted.searched < 2 * 512 * 1024
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [
+        pytest.param(1, 64, id="bytes"),
+        pytest.param(128, 128, id="short ones"),
+        pytest.param(1024, 10_000, id="as Go does"),
+    ],
+)
+def test_a_request_in_too_many_small_pieces_is_refused(size: int, most: int) -> None:
+    def send() -> int:
+        inbox = Inbox()
+        for number in range(10_000):
+            try:
+                inbox.add(b"x" * size)
+            except Refused:
+                return number
+        return 10_000
+
+    assert send() == most
+
+
+def test_the_cost_of_a_body_is_what_parsing_makes_of_it() -> None:
+    assert Inbox(b"[]," * 1000).cost > 64 * len(b"[]," * 1000)
+    assert Inbox(b"x" * 3000).cost < 10_000
+
+
+def test_clients_take_turns_and_the_jobs_of_one_stay_in_order() -> None:
+    queue, started, done, end = FairQueue(1), threading.Event(), list[str](), threading.Event()
+    queue.submit("first", lambda: started.wait(10))
+    for number in range(3):
+        queue.submit("many", partial(done.append, f"many {number}"))
+    queue.submit("many", end.set)
+    queue.submit("one", partial(done.append, "one 0"))
+    started.set()
+    assert end.wait(10)
+    assert done == ["many 0", "one 0", "many 1", "many 2"]
 
 
 def test_a_budget_is_never_overdrawn_and_what_is_given_back_can_be_taken_again() -> None:

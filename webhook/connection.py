@@ -1,7 +1,7 @@
 """One client's connection: reads whole requests without a waiting thread, in bounded memory."""
 
+import enum
 import random
-import re
 import socket
 import ssl
 import threading
@@ -13,13 +13,13 @@ from typing import Any
 from gunicorn.http import get_parser
 
 from certs.cert_watcher import ServingPair
-from webhook.admission import MAX_BODY
+from webhook.inbox import Inbox, Refused
 
-MAX_HEAD = 64 * 1024
-"""gunicorn's parser refuses a request line and headers long before this, with an answer."""
 RECV_SIZE = 64 * 1024
-OWN_SHARE = 128 * 1024
-"""Bytes outside the budget: enough for nearly every review, so that large bodies crowd out only each other."""
+READS = 16
+"""Of one turn; each is a TLS record. A client that sends more lines up again behind the others."""
+OWN_SHARE = 512 * 1024
+"""Bytes outside the budget: enough for nearly every review, so that large ones crowd out only each other."""
 OPENED_FOR = 1.0
 """Seconds after a handshake in which a first request has waited since the connection was opened."""
 
@@ -39,29 +39,29 @@ class Limits:
     """An older connection is closed after its next response, so that calls spread to new replicas."""
 
 
-class Refused(Exception):
-    """The request is refused before it is parsed; the arguments are status, message and headers."""
-
-    def response(self) -> bytes:
-        status, message, *headers = self.args
-        known = ("Connection: close", "Content-Type: text/plain", f"Content-Length: {len(message) + 1}")
-        return "\r\n".join([f"HTTP/1.1 {status}", *known, *headers, "", f"{message}\n"]).encode()
-
-
 class Budget:
-    """Bytes of large requests that all connections of a process may hold together."""
+    """Bytes of memory that large requests of all connections of a process may take together."""
 
     def __init__(self, size: int) -> None:
-        self._left = size
+        self.size = self._left = size
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
         """Take *size* bytes, or return them when it is negative; Refused when there are too few."""
         with self._lock:
             if size > self._left:
-                why = "too many large bodies are being sent; try again"
+                why = "too many large requests are being served; try again"
                 raise Refused("503 Service Unavailable", why, "Retry-After: 1")
             self._left -= size
+
+
+class Arrival(enum.Enum):
+    """Of a request, after a turn of reading."""
+
+    WHOLE = enum.auto()
+    PART = enum.auto()
+    MORE = enum.auto()
+    """Part of it, and more may be here already, where the poller cannot see it."""
 
 
 class Connection:
@@ -87,7 +87,7 @@ class Connection:
         self.limits = limits
         self.parser: Any = None
         self._pair = pair
-        self._inbox, self._budget, self._budgeted = bytearray(), budget, 0
+        self._inbox, self._budget, self._budgeted = Inbox(), budget, 0
         self._begin(limits.first)
         self.arrived = self.since
         """When its client began to wait for the next answer: the client's timeout counts from there."""
@@ -96,8 +96,8 @@ class Connection:
         # Jitter, so that connections opened together are not closed together.
         self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
-    def receive(self) -> bool:
-        """Read what has arrived; True when a request is complete enough to be served.
+    def receive(self) -> Arrival:
+        """Read a limited part of what has arrived.
 
         OSError when the client has gone, does not speak TLS, or is late; Refused when it gets an answer.
         """
@@ -106,13 +106,15 @@ class Connection:
         try:
             if self.parser is None:
                 self._shake_hands()
-            while not is_whole(self._inbox):
+            for _ in range(READS):
+                if self._inbox.is_whole():
+                    return Arrival.WHOLE
                 self._take()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if time.monotonic() > self.timeout:
-                raise TimeoutError("the client is too slow") from None
-            return False
-        return True
+            self._check_time()
+            return Arrival.PART
+        self._check_time()
+        return Arrival.WHOLE if self._inbox.is_whole() else Arrival.MORE
 
     def refuse(self, refused: Refused) -> None:
         """Answer without waiting for the client."""
@@ -125,19 +127,20 @@ class Connection:
 
     def recv(self, size: int) -> bytes:
         """The parser reads from here, what has arrived only; an empty answer means a client that has left."""
-        data = bytes(self._inbox[:size])
-        del self._inbox[:size]
-        return data
+        return self._inbox.take(size)
 
     def has_more(self) -> bool:
         """Whether part of a next request is buffered, where the poller cannot see it."""
-        self._inbox[:0] = self.parser.unreader.take_buffered()
-        self._hold(len(self._inbox))
+        self._inbox = Inbox(self.parser.unreader.take_buffered() + self._inbox.take())
+        self._hold(self._inbox.cost)
         return bool(self._inbox or self.sock.pending())
 
     def is_idle(self) -> bool:
         """Whether no part of a request has come: clients open connections ahead of need."""
         return self.parser is not None and not self._inbox
+
+    def is_partial(self) -> bool:
+        return bool(self._inbox)
 
     def is_old(self) -> bool:
         return time.monotonic() > self._old_at
@@ -160,7 +163,7 @@ class Connection:
         """
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
-        self._inbox.clear()
+        self._inbox = Inbox()
         self._hold(0)
         self._begin(self.limits.linger)
 
@@ -198,29 +201,19 @@ class Connection:
             raise ConnectionResetError("the client closed the connection")
         if not self._inbox:
             self._begin(self.limits.request)
-        self._hold(len(self._inbox) + len(data))
-        self._inbox += data
+        self._inbox.add(data)
+        self._hold(self._inbox.cost)
 
-    def _hold(self, size: int) -> None:
-        """Account for *size* bytes, from their arrival until their request has been answered."""
-        budgeted = max(size - OWN_SHARE, 0)
+    def _check_time(self) -> None:
+        if time.monotonic() > self.timeout:
+            raise TimeoutError("the client is too slow")
+
+    def _hold(self, cost: int) -> None:
+        """Account for *cost* bytes, from the arrival of a request until it has been answered."""
+        budgeted = max(cost - OWN_SHARE, 0)
+        if budgeted > self._budget.size:
+            raise Refused(
+                "413 Content Too Large", f"decoding the body would take more than {self._budget.size} bytes"
+            )
         self._budget.take(budgeted - self._budgeted)
         self._budgeted = budgeted
-
-
-def is_whole(data: bytearray) -> bool:
-    """Whether a request can be served without waiting for its client.
-
-    A hint for when to hand it to a thread; parsing and refusing are the parser's. Refused for what would make a
-    thread wait within a request and the API server never sends.
-    """
-    end = data.find(b"\r\n\r\n")
-    if end < 0:
-        return len(data) > MAX_HEAD
-    head = bytes(data[:end]).lower()
-    if b"\r\nexpect:" in head:
-        raise Refused("417 Expectation Failed", "send the body at once, without an Expect header")
-    if b"\r\ntransfer-encoding:" in head:
-        raise Refused("411 Length Required", "send the body with a Content-Length, not in chunks")
-    length = re.search(rb"\r\ncontent-length:[ \t]*(\d{1,18})", head)
-    return length is None or int(length[1]) > MAX_BODY or len(data) >= end + 4 + int(length[1])

@@ -25,11 +25,16 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from certs.cert_watcher import ServingPair
 from webhook.admission import ARRIVED
-from webhook.connection import Budget, Connection, Limits, Refused
+from webhook.connection import Arrival, Budget, Connection, Limits
+from webhook.fair_queue import FairQueue
+from webhook.inbox import Refused
 
 log = structlog.stdlib.get_logger(__name__)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+RECEIVERS = 2
+"""Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
 
 _stopping = threading.Event()
 
@@ -42,10 +47,15 @@ def stopping() -> bool:
 class Next(enum.Enum):
     """What follows for a connection after `handle`."""
 
+    SERVE = enum.auto()
+    AGAIN = enum.auto()
     WAIT = enum.auto()
     KEEP = enum.auto()
     LINGER = enum.auto()
     CLOSE = enum.auto()
+
+
+ARRIVED_SO_FAR = {Arrival.WHOLE: Next.SERVE, Arrival.PART: Next.WAIT, Arrival.MORE: Next.AGAIN}
 
 
 class WebhookWorker(ThreadWorker):
@@ -65,6 +75,7 @@ class WebhookWorker(ThreadWorker):
         self.pair.context()  # fails without a certificate
         # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
         self.max_keepalived = self.worker_connections
+        self.receivers = FairQueue(RECEIVERS)
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -84,11 +95,39 @@ class WebhookWorker(ThreadWorker):
         )
         return True
 
-    def handle(self, conn: Connection) -> Next:
-        """In a thread: continue the handshake and the request, and serve it when it is complete."""
+    def enqueue_req(self, conn: Connection) -> None:
+        """Give a thread to a client that was served before; others share a few until a request is whole."""
+        if conn.used and not conn.is_partial():
+            self._submit(self.handle, conn)
+        else:
+            self.receivers.submit(conn.client[0], partial(self._in_turn, conn))
+
+    def _submit(self, job: Callable[[Connection], Next], conn: Connection) -> None:
+        self.tpool.submit(job, conn).add_done_callback(partial(self._done, conn))
+
+    def _in_turn(self, conn: Connection) -> None:
+        future: Future[Next] = Future()
+        future.add_done_callback(partial(self._done, conn))
         try:
-            if not conn.receive():
-                return Next.WAIT
+            future.set_result(self.receive(conn))
+        except Exception as error:
+            future.set_exception(error)
+
+    def _done(self, conn: Connection, future: Future[Next]) -> None:
+        self.method_queue.defer(self.finish_request, conn, future)
+
+    def handle(self, conn: Connection) -> Next:
+        """In a thread: continue the request, and serve it when it is complete."""
+        step = self.receive(conn)
+        return self.serve(conn) if step is Next.SERVE else step
+
+    def serve(self, conn: Connection) -> Next:
+        return Next.KEEP if super().handle(conn) else Next.LINGER
+
+    def receive(self, conn: Connection) -> Next:
+        """In a thread: continue the handshake and the request."""
+        try:
+            return ARRIVED_SO_FAR[conn.receive()]
         except Refused as refused:
             log.warning("request refused", client=conn.client[0], status=refused.args[0])
             conn.refuse(refused)
@@ -96,7 +135,6 @@ class WebhookWorker(ThreadWorker):
         except OSError as error:
             _report(conn, error)
             return Next.CLOSE
-        return Next.KEEP if super().handle(conn) else Next.LINGER
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
         """A request begins on a connection that was idle."""
@@ -126,6 +164,10 @@ class WebhookWorker(ThreadWorker):
                 conn.used = True
                 conn.set_timeout()
                 self._keep(conn)
+            case Next.SERVE:
+                self._submit(self.serve, conn)
+            case Next.AGAIN:
+                self.enqueue_req(conn)
             case Next.WAIT if conn.is_idle():
                 self._keep(conn)
             case Next.WAIT:

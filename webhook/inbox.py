@@ -1,0 +1,74 @@
+"""What has arrived on a connection: whether it is a whole request, and what it takes to decode it."""
+
+import re
+
+from webhook.admission import MAX_BODY
+
+MAX_HEAD = 64 * 1024
+"""gunicorn's parser refuses a request line and headers long before this, with an answer."""
+HEAD_END = b"\r\n\r\n"
+PARTS = {b"{": 384, b"[": 128, b",": 112}
+"""Bytes of memory that each of these takes in a body, at most and with the copies of a decision, beside its own."""
+FREE_PIECES, LEAST_PIECE = 64, 256
+"""A request may come in so many pieces of any size; more of them must have so many bytes on average."""
+
+
+class Refused(Exception):
+    """The request is refused before it is parsed; the arguments are status, message and headers."""
+
+    def response(self) -> bytes:
+        status, message, *headers = self.args
+        known = ("Connection: close", "Content-Type: text/plain", f"Content-Length: {len(message) + 1}")
+        return "\r\n".join([f"HTTP/1.1 {status}", *known, *headers, "", f"{message}\n"]).encode()
+
+
+class Inbox:
+    """The bytes of one request, and of what follows it; each of them is looked at once."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.cost = 0
+        """Bytes of memory for what has arrived, when it is decoded."""
+        self._data = bytearray()
+        self._pieces = self._arrived = self._searched = 0
+        self._whole: int | None = None
+        if data:
+            self.add(data)
+
+    def __bool__(self) -> bool:
+        return bool(self._data)
+
+    def add(self, data: bytes) -> None:
+        """Refused for what comes in too many pieces: each of them costs as much as a large one."""
+        self._data += data
+        self._arrived += len(data)
+        self._pieces += 1
+        if self._pieces > FREE_PIECES + self._arrived // LEAST_PIECE:
+            raise Refused("400 Bad Request", "send the request in larger TLS records")
+        self.cost += len(data) + sum(data.count(part) * size for part, size in PARTS.items())
+
+    def take(self, size: int | None = None) -> bytes:
+        """The first *size* bytes, or all."""
+        data = bytes(self._data[:size])
+        del self._data[:size]
+        return data
+
+    def is_whole(self) -> bool:
+        """Whether the request can be served without waiting for its client.
+
+        A hint for when to hand it to a thread; parsing and refusing are the parser's. Refused for what would make a
+        thread wait within a request and the API server never sends.
+        """
+        if self._whole is None and (end := self._data.find(HEAD_END, self._searched)) >= 0:
+            self._whole = _size(bytes(self._data[:end]).lower(), end + len(HEAD_END))
+        self._searched = max(len(self._data) - len(HEAD_END) + 1, 0)
+        return len(self._data) > MAX_HEAD if self._whole is None else len(self._data) >= self._whole
+
+
+def _size(head: bytes, begin: int) -> int:
+    """The bytes to wait for, of a request whose body has its *begin* after this *head*."""
+    if b"\r\nexpect:" in head:
+        raise Refused("417 Expectation Failed", "send the body at once, without an Expect header")
+    if b"\r\ntransfer-encoding:" in head:
+        raise Refused("411 Length Required", "send the body with a Content-Length, not in chunks")
+    length = re.search(rb"\r\ncontent-length:[ \t]*(\d{1,18})", head)
+    return begin if length is None or int(length[1]) > MAX_BODY else begin + int(length[1])
