@@ -19,6 +19,7 @@ BODY = review(
     "Pod",
     "pods",
     operation="DELETE",
+    namespace="default",
     oldObject={
         "metadata": {"name": "a", "namespace": "default", "uid": "u"},
         "spec": {"hostNetwork": True, "containers": []},

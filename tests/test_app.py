@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
-from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny
+from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny, in_time
 from webhook.app import create_app
 
 REVIEW = (
@@ -178,7 +178,6 @@ def test_an_object_that_cannot_be_read_is_named_by_the_fail_mode_and_no_panic(
     [
         pytest.param("?timeout=5s", 4.5, id="a tenth is kept back"),
         pytest.param("?timeout=1s", 0.8, id="but at least a fifth of a second"),
-        pytest.param("?timeout=100ms", 0.0, id="nothing is left"),
         pytest.param("?timeout=1m30s", 27.0, id="no more than the API server may wait"),
         pytest.param(f"?timeout={'9' * 400}h", 27.0, id="infinity"),
         pytest.param("", 9.0, id="the API server's default"),
@@ -194,6 +193,37 @@ def test_the_deadline_is_the_callers_timeout_less_a_margin(query: str, seconds: 
 
     post(client(Scripted(note)), path=f"/scripted{query}")
     assert left == [pytest.approx(seconds, abs=0.2)]
+
+
+@pytest.mark.parametrize("opens", [True, False], ids=["open", "closed"])
+def test_a_request_without_time_left_is_answered_by_the_fail_mode_without_a_review(opens: bool) -> None:
+    reviewed = list[Request]()
+
+    def note(request: Request, deadline: float) -> Decision:
+        reviewed.append(request)
+        return allow()
+
+    response = post(client(Scripted(note, open=opens)), path="/scripted?timeout=100ms").get_json()["response"]
+    assert (reviewed, response["allowed"]) == ([], opens)
+    assert opens or response["status"] == {
+        "code": 504,
+        "reason": "Timeout",
+        "message": "scripted failed to review this request, uid u-1, and may not be skipped;"
+        " the time that the API server gives it was over; try again",
+    }
+
+
+def test_a_review_that_sees_its_deadline_pass_is_no_panic() -> None:
+    def slow(request: Request, deadline: float) -> Decision:
+        return allow(warnings=tuple(in_time(["a"], time.monotonic() - 1)))
+
+    before = counted_panics()
+    assert post(client(Scripted(slow))).get_json()["response"]["status"]["code"] == 504
+    assert counted_panics() == before
+
+
+def counted_panics() -> float:
+    return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
 
 
 def test_what_is_more_than_may_be_in_work_is_shed_at_once() -> None:

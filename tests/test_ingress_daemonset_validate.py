@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kube.selectors import REQUIRED
 from tests.ingress_daemonset import Raw, raw
 from webhook.ingress_daemonset.types import resource
-from webhook.ingress_daemonset.validate import problems, warnings
+from webhook.ingress_daemonset.validate import PORTS, long_lists, problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
@@ -105,11 +106,10 @@ NODE = {"key": "example.com/detached"}
             "no node can have both",
         ),
         ({"nodeSelector": {"a b": "c"}}, "spec.nodeSelector", "'a b' is not the key"),
-        (pod(hostNetwork="yes"), "spec.template", "hostNetwork"),
     ],
 )
 def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None:
-    [(path, message)] = problems(resource(raw(spec)))
+    [(path, message)] = list(problems(resource(raw(spec))))
 
     assert path == field.replace("R.", f"{ROLLING}.").replace("P.", f"{POD}.")
     assert re.search(said, message)
@@ -127,7 +127,7 @@ def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None
     ],
 )
 def test_what_can_be_meant_is_taken(spec: Raw) -> None:
-    assert problems(resource(raw(spec))) == []
+    assert list(problems(resource(raw(spec)))) == []
 
 
 def test_a_template_without_labels_could_never_be_found_again() -> None:
@@ -155,3 +155,43 @@ def test_a_drain_that_ends_before_the_grace_is_warned_of() -> None:
     assert said == "drainTimeoutSeconds is 90: an eviction passes before the grace of 120 s is over"
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 180})))] == []
     assert [*warnings(resource(raw(spec | ports | {"drainTimeoutSeconds": 0})))] == []
+
+
+def term(number: int) -> Raw:
+    return {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
+
+
+def terms(number: int) -> Raw:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term(each) for each in range(number)]}}}
+
+
+CONTAINERS = [{"name": f"c{number}", "image": "a"} for number in range(257)]
+LABELS = {f"k{number}": "v" for number in range(65)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"healthCheckNodePorts": [*range(30_000)]}, (PORTS, 30_000, 64)),
+        ({"nodeSelector": LABELS}, ("spec.nodeSelector", 65, 64)),
+        (pod(nodeSelector=LABELS), (f"{POD}.nodeSelector", 65, 64)),
+        (pod(containers=CONTAINERS), (f"{POD}.containers", 257, 256)),
+        (pod(initContainers=CONTAINERS), (f"{POD}.initContainers", 257, 256)),
+        (pod(affinity=terms(101)), (f"{POD}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms", 101, 100)),
+    ],
+)
+def test_a_list_that_no_one_means_is_named_and_one_less_is_taken(
+    spec: Raw, said: tuple[str, int, int]
+) -> None:
+    path, count, most = said
+    assert list(long_lists(resource(raw(spec)))) == [
+        (path, f"it has {count} entries; at most {most} are allowed")
+    ]
+
+
+def test_lists_of_the_longest_length_are_taken() -> None:
+    longest = {
+        "healthCheckNodePorts": [*range(64)],
+        **pod(containers=CONTAINERS[1:], affinity=terms(100), nodeSelector=dict([*LABELS.items()][1:])),
+    }
+    assert list(long_lists(resource(raw(longest)))) == []

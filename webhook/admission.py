@@ -1,7 +1,8 @@
 """AdmissionReviews as values: bytes in, bytes out."""
 
+import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
@@ -24,6 +25,11 @@ WARNING_LENGTH = 120
 ERROR_LENGTH = 500
 """Bounds what an error quotes of a body, in answers and logs."""
 
+MESSAGE_LENGTH, MOST_WARNINGS = 8_000, 20
+"""Of an answer."""
+MOST_PARTS = 20_000
+"""Of an object that is decoded whole, as `parts` counts them: large ones have 2,000."""
+
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
@@ -36,6 +42,23 @@ class ReviewError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= ERROR_LENGTH else f"{text[:ERROR_LENGTH]}...")
+
+
+class DeadlineExceeded(Exception):
+    """The caller's timeout is over; the request is answered by the fail mode."""
+
+
+def in_time(items: Iterable[T], deadline: float) -> Iterator[T]:
+    """*items*; raises DeadlineExceeded after *deadline*."""
+    for each in items:
+        check_time(deadline)
+        yield each
+
+
+def check_time(deadline: float) -> None:
+    """Raises DeadlineExceeded after *deadline* (by ``time.monotonic``)."""
+    if time.monotonic() > deadline:
+        raise DeadlineExceeded
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -113,7 +136,8 @@ def deny(
     reason: str = "Forbidden",
     retry_after: int = 0,
 ) -> Decision:
-    return Decision(False, message, code, reason, retry_after)
+    short = message if len(message) <= MESSAGE_LENGTH else f"{message[:MESSAGE_LENGTH]}..."
+    return Decision(False, short, code, reason, retry_after)
 
 
 # Features put these names into paths of the API server; Kubernetes' own rules are stricter.
@@ -182,6 +206,21 @@ def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
         raise ReviewError(f"request.{field} is malformed: {error}") from None
 
 
+def decoded_whole(raw: msgspec.Raw | None, field: str) -> dict[str, Any]:
+    """All of the object in *field* of a request, empty for none; raises ReviewError, also for too large an object."""
+    if (count := parts(raw)) > MOST_PARTS:
+        raise ReviewError(
+            f"request.{field} has about {count} fields and values; at most {MOST_PARTS} are read"
+        )
+    return decoded(raw or msgspec.Raw(b"{}"), dict[str, Any], field)
+
+
+def parts(raw: msgspec.Raw | None) -> int:
+    """How many values *raw* has at most: counting is much cheaper than decoding."""
+    data = bytes(raw or b"")
+    return sum(map(data.count, (b"{", b"[", b",")))
+
+
 def is_dry_run(request: Request) -> bool:
     """Whether *request* may write nothing: an eviction may say so in its delete options alone."""
     if request.dry_run or request.sub_resource != "eviction" or request.object is None:
@@ -195,7 +234,7 @@ def render(request: Request, decision: Decision) -> bytes:
     if not decision.allowed:
         response["status"] = _status(decision)
     if decision.warnings:
-        response["warnings"] = [_short(warning) for warning in decision.warnings]
+        response["warnings"] = [_short(warning) for warning in decision.warnings[:MOST_WARNINGS]]
     if decision.audit:
         response["auditAnnotations"] = decision.audit
     if decision.patch:

@@ -16,11 +16,13 @@ from settings.values import seconds
 from webhook.admission import (
     ARRIVED,
     MAX_BODY,
+    DeadlineExceeded,
     Decision,
     Request,
     ReviewError,
     Webhook,
     allow,
+    check_time,
     deny,
     fails_open,
     parse,
@@ -62,6 +64,8 @@ REASONS = {
     405: "webhooks are called by POST",
     413: f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need",
 }
+FAILED = {400: "BadRequest", 500: "InternalError", 504: "Timeout"}
+"""Reasons of denials by the fail mode."""
 BUSY = (429, 503)
 """A denial with one of these means that the webhook could not do its work."""
 
@@ -129,7 +133,12 @@ class Endpoint:
 
     def _decide(self, request: Request, deadline: float) -> tuple[Decision, str]:
         try:
+            check_time(deadline)  # it may have waited for a thread for too long
             decision = self.webhook.review(request, deadline)
+        except DeadlineExceeded:
+            log.warning("no time left", webhook=self.webhook.name, uid=request.uid, key=_key(request))
+            why = "the time that the API server gives it was over; try again"
+            return _unreviewed(self.webhook, request, why, 504), "error"
         except ReviewError as error:
             log.warning("object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error))
             why = f"it cannot be decoded: {error}"
@@ -193,7 +202,7 @@ def _unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Deci
     return deny(
         f"{webhook.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
         code=code,
-        reason="BadRequest" if code == 400 else "InternalError",
+        reason=FAILED[code],
     )
 
 

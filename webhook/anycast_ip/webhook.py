@@ -9,8 +9,10 @@ import msgspec
 
 from kube.types import Node
 from settings import AnycastIPSettings
-from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.admission import Decision, Request, ReviewError, allow, change, decoded
 from webhook.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
+
+MOST_TAINTS = 100
 
 
 class AnycastIPWebhook:
@@ -30,6 +32,10 @@ class AnycastIPWebhook:
         old = decoded(request.old_object, Node, "oldObject") if request.old_object else None
         if skipped := skip_reason(old, node, self._settings()):
             return allow(audit={"skipped": skipped})
+        if (count := len(node.spec.taints)) > MOST_TAINTS:
+            raise ReviewError(
+                f"request.object.spec.taints has {count} entries; at most {MOST_TAINTS} are changed"
+            )
         before = msgspec.json.decode(request.object)
         return change(before, _with_taint(before), warnings=_warnings(old))
 

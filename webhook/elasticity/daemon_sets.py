@@ -16,7 +16,7 @@ from settings import ElasticitySettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.elasticity import tolerates_super_nodes
 from webhook.elasticity.affinity import kept_off_super_nodes
-from webhook.elasticity.webhook import NewPod
+from webhook.elasticity.webhook import MOST_ENTRIES, NewPod, number_of_terms
 
 NAME = "elasticity-daemonsets"
 PATH = "/mutate/daemonsets/elasticity"
@@ -55,13 +55,16 @@ class DaemonSetWebhook:
             return allow(audit={"skipped": "templates of DaemonSets are left as they are"})
         if request.object is None:
             return allow(audit={"skipped": "no template"})
-        tolerations = decoded(request.object, NewDaemonSet, "object").spec.template.spec.tolerations
+        new = decoded(request.object, NewDaemonSet, "object").spec.template.spec
         template = _template(decoded(request.object, dict[str, Any], "object"))
         old = request.old_object
         if old is not None and _template(decoded(old, dict[str, Any], "oldObject")) == template:
             return allow(audit={"skipped": "the template does not change"})
         spec = template.get("spec", {})
-        if (affinity := affinity_to_set(spec, tolerations)) is None:
+        if (count := number_of_terms(new)) > MOST_ENTRIES:
+            why = f"its template has {count} node selector terms, more than {MOST_ENTRIES}"
+            return allow(warnings=(f"elasticity: this DaemonSet is left as it is: {why}",))
+        if (affinity := affinity_to_set(spec, new.tolerations)) is None:
             return allow(audit={"skipped": "not for super nodes"})
         decision = change(_with(spec.get("affinity")), _with(affinity))
         return replace(decision, audit={"kept-off-super-nodes": "a DaemonSet that tolerates them"})

@@ -34,6 +34,8 @@ from webhook.elasticity.affinity import kept_off_super_nodes
 Spec = Mapping[str, Any]
 Edit = Callable[[Spec], Spec]
 """Of a pod's spec, raw; idempotent."""
+MOST_ENTRIES = 100
+"""Node selector terms and scheduling gates of a pod that is changed."""
 EDITED = ("affinity", "schedulerName", "schedulingGates")
 
 WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
@@ -72,6 +74,9 @@ class PlacementWebhook:
         if MIRROR in pod.metadata.annotations:
             return allow(audit={"skipped": "mirror of a static pod"})
         raw = decoded(request.object, dict[str, Any], "object")
+        if too_long := long_lists(pod.spec):
+            # The annotations of the leader are removed all the same.
+            return _changed(raw, iter(()), "", (f"{NAME}: this pod is left as it is: {too_long}",))
         reaches = reaches_super_nodes(pod, raw.get("spec", {}))
         why, warnings = held(pod, request.namespace, settings, reaches=reaches)
         wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
@@ -118,6 +123,20 @@ def held(
     except ValueError as error:
         return to_be_judged, (str(error),)
     return to_be_judged if number is None else f"{LOCAL_REPLICAS}={number}", ()
+
+
+def long_lists(spec: PodSpec) -> str:
+    """What of *spec* takes too long to change: the leader would have to do it once more."""
+    if (count := number_of_terms(spec)) > MOST_ENTRIES:
+        return f"it has {count} node selector terms, more than {MOST_ENTRIES}"
+    if (count := len(spec.scheduling_gates)) > MOST_ENTRIES:
+        return f"it has {count} scheduling gates, more than {MOST_ENTRIES}"
+    return ""
+
+
+def number_of_terms(spec: PodSpec) -> int:
+    required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+    return len(required.node_selector_terms or ()) if required else 0
 
 
 def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
@@ -203,7 +222,7 @@ class _Affinity(Value, frozen=True):
     node_affinity: _NodeAffinity | None = None
 
 
-class _Spec(Value, frozen=True):
+class PodSpec(Value, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[_SchedulingGate, ...] = ()
@@ -215,7 +234,7 @@ class NewPod(Value, frozen=True):
     """All that is read or changed of a pod, so that what is not a pod is refused before it is edited."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
+    spec: PodSpec = PodSpec()
 
 
 complete(NewPod)

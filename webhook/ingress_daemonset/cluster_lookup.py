@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 
 def seconds_left(deadline: float, clock: Callable[[], float]) -> float:
+    """Raises Unreachable after *deadline*."""
     if (left := deadline - clock()) > 0:
         return left
     raise Unreachable("the API server was not fast enough")
@@ -72,6 +73,7 @@ class ClusterLookup:
     def ingress_daemonsets(self, namespace: str | None, *, deadline: float) -> Iterator[IngressDaemonSet]:
         """Without unreadable ones, which are older than the schema and the rules; controllers ignore them."""
         for raw in self._items(INGRESS_DAEMONSETS, Raw, namespace, deadline):
+            self._left(deadline)
             try:
                 yield readable(raw)
             except msgspec.ValidationError:
@@ -84,6 +86,7 @@ class ClusterLookup:
         shared: dict[str, str] = {}
         mine, theirs = where_of(new), {key_of(other.metadata): where_of(other) for other in others}
         for node in map(_when_ready, self._items(NODES, FollowedNode, None, deadline)):
+            self._left(deadline)
             if matches(mine, node, runs=False):
                 missing = theirs.keys() - shared.keys()
                 shared |= {key: node.name for key in missing if matches(theirs[key], node, runs=False)}

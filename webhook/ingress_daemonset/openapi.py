@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from kube.client import Client
 from kube.errors import Unreachable
 from kube.types import complete
 from webhook.ingress_daemonset.cluster_lookup import seconds_left
-from webhook.ingress_daemonset.template import PATH, Problem
+from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -153,9 +154,10 @@ class PodTemplates:
         A field that the last schema does not have may be one of a newer API server.
         """
         known = self._known
-        if known.schemas and not list(schema_problems(template, known.schemas, PATH)):
+        if known.schemas and not any(schema_problems(template, known.schemas, PATH)):
             return []
-        return list(schema_problems(template, self._read(deadline).schemas, PATH))
+        # To find similar names for thousands of unknown fields would take seconds.
+        return list(islice(schema_problems(template, self._read(deadline).schemas, PATH), MOST_PROBLEMS + 1))
 
     def _read(self, deadline: float) -> _Known:
         if not self._reading.acquire(timeout=self._left(deadline)):

@@ -15,6 +15,8 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, Spec, is_some, res
 
 Problem = tuple[str, str]
 """The path of a field, and what is wrong with it and how to correct it."""
+MOST_PROBLEMS = 20
+"""That a refusal names."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from kube.selectors import REQUIRED
 from webhook.ingress_daemonset import RESERVED
 from webhook.ingress_daemonset.template import PATH, Problem, key_problems, template_of, template_problems
 from webhook.ingress_daemonset.types import (
@@ -24,6 +23,8 @@ ROLLING = "spec.updateStrategy.rollingUpdate"
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
 PORTS = "spec.healthCheckNodePorts"
 
+MOST_PORTS, MOST_LABELS, MOST_CONTAINERS, MOST_TERMS = 64, 64, 256, 100
+"""Of the lists that are compared with each other, or with all nodes; the first two are those of the schema."""
 UNPRIVILEGED = 1024
 """The first port that any user may bind, by default."""
 
@@ -37,20 +38,37 @@ class PortUser:
     node: str
 
 
-def problems(new: IngressDaemonSet) -> list[Problem]:
-    """Of *new*, with its defaults; none but the first of a template that cannot be read."""
-    try:
-        template = template_of(new.spec)
-    except msgspec.ValidationError as error:
-        return [(PATH, f"it is no pod template: {error}")]
+def long_lists(new: IngressDaemonSet) -> Iterator[Problem]:
+    """Lists that are longer than any that is meant: nothing else is compared then."""
+    pod = template_of(new.spec).spec
+    counts = {
+        PORTS: (len(new.spec.health_check_node_ports), MOST_PORTS),
+        "spec.nodeSelector": (len(new.spec.node_selector), MOST_LABELS),
+        f"{PATH}.spec.nodeSelector": (len(pod.node_selector), MOST_LABELS),
+        f"{PATH}.spec.containers": (len(pod.containers), MOST_CONTAINERS),
+        f"{PATH}.spec.initContainers": (len(pod.init_containers), MOST_CONTAINERS),
+        f"{PATH}.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": (
+            len(
+                (required.node_selector_terms if (required := pod.affinity.node_affinity.required) else ())
+                or ()
+            ),
+            MOST_TERMS,
+        ),
+    }
+    for path, (count, most) in counts.items():
+        if count > most:
+            yield path, f"it has {count} entries; at most {most} are allowed"
+
+
+def problems(new: IngressDaemonSet) -> Iterator[Problem]:
+    """Of *new*, with its defaults; msgspec.ValidationError when its template cannot be read."""
+    template = template_of(new.spec)
     rolling = new.spec.update_strategy.rolling_update
-    rules = (
-        _deadline(new.spec),
-        _selector(new.spec, template.metadata.labels),
-        _budgets(rolling),
-        _annotations(rolling),
-    )
-    return [each for rule in (*rules, template_problems(new.spec, template)) for each in rule]
+    yield from _deadline(new.spec)
+    yield from _selector(new.spec, template.metadata.labels)
+    yield from _budgets(rolling)
+    yield from _annotations(rolling)
+    yield from template_problems(new.spec, template)
 
 
 def two_spellings(rolling: dict[str, Any]) -> list[Problem]:
@@ -62,16 +80,12 @@ def two_spellings(rolling: dict[str, Any]) -> list[Problem]:
     ]
 
 
-def port_problems(new: IngressDaemonSet, others: Iterable[PortUser]) -> list[Problem]:
-    return [
-        (
-            f"{PORTS}[{index}]",
-            f"{port} is taken on node {other.node} by IngressDaemonSet {other.key}; give one of them another port",
-        )
-        for other in others
-        for index, port in enumerate(new.spec.health_check_node_ports)
-        if other.node and port in other.health_ports
-    ]
+def port_problems(new: IngressDaemonSet, others: Iterable[PortUser]) -> Iterator[Problem]:
+    for other in others:
+        for index, port in enumerate(new.spec.health_check_node_ports):
+            if other.node and port in other.health_ports:
+                taken = f"{port} is taken on node {other.node} by IngressDaemonSet {other.key}"
+                yield f"{PORTS}[{index}]", f"{taken}; give one of them another port"
 
 
 def port_warnings(new: IngressDaemonSet, others: Iterable[PortUser]) -> list[str]:

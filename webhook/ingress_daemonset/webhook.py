@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
-from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, deny
+from webhook.admission import (
+    Decision,
+    Request,
+    ReviewError,
+    allow,
+    change,
+    decoded_whole,
+    deny,
+    in_time,
+)
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
-from webhook.ingress_daemonset.template import Problem, readable
+from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable, template_of
 from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from webhook.ingress_daemonset.validate import (
     PortUser,
+    long_lists,
     port_problems,
     port_warnings,
     problems,
@@ -41,12 +53,12 @@ class DefaultingWebhook:
         return False
 
     def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - it only computes
-        if skipped := unconcerned(request, self._settings()):
-            return allow(audit={"skipped": skipped})
+        if isinstance(written := written_in(request, self._settings()), str):
+            return allow(audit={"skipped": written})
         # The schema is checked later, and has better messages for fields of a wrong type.
-        if not is_readable(new := _raw(request.object, "object")):
+        if not is_readable(new := written.new):
             return allow(audit={"skipped": "left to the schema to refuse"})
-        old = _stored(request)
+        old = written.stored
         return change(new, defaulted(new, old), warnings=tuple(overridden(new, old)))
 
 
@@ -63,15 +75,18 @@ class ValidatingWebhook:
         return False
 
     def review(self, request: Request, deadline: float) -> Decision:
-        if skipped := unconcerned(request, self._settings()):
-            return allow(audit={"skipped": skipped})
-        raw, stored = _raw(request.object, "object"), _stored(request)
-        new, old = _resource(raw), resource(stored) if stored else None
-        users, fields, unknown = self._lookup(new, old, deadline) if is_readable(raw) else ((), (), [])
-        spelt = two_spellings(rolling_update(defaulted(raw)))
-        found = [*spelt, *problems(new), *fields, *port_problems(new, users)]
-        if found:
-            return refused(new.metadata.name, found)
+        if isinstance(written := written_in(request, self._settings()), str):
+            return allow(audit={"skipped": written})
+        if no_template := unreadable_template(written.new):
+            return refused(_name_in(written.new), [no_template])
+        new, stored = resource(written.new), written.stored
+        if too_long := list(long_lists(new)):
+            return refused(new.metadata.name, too_long)
+        users, fields, unknown = self._lookup(new, resource(stored) if stored else None, deadline)
+        spelt = two_spellings(rolling_update(defaulted(written.new)))
+        found = in_time(chain(spelt, problems(new), fields, port_problems(new, users)), deadline)
+        if first := list(islice(found, MOST_PROBLEMS + 1)):
+            return refused(new.metadata.name, first)
         return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
 
     def _lookup(
@@ -93,20 +108,32 @@ class ValidatingWebhook:
         return users, fields, unknown
 
 
-def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
-    """Why the request is allowed without a review, or nothing."""
+@dataclass(frozen=True)
+class Written:
+    """The new object, and the old one or nothing."""
+
+    new: Raw
+    old: Raw
+
+    @property
+    def stored(self) -> Raw | None:
+        """The old object; None for an unreadable one, which may be corrected."""
+        return self.old if self.old and is_readable(self.old) else None
+
+
+def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written | str:
+    """What is written, or why it is allowed without a review."""
     if not settings.enabled:
         return "ingress daemonset is disabled"
     if request.object is None or request.sub_resource:
         return "no spec"
-    new = _raw(request.object, "object")
+    new = decoded_whole(request.object, "object")
     metadata = new.get("metadata")
     if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
         return "being deleted"
+    old = decoded_whole(request.old_object, "oldObject")
     # A newer rule must not prevent changes of labels, or of our finalizer.
-    if request.old_object and new.get("spec") == _raw(request.old_object, "oldObject").get("spec"):
-        return "same spec"
-    return ""
+    return "same spec" if request.old_object and new.get("spec") == old.get("spec") else Written(new, old)
 
 
 def is_readable(raw: Raw) -> bool:
@@ -117,25 +144,25 @@ def is_readable(raw: Raw) -> bool:
     return True
 
 
-def refused(name: str, found: Iterable[Problem]) -> Decision:
-    """In the API server's words."""
-    faults = "; ".join(f"{path}: {message}" for path, message in found)
-    return deny(f'{KIND} "{name}" is invalid: {faults}', code=422, reason="Invalid")
-
-
-def _raw(raw: msgspec.Raw | None, field: str) -> Raw:
-    return decoded(raw or msgspec.Raw(b"{}"), dict[str, Any], field)
-
-
-def _stored(request: Request) -> Raw | None:
-    """The old object; None for an unreadable one, which may be corrected."""
-    raw = _raw(request.old_object, "oldObject")
-    return raw if raw and is_readable(raw) else None
-
-
-def _resource(raw: Raw) -> IngressDaemonSet:
+def unreadable_template(raw: Raw) -> Problem | None:
+    """What keeps the template of *raw* from being read; ReviewError for all other fields of a wrong type."""
     try:
-        msgspec.convert(raw, IngressDaemonSet)
-        return resource(raw)
+        written = msgspec.convert(raw, IngressDaemonSet)
     except msgspec.ValidationError as error:
         raise ReviewError(f"request.object is malformed: {error}") from None
+    try:
+        template_of(written.spec)
+    except msgspec.ValidationError as error:
+        return PATH, f"it is no pod template: {error}"
+    return None
+
+
+def refused(name: str, found: Sequence[Problem]) -> Decision:
+    """In the API server's words."""
+    faults = "; ".join(f"{path}: {message}" for path, message in found[:MOST_PROBLEMS])
+    more = "; and more" if len(found) > MOST_PROBLEMS else ""
+    return deny(f'{KIND} "{name}" is invalid: {faults}{more}', code=422, reason="Invalid")
+
+
+def _name_in(raw: Raw) -> str:
+    return msgspec.convert(raw, IngressDaemonSet).metadata.name
