@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,7 +158,8 @@ BODIES: dict[str, tuple[int, bytes]] = {
     "infinity": (400, VALID.replace(b'"dryRun": false', b'"dryRun": 1e999')),
     "a very long number": (400, VALID.replace(b"false", b"9" * 100_000)),
     "a duplicate key": (200, VALID.replace(b'"dryRun"', b'"dryRun": true, "dryRun"')),
-    "deep lists": (400, b"[" * 1_000_000),
+    "deep lists": (400, b"[" * 400_000),
+    "more lists than are parsed": (413, b"[" * 1_000_000),
     "deep objects": (400, b'{"request":' * 100_000),
     "depth in a field that is not read": (400, VALID.replace(b'"options"', DEPTH)),
     "a very long uid": (400, with_wrong(("request", "uid"), "x" * 1_000_000)),
@@ -204,6 +206,8 @@ REQUESTS: list[tuple[int, dict[str, Any]]] = [
     (200, {"path": f"{PATH}?{'a=b&' * 900}"}),
     (414, {"path": f"/{'x' * 8000}"}),
     (200, {"headers": JSON | {"Content-Encoding": "gzip"}}),
+    (200, {"headers": JSON | {"SCRIPT_NAME": "/x", "PATH_INFO": "/y"}}),
+    (200, {"headers": JSON | {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}}),
     (431, {"headers": JSON | {f"X-{n}": "x" for n in range(60)}}),
     (431, {"headers": JSON | {"X": "x" * 9000}}),
 ]
@@ -293,6 +297,14 @@ def gone_in_the_body(server: Server) -> socket.socket:
     return sock
 
 
+def in_small_records(server: Server) -> socket.socket:
+    sock = server.tls()
+    with suppress(OSError):
+        for byte in post(VALID, PATH):
+            sock.sendall(bytes([byte]))
+    return sock
+
+
 NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
     Server.raw,
     lambda server: sending(server.raw(), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -301,8 +313,10 @@ NUISANCES: tuple[Callable[[Server], socket.socket], ...] = (
     lambda server: sending(server.tls(), post(VALID, PATH)[:-5]),
     lambda server: sending(server.tls(), post(b"", PATH).replace(b"Length: 0", b"Length: 999999999999")),
     gone_in_the_body,
+    in_small_records,
 )
-"""Clients that are silent, speak without TLS, or stop in the handshake, the head or the body, or announce too much."""
+"""Clients that are silent, speak without TLS, stop in the handshake, the head or the body, announce too much, or send
+each byte in a TLS record."""
 
 
 def test_hundreds_of_bad_clients_at_once_are_dropped_and_delay_no_other_client(
@@ -325,6 +339,18 @@ def test_many_large_bodies_at_once_are_taken_or_put_off(server: Server, bystande
     assert 200 in statuses
     assert set(statuses) <= {200, 503, None}
     assert cost(server).peak < MEMORY_LIMIT
+
+
+@pytest.mark.parametrize("spare_memory", [pytest.param(MEMORY_LIMIT, id="in the container's memory")])
+def test_what_takes_much_more_memory_than_its_size_is_refused_before_it_is_parsed(
+    server: Server, bystander: Bystander
+) -> None:
+    nothing = post(VALID[:-1] + b', "x": [%s[]]}' % (b"[]," * 2_100_000), PATH)
+    with ThreadPoolExecutor(6) as senders:
+        statuses = set(senders.map(lambda _: status_of(server, nothing), range(6)))
+    assert bystander.is_served()
+    assert statuses <= {413, 503, None}
+    assert cost(server).peak < MEMORY_LIMIT / 2
 
 
 def status_of(server: Server, request: bytes) -> int | None:

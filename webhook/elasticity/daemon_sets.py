@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from kube.types import Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import Decision, Request, allow, change, decoded
@@ -56,9 +58,8 @@ class DaemonSetWebhook:
         if request.object is None:
             return allow(audit={"skipped": "no template"})
         new = decoded(request.object, NewDaemonSet, "object").spec.template.spec
-        template = _template(decoded(request.object, dict[str, Any], "object"))
-        old = request.old_object
-        if old is not None and _template(decoded(old, dict[str, Any], "oldObject")) == template:
+        template = _template(request.object, "object")
+        if request.old_object is not None and _template(request.old_object, "oldObject") == template:
             return allow(audit={"skipped": "the template does not change"})
         spec = template.get("spec", {})
         if (count := number_of_terms(new)) > MOST_ENTRIES:
@@ -77,8 +78,9 @@ def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, A
     return affinity if needs_it else None
 
 
-def _template(daemon_set: Raw) -> Raw:
-    template: Raw = daemon_set.get("spec", {}).get("template", {})
+def _template(daemon_set: msgspec.Raw, field: str) -> Raw:
+    decoded(daemon_set, NewDaemonSet, field)  # what is no DaemonSet is refused
+    template: Raw = decoded(daemon_set, dict[str, Any], field).get("spec", {}).get("template", {})
     return template
 
 

@@ -79,7 +79,7 @@ class ValidatingWebhook:
             return allow(audit={"skipped": written})
         if no_template := unreadable_template(written.new):
             return refused(_name_in(written.new), [no_template])
-        new, stored = resource(written.new), written.stored
+        new, stored = _with_defaults(written.new), written.stored
         if too_long := list(long_lists(new)):
             return refused(new.metadata.name, too_long)
         users, fields, unknown = self._lookup(new, resource(stored) if stored else None, deadline)
@@ -155,6 +155,14 @@ def unreadable_template(raw: Raw) -> Problem | None:
     except msgspec.ValidationError as error:
         return PATH, f"it is no pod template: {error}"
     return None
+
+
+def _with_defaults(raw: Raw) -> IngressDaemonSet:
+    """ReviewError: a default may be a copy of a field that is not read otherwise."""
+    try:
+        return resource(raw)
+    except msgspec.ValidationError as error:
+        raise ReviewError(f"request.object is malformed: {error}") from None
 
 
 def refused(name: str, found: Sequence[Problem]) -> Decision:
