@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
-from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny, in_time
+from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny
 from webhook.app import create_app
+from webhook.deadline import in_time
 
 REVIEW = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":'

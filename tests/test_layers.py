@@ -56,6 +56,7 @@ VALUES = {
     "healthchecker",
     "settings",
     "webhook.admission",
+    "webhook.deadline",
     *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in ADMISSION),
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""

@@ -1,8 +1,7 @@
 """AdmissionReviews as values: bytes in, bytes out."""
 
-import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
@@ -42,23 +41,6 @@ class ReviewError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= ERROR_LENGTH else f"{text[:ERROR_LENGTH]}...")
-
-
-class DeadlineExceeded(Exception):
-    """The caller's timeout is over; the request is answered by the fail mode."""
-
-
-def in_time(items: Iterable[T], deadline: float) -> Iterator[T]:
-    """*items*; raises DeadlineExceeded after *deadline*."""
-    for each in items:
-        check_time(deadline)
-        yield each
-
-
-def check_time(deadline: float) -> None:
-    """Raises DeadlineExceeded after *deadline* (by ``time.monotonic``)."""
-    if time.monotonic() > deadline:
-        raise DeadlineExceeded
 
 
 class UserInfo(msgspec.Struct, frozen=True):

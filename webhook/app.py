@@ -16,18 +16,17 @@ from settings.values import seconds
 from webhook.admission import (
     ARRIVED,
     MAX_BODY,
-    DeadlineExceeded,
     Decision,
     Request,
     ReviewError,
     Webhook,
     allow,
-    check_time,
     deny,
     fails_open,
     parse,
     render,
 )
+from webhook.deadline import DeadlineExceeded, check_time
 
 DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 10.0, 30.0
 """Of the API server, in seconds."""

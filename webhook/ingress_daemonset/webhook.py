@@ -19,8 +19,8 @@ from webhook.admission import (
     change,
     decoded_whole,
     deny,
-    in_time,
 )
+from webhook.deadline import in_time
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
 from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable, template_of
 from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
