@@ -8,7 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PAUSE = 0.5
@@ -29,6 +29,8 @@ class Target:
     port: int
     health: int
     metrics: int
+    source: str = "127.0.0.1"
+    """The address that a client has."""
 
 
 @dataclass
@@ -48,7 +50,7 @@ Attack = Callable[[Target, Tally], Awaitable[None]]
 
 async def silent(target: Target, tally: Tally) -> None:
     """Connect, and say nothing."""
-    reader, writer = await asyncio.open_connection(target.host, target.port)
+    reader, writer = await asyncio.open_connection(target.host, target.port, local_addr=(target.source, 0))
     tally.note(await reader.read(1000))
     writer.close()
 
@@ -76,14 +78,13 @@ async def slow_body(target: Target, tally: Tally) -> None:
 async def small_records(target: Target, tally: Tally) -> None:
     """A body in TLS records of one byte each."""
     reader, writer = await _open(target)
-    body = b" " * 100_000
-    writer.write(_head(RESERVE, len(body)))
+    writer.write(_head(RESERVE, 100_000))
     with suppress(OSError):
-        for index, byte in enumerate(body):
-            writer.write(bytes([byte]))
-            if index % 200 == 0:
-                await writer.drain()
-                await asyncio.sleep(0)
+        while not (writer.is_closing() or reader.at_eof()):
+            for _ in range(20):
+                writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0)
     tally.note(await _answer(reader))
     writer.close()
 
@@ -91,7 +92,7 @@ async def small_records(target: Target, tally: Tally) -> None:
 async def slow_health(target: Target, tally: Tally) -> None:
     """Half a request to the health and the metrics port."""
     for port in (target.health, target.metrics):
-        reader, writer = await asyncio.open_connection(target.host, port)
+        reader, writer = await asyncio.open_connection(target.host, port, local_addr=(target.source, 0))
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         tally.note(await _answer(reader))
         writer.close()
@@ -148,10 +149,10 @@ def terms(count: int) -> bytes:
     return review("Pod", "pods", object={"metadata": metadata, "spec": spec})
 
 
-def empty_lists() -> bytes:
-    """What takes thirty times its size when it is parsed."""
+def empty_lists(size: int) -> bytes:
+    """What takes thirty times its *size* when it is parsed."""
     body = ports(0)
-    filling = b"[" + b"[]," * ((LARGEST - len(body)) // 3) + b"[]]"
+    filling = b"[" + b"[]," * ((size - len(body)) // 3) + b"[]]"
     return body.replace(b'"containers": []', b'"containers": ' + filling)
 
 
@@ -195,7 +196,8 @@ ATTACKS: dict[str, Attack] = {
     "slow clients of the health and metrics ports": slow_health,
     "30,000 wrong ports": sending(VALIDATE, ports(30_000)),
     "30,000 node selector terms": sending(PLACE, terms(30_000)),
-    "6.5 MB of empty lists": sending(VALIDATE, empty_lists()),
+    "6.5 MB of empty lists": sending(VALIDATE, empty_lists(LARGEST)),
+    "300 kB of empty lists": sending(VALIDATE, empty_lists(300_000)),
     "metadata that is no object": sending(DEFAULT, no_metadata()),
     "a forged deletion with 500 addresses": sending(RESERVE, deletion()),
     "an odd SCRIPT_NAME": sending(RESERVE, b"{}", "SCRIPT_NAME: /x"),
@@ -203,19 +205,21 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def run(attacks: dict[str, Attack], clients: int, target: Target, seconds: float) -> dict[str, Tally]:
-    """Let *clients* per attack go on for *seconds*, all attacks at once."""
-    tallies = {name: Tally() for name in attacks}
+async def run(
+    attacks: dict[str, Attack], clients: int, target: Target, seconds: float, tallies: dict[str, Tally]
+) -> None:
+    """Let *clients* per attack go on for *seconds*, all attacks at once; those that do not end are left behind."""
     tasks = [
-        asyncio.create_task(_again(attack, target, tallies[name]))
-        for name, attack in attacks.items()
+        asyncio.create_task(_again(attack, replace(target, source=_source(number)), tallies[name]))
+        for number, (name, attack) in enumerate(attacks.items())
         for _ in range(clients)
     ]
-    await asyncio.sleep(seconds)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return tallies
+    await asyncio.wait(tasks, timeout=seconds)
+
+
+def _source(number: int) -> str:
+    """Another address of the loopback for each attack, as if each came from a pod."""
+    return f"127.200.0.{number + 1}"
 
 
 async def _again(attack: Attack, target: Target, tally: Tally) -> None:
@@ -239,7 +243,9 @@ CONTEXT = _context()
 
 
 async def _open(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(target.host, target.port, ssl=CONTEXT)
+    return await asyncio.open_connection(
+        target.host, target.port, ssl=CONTEXT, local_addr=(target.source, 0), ssl_shutdown_timeout=1
+    )
 
 
 def _head(path: str, length: int, *headers: str) -> bytes:

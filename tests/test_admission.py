@@ -16,6 +16,7 @@ from webhook.admission import (
     UserInfo,
     allow,
     decoded,
+    decoded_whole,
     deny,
     parse,
     render,
@@ -202,3 +203,17 @@ def test_audit_annotations_are_sent_with_either_answer() -> None:
     audit = {"reserved": "10.0.0.7/32"}
     decisions = (allow(audit=audit), replace(deny("no"), audit=audit))
     assert [answer(each)["auditAnnotations"] for each in decisions] == [audit, audit]
+
+
+def test_an_object_is_decoded_whole_up_to_a_size() -> None:
+    assert decoded_whole(None, "object") == {}
+    assert decoded_whole(msgspec.Raw(b'{"a":[1,2]}'), "object") == {"a": [1, 2]}
+    with pytest.raises(
+        ReviewError, match=r"request\.object has about 20002 fields and values; at most 20000 are read"
+    ):
+        decoded_whole(msgspec.Raw(b'{"a":[%s1]}' % (b"1," * 20_000)), "object")
+
+
+def test_an_answer_has_a_size() -> None:
+    assert len(answer(deny("x" * 1_000_000))["status"]["message"]) < 10_000
+    assert len(answer(allow(warnings=("x",) * 1_000))["warnings"]) == 20

@@ -123,6 +123,19 @@ def test_it_fails_open_and_names_what_it_cannot_read() -> None:
         admitted(daemon_set(tolerations="all"))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * 101}}}}, id="terms"
+        ),
+        pytest.param({"volumes": [{}] * 25_000}, id="parts"),
+    ],
+)
+def test_one_that_takes_too_long_to_change_is_left(spec: dict[str, Any]) -> None:
+    assert admitted(daemon_set(**spec)) == daemon_set(**spec)
+
+
 # The leader
 
 

@@ -189,3 +189,15 @@ def test_it_fails_open() -> None:
 def test_a_pod_that_cannot_be_read_is_named(parts: dict[str, Any], field: str) -> None:
     with pytest.raises(ReviewError, match=rf"request\.object .*{field}"):
         gate().review(request(raw_pod(**parts)), deadline=0)
+
+
+def test_a_pod_that_is_too_large_to_be_changed_loses_only_what_the_leader_writes() -> None:
+    annotations = {"LOCAL_REPLICAS": "1", "drawbridge.io/placement": "local"}
+    large = [{"name": str(number)} for number in range(10_001)]
+    pod = raw_pod(metadata={"annotations": annotations}, spec={"volumes": large})
+    decision = gate().review(question := request(pod), deadline=0)
+
+    admitted, [warning] = outcome(pod, question, decision)
+    assert admitted["spec"] == pod["spec"]
+    assert admitted["metadata"]["annotations"] == {"LOCAL_REPLICAS": "1"}
+    assert warning.startswith("elasticity: this pod is left as it is: it has about 20026 fields")

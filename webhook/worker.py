@@ -12,6 +12,7 @@ import enum
 import errno
 import selectors
 import ssl
+import sys
 import threading
 import time
 from collections import deque
@@ -33,6 +34,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another one run: a small request changes threads a few times."""
 RECEIVERS = 2
 """Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
 
@@ -76,6 +79,7 @@ class WebhookWorker(ThreadWorker):
         # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
         self.max_keepalived = self.worker_connections
         self.receivers = FairQueue(RECEIVERS)
+        sys.setswitchinterval(SWITCH)
         super().init_process()
 
     def load_wsgi(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from kube.types import Node
 from settings import AnycastIPSettings
-from webhook.admission import Decision, Request, ReviewError, allow, change, decoded
+from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, decoded_whole
 from webhook.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
 
 MOST_TAINTS = 100
@@ -36,7 +36,7 @@ class AnycastIPWebhook:
             raise ReviewError(
                 f"request.object.spec.taints has {count} entries; at most {MOST_TAINTS} are changed"
             )
-        before = msgspec.json.decode(request.object)
+        before = decoded_whole(request.object, "object")
         return change(before, _with_taint(before), warnings=_warnings(old))
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kube.types import Toleration, Value, complete
 from settings import ElasticitySettings
-from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 from webhook.elasticity import tolerates_super_nodes
 from webhook.elasticity.affinity import kept_off_super_nodes
 from webhook.elasticity.webhook import MOST_ENTRIES, NewPod, number_of_terms
@@ -57,14 +57,15 @@ class DaemonSetWebhook:
             return allow(audit={"skipped": "templates of DaemonSets are left as they are"})
         if request.object is None:
             return allow(audit={"skipped": "no template"})
+        if (count := parts(request.object) + parts(request.old_object)) > 2 * MOST_PARTS:
+            return _left(f"it has about {count} fields and values, old and new")
         new = decoded(request.object, NewDaemonSet, "object").spec.template.spec
         template = _template(request.object, "object")
         if request.old_object is not None and _template(request.old_object, "oldObject") == template:
             return allow(audit={"skipped": "the template does not change"})
         spec = template.get("spec", {})
         if (count := number_of_terms(new)) > MOST_ENTRIES:
-            why = f"its template has {count} node selector terms, more than {MOST_ENTRIES}"
-            return allow(warnings=(f"elasticity: this DaemonSet is left as it is: {why}",))
+            return _left(f"its template has {count} node selector terms, more than {MOST_ENTRIES}")
         if (affinity := affinity_to_set(spec, new.tolerations)) is None:
             return allow(audit={"skipped": "not for super nodes"})
         decision = change(_with(spec.get("affinity")), _with(affinity))
@@ -76,6 +77,10 @@ def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, A
     affinity: dict[str, Any] = kept_off_super_nodes(spec)["affinity"]
     needs_it = tolerates_super_nodes(tolerations) and affinity != spec.get("affinity")
     return affinity if needs_it else None
+
+
+def _left(why: str) -> Decision:
+    return allow(warnings=(f"elasticity: this DaemonSet is left as it is: {why}",))
 
 
 def _template(daemon_set: msgspec.Raw, field: str) -> Raw:

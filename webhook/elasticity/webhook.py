@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from kube.selectors import REQUIRED, NodeSelector
 from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
 from settings import ElasticitySettings
-from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 from webhook.elasticity import (
     GATE,
     LOCAL_REPLICAS,
@@ -70,13 +70,17 @@ class PlacementWebhook:
             return allow(audit={"skipped": "elasticity is disabled"})
         if request.object is None or request.operation != "CREATE":
             return allow(audit={"skipped": "no new pod"})
+        if (count := parts(request.object)) > MOST_PARTS:
+            metadata = decoded(request.object, _LargePod, "object").metadata
+            return _left(
+                {"metadata": metadata}, f"it has about {count} fields and values, more than {MOST_PARTS}"
+            )
         pod = decoded(request.object, NewPod, "object")
         if MIRROR in pod.metadata.annotations:
             return allow(audit={"skipped": "mirror of a static pod"})
         raw = decoded(request.object, dict[str, Any], "object")
         if too_long := long_lists(pod.spec):
-            # The annotations of the leader are removed all the same.
-            return _changed(raw, iter(()), "", (f"{NAME}: this pod is left as it is: {too_long}",))
+            return _left(raw, too_long)
         reaches = reaches_super_nodes(pod, raw.get("spec", {}))
         why, warnings = held(pod, request.namespace, settings, reaches=reaches)
         wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
@@ -184,6 +188,11 @@ def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[st
     return annotations if after == (annotations or {}) else after
 
 
+def _left(pod: Mapping[str, Any], why: str) -> Decision:
+    """Change nothing of *pod* but what only the leader writes."""
+    return _changed(pod, iter(()), "", (f"{NAME}: this pod is left as it is: {why}",))
+
+
 def _changed(
     pod: Mapping[str, Any], edits: Iterator[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
 ) -> Decision:
@@ -237,4 +246,8 @@ class NewPod(Value, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-complete(NewPod)
+class _LargePod(Value, frozen=True):
+    metadata: dict[str, Any] = {}
+
+
+complete(NewPod, _LargePod)
