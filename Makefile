@@ -17,7 +17,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format manifests bench mutate up down clean
+.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format manifests bench hostile mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values i
 
 bench: $(STAMP) programs ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
+
+hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?
+	@$(RUN) -m hostile
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
 	@$(RUN) -m tests.mutation

@@ -37,8 +37,8 @@ SLOWER = 3.0
 """The p99 of the good client may be so many times that without an attack."""
 NICE = 19
 """Of the attackers, who share the cores with the server."""
-END = 4.0
-"""Seconds after an attack for its counts to arrive."""
+START, END = 60.0, 5.0
+"""Seconds within which attackers start, and within which their counts arrive."""
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
     "controllers": {"replicaCount": 1},
@@ -47,6 +47,7 @@ VALUES: dict[str, Any] = {
     "ingressDaemonSet": {"enabled": True},
 }
 ALL = "all at once"
+TITLE = f"Server, good client and attackers share this machine; the attackers have the lowest priority (nice {NICE})"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _attack(lab: Lab, clients: int, seconds: float) -> int:
             rows.append(_row(name, [name], max(clients // len(ATTACKS), 1), target, seconds, limit))
         _say(ALL)
         rows.append(_row(ALL, list(ATTACKS), max(clients // len(ATTACKS), 1), target, 2 * seconds, limit))
-    Console(width=None if sys.stdout.isatty() else 140).print(_table(rows, quiet, limit))
+    Console(width=None if sys.stdout.isatty() else 160).print(_table(rows, quiet, limit))
     print(
         "good requests were safe" if all(row.held(quiet, limit) for row in rows) else "good requests suffered"
     )
@@ -97,19 +98,27 @@ def _row(title: str, names: list[str], clients: int, target: Target, seconds: fl
 
 @contextmanager
 def _attackers(names: list[str], clients: int, target: Target, seconds: float) -> Iterator[dict[str, Tally]]:
-    """They are a process of lower priority: the machine's time is the server's first, as if they were elsewhere."""
+    """They are a process of lower priority: the machine's time is the server's first, as if they were elsewhere.
+
+    After the block, it has what they got, as far as they could say it in time.
+    """
     tallies: dict[str, Tally] = {}
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=_be_hostile, args=(names, clients, target, seconds, sender))
+    spawning = multiprocessing.get_context("spawn")
+    receiver, sender = spawning.Pipe(duplex=False)
+    process = spawning.Process(target=_be_hostile, args=(names, clients, target, seconds, sender))
     process.start()
+    sender.close()
     try:
-        # They begin before the good client is counted.
+        if not receiver.poll(START):
+            raise LabError("the attackers did not start")
         receiver.recv()
         yield tallies
         if receiver.poll(END):
             tallies.update(receiver.recv())
+    except EOFError:
+        raise LabError("the attackers ended by themselves") from None
     finally:
-        # Clients that cannot end, such as one that sends to a full socket, end with their process.
+        # Some cannot end, such as one that sends to a full socket: they end with their process.
         process.kill()
         process.join()
 
@@ -118,10 +127,10 @@ def _be_hostile(names: list[str], clients: int, target: Target, seconds: float, 
     os.setpriority(os.PRIO_PROCESS, 0, NICE)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     tallies = {name: Tally() for name in names}
-    # The loop may be too busy to come to its end.
-    threading.Timer(seconds + END / 2, lambda: sender.send(tallies)).start()
-    sender.send(None)
-    asyncio.run(run({name: ATTACKS[name] for name in names}, clients, target, 2 * seconds + END, tallies))
+    # A thread: the loop may be too busy to come to its end.
+    threading.Timer(seconds, lambda: sender.send(tallies)).start()
+    sender.send("started")
+    asyncio.run(run({name: ATTACKS[name] for name in names}, clients, target, seconds + END, tallies))
 
 
 @contextmanager
@@ -153,9 +162,18 @@ def _target(lab: Lab) -> tuple[Target, list[int]]:
 
 
 def _table(rows: Sequence[Row], quiet: Seen, limit: Limited) -> Table:
-    memory = "MiB at most" if limit.enforced else "MiB at most (not enforced)"
+    memory = f"MiB of {LIMIT // 2**20}" if limit.enforced else f"MiB of {LIMIT // 2**20} (not enforced)"
     shown = Table(
-        "attack", "clients", "good requests", "failed", "p99, ms", "of quiet", memory, "they got", ""
+        "attack",
+        "clients",
+        "good requests",
+        "failed",
+        "p99, ms",
+        "times quiet",
+        memory,
+        "they got",
+        "",
+        title=TITLE,
     )
     shown.add_row(
         "none", "0", str(len(quiet.latencies)), str(len(quiet.failures)), _ms(quiet), "1", "", "", ""
@@ -186,7 +204,9 @@ def _got(tallies: dict[str, Tally]) -> str:
     for tally in tallies.values():
         for name, count in tally.results.items():
             results[name] = results.get(name, 0) + count
-    return ", ".join(f"{count} x {name}" for name, count in sorted(results.items()))
+    largest = max((tally.largest for tally in tallies.values()), default=0)
+    got = ", ".join(f"{count} x {name}" for name, count in sorted(results.items()))
+    return f"{got}; at most {largest} bytes" if largest else got
 
 
 def _say(text: str) -> None:

@@ -13,7 +13,7 @@ from hostile.attacks import RESERVE, Target, review
 
 TIMEOUT = 5.0
 """Seconds: the chart's default for the webhook."""
-PER_SECOND = 20
+PER_SECOND = 40
 CONNECTIONS = 4
 BODY = review(
     "Pod",
