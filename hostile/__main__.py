@@ -6,11 +6,7 @@ Exits with 1 when a good request failed or was slower than allowed, or the serve
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import logging
-import multiprocessing
-import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import processes
-from hostile.attacks import ATTACKS, Tally, Target, run
+from hostile.attackers import NICE, attacking
+from hostile.attacks import ATTACKS, Tally, Target
 from hostile.good_client import Seen, calling
 from hostile.memory import Limited, limited
 from kube.errors import KubeError
@@ -35,10 +32,6 @@ LIMIT = 512 * 1024 * 1024
 """The chart's memory limit of a webhook server."""
 SLOWER = 3.0
 """The p99 of the good client may be so many times that without an attack."""
-NICE = 19
-"""Of the attackers, who share the cores with the server."""
-START, END = 60.0, 5.0
-"""Seconds within which attackers start, and within which their counts arrive."""
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
     "controllers": {"replicaCount": 1},
@@ -91,46 +84,9 @@ def _attack(lab: Lab, clients: int, seconds: float) -> int:
 
 
 def _row(title: str, names: list[str], clients: int, target: Target, seconds: float, limit: Limited) -> Row:
-    with _attackers(names, clients, target, seconds) as tallies, _watching(limit) as peak:
+    with attacking(names, clients, target, seconds) as tallies, _watching(limit) as peak:
         good = calling(target, seconds)
     return Row(title, clients * len(names), good, peak[0], dict(tallies))
-
-
-@contextmanager
-def _attackers(names: list[str], clients: int, target: Target, seconds: float) -> Iterator[dict[str, Tally]]:
-    """They are a process of lower priority: the machine's time is the server's first, as if they were elsewhere.
-
-    After the block, it has what they got, as far as they could say it in time.
-    """
-    tallies: dict[str, Tally] = {}
-    spawning = multiprocessing.get_context("spawn")
-    receiver, sender = spawning.Pipe(duplex=False)
-    process = spawning.Process(target=_be_hostile, args=(names, clients, target, seconds, sender))
-    process.start()
-    sender.close()
-    try:
-        if not receiver.poll(START):
-            raise LabError("the attackers did not start")
-        receiver.recv()
-        yield tallies
-        if receiver.poll(END):
-            tallies.update(receiver.recv())
-    except EOFError:
-        raise LabError("the attackers ended by themselves") from None
-    finally:
-        # Some cannot end, such as one that sends to a full socket: they end with their process.
-        process.kill()
-        process.join()
-
-
-def _be_hostile(names: list[str], clients: int, target: Target, seconds: float, sender: Any) -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    tallies = {name: Tally() for name in names}
-    # A thread: the loop may be too busy to come to its end.
-    threading.Timer(seconds, lambda: sender.send(tallies)).start()
-    sender.send("started")
-    asyncio.run(run({name: ATTACKS[name] for name in names}, clients, target, seconds + END, tallies))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tests.charts import CHART
 from tests.ingress_daemonset import Raw, example, raw
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
 from webhook.ingress_daemonset.types import OTHER_SPELLINGS
+from webhook.ingress_daemonset.validate import MOST_CONTAINERS, MOST_LABELS, MOST_PORTS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 [SERVED] = CRD["spec"]["versions"]
@@ -111,3 +112,15 @@ def test_every_column_shows_a_field_of_the_schema() -> None:
 
 def test_the_definition_outlives_its_release() -> None:
     assert CRD["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_its_lists_are_no_longer_than_the_webhook_takes() -> None:
+    by_path = dict(fields(SCHEMA))
+    most = {
+        "spec.healthCheckNodePorts": ("maxItems", MOST_PORTS),
+        "spec.nodeSelector": ("maxProperties", MOST_LABELS),
+        "spec.template.spec.containers": ("maxItems", MOST_CONTAINERS),
+    }
+    assert {path: by_path[path][limit] for path, (limit, _) in most.items()} == {
+        path: value for path, (_, value) in most.items()
+    }

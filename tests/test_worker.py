@@ -190,7 +190,7 @@ def test_clients_that_would_be_waited_for_are_refused_and_take_no_place(
     assert [is_closed(sock, within=2) for sock in bad] == [True] * len(bad)
 
 
-LARGE = b" " * 1_200_000
+LARGE = b" " * 700_000
 """Twice this is more than the test server's budget, even without the two connections' own shares."""
 
 

@@ -18,8 +18,9 @@ from webhook.inbox import Inbox, Refused
 RECV_SIZE = 64 * 1024
 READS = 16
 """Of one turn; each is a TLS record. A client that sends more lines up again behind the others."""
-OWN_SHARE = 512 * 1024
-"""Bytes outside the budget: enough for nearly every review, so that large ones crowd out only each other."""
+OWN_BYTES, OWN_COST = 128 * 1024, 512 * 1024
+"""Bytes outside the budget, of a request that arrives and of one that is served: enough for nearly every review, so
+that large ones crowd out only each other."""
 OPENED_FOR = 1.0
 """Seconds after a handshake in which a first request has waited since the connection was opened."""
 
@@ -108,13 +109,13 @@ class Connection:
                 self._shake_hands()
             for _ in range(READS):
                 if self._inbox.is_whole():
-                    return Arrival.WHOLE
+                    return self._whole()
                 self._take()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             self._check_time()
             return Arrival.PART
         self._check_time()
-        return Arrival.WHOLE if self._inbox.is_whole() else Arrival.MORE
+        return self._whole() if self._inbox.is_whole() else Arrival.MORE
 
     def refuse(self, refused: Refused) -> None:
         """Answer without waiting for the client."""
@@ -202,18 +203,22 @@ class Connection:
         if not self._inbox:
             self._begin(self.limits.request)
         self._inbox.add(data)
-        self._hold(self._inbox.cost)
+        if self._inbox.cost - OWN_COST > self._budget.size:
+            raise Refused(
+                "413 Content Too Large", f"decoding the body would take {self._inbox.cost} bytes or more"
+            )
+        self._hold(len(self._inbox) - OWN_BYTES)
+
+    def _whole(self) -> Arrival:
+        """Account for what decoding makes of the request, until it has been answered."""
+        self._hold(self._inbox.cost - OWN_COST)
+        return Arrival.WHOLE
 
     def _check_time(self) -> None:
         if time.monotonic() > self.timeout:
             raise TimeoutError("the client is too slow")
 
-    def _hold(self, cost: int) -> None:
-        """Account for *cost* bytes, from the arrival of a request until it has been answered."""
-        budgeted = max(cost - OWN_SHARE, 0)
-        if budgeted > self._budget.size:
-            raise Refused(
-                "413 Content Too Large", f"decoding the body would take more than {self._budget.size} bytes"
-            )
+    def _hold(self, size: int) -> None:
+        budgeted = max(size, 0)
         self._budget.take(budgeted - self._budgeted)
         self._budgeted = budgeted

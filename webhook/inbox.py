@@ -34,8 +34,8 @@ class Inbox:
         if data:
             self.add(data)
 
-    def __bool__(self) -> bool:
-        return bool(self._data)
+    def __len__(self) -> int:
+        return len(self._data)
 
     def add(self, data: bytes) -> None:
         """Refused for what comes in too many pieces: each of them costs as much as a large one."""
