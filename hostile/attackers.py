@@ -14,7 +14,7 @@ from typing import Any
 from hostile.attacks import ATTACKS, Tally, Target, run
 from lab.errors import LabError
 
-NICE = 19
+NICE = 10
 """Of the attackers, who share the cores with the server."""
 START, END = 60.0, 5.0
 """Seconds within which attackers start, and within which their counts arrive."""
