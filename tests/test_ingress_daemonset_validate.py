@@ -9,12 +9,23 @@ import pytest
 
 from kube.selectors import REQUIRED
 from tests.ingress_daemonset import Raw, raw
+from webhook.ingress_daemonset.template import template_of
 from webhook.ingress_daemonset.types import resource
 from webhook.ingress_daemonset.validate import PORTS, long_lists, problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
 CONTAINER = {"name": "web", "image": "nginx"}
+
+
+def found_in(given: Raw) -> list[tuple[str, str]]:
+    new = resource(given)
+    return list(problems(new, template_of(new.spec)))
+
+
+def long_in(given: Raw) -> list[tuple[str, str]]:
+    new = resource(given)
+    return list(long_lists(new, template_of(new.spec)))
 
 
 def rolling(**fields: Any) -> Raw:
@@ -109,7 +120,7 @@ NODE = {"key": "example.com/detached"}
     ],
 )
 def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None:
-    [(path, message)] = list(problems(resource(raw(spec))))
+    [(path, message)] = found_in(raw(spec))
 
     assert path == field.replace("R.", f"{ROLLING}.").replace("P.", f"{POD}.")
     assert re.search(said, message)
@@ -127,14 +138,14 @@ def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None
     ],
 )
 def test_what_can_be_meant_is_taken(spec: Raw) -> None:
-    assert list(problems(resource(raw(spec)))) == []
+    assert found_in(raw(spec)) == []
 
 
 def test_a_template_without_labels_could_never_be_found_again() -> None:
     given = raw()
     del given["spec"]["template"]["metadata"]
 
-    assert [path for path, _ in problems(resource(given))] == [
+    assert [path for path, _ in found_in(given)] == [
         "spec.selector.matchLabels",
         "spec.template.metadata.labels",
     ]
@@ -184,9 +195,7 @@ def test_a_list_that_no_one_means_is_named_and_one_less_is_taken(
     spec: Raw, said: tuple[str, int, int]
 ) -> None:
     path, count, most = said
-    assert list(long_lists(resource(raw(spec)))) == [
-        (path, f"it has {count} entries; at most {most} are allowed")
-    ]
+    assert long_in(raw(spec)) == [(path, f"it has {count} entries; at most {most} are allowed")]
 
 
 def test_lists_of_the_longest_length_are_taken() -> None:
@@ -194,4 +203,4 @@ def test_lists_of_the_longest_length_are_taken() -> None:
         "healthCheckNodePorts": [*range(64)],
         **pod(containers=CONTAINERS[1:], affinity=terms(100), nodeSelector=dict([*LABELS.items()][1:])),
     }
-    assert list(long_lists(resource(raw(longest)))) == []
+    assert long_in(raw(longest)) == []

@@ -149,3 +149,31 @@ def test_the_webhooks_have_separate_names_and_paths_and_fail_closed() -> None:
         ("ingress_daemonset_defaults", "/mutate/ingressdaemonsets", False),
         ("ingress_daemonset", "/validate/ingressdaemonsets", False),
     ]
+
+
+LARGE = raw({"template": {"spec": {"containers": [{"name": "web", "image": "nginx", "env": [{}] * 20_000}]}}})
+
+
+def test_a_spec_that_is_too_large_to_be_judged_is_refused_before_it_is_decoded() -> None:
+    for webhook in webhooks():
+        with pytest.raises(ReviewError, match=r"request\.object\.spec has about .* at most 20000 are read"):
+            webhook.review(request(LARGE), deadline=inf)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "skipped"),
+    [
+        pytest.param(LARGE | {"status": {"a": 1}}, LARGE, "same spec", id="a label or a finalizer"),
+        pytest.param(
+            merged(LARGE, {"metadata": {"deletionTimestamp": "now"}}), raw(), "being deleted", id="deletion"
+        ),
+        pytest.param(raw(), LARGE, None, id="a correction"),
+        pytest.param(raw() | {"status": {"nodes": [{}] * 20_000}}, None, None, id="a large status"),
+    ],
+)
+def test_a_large_object_does_not_stand_in_the_way_of_other_changes(
+    new: Raw, old: Raw | None, skipped: str | None
+) -> None:
+    for webhook in webhooks():
+        decision = webhook.review(request(new, old), deadline=inf)
+        assert (decision.allowed, decision.audit.get("skipped")) == (True, skipped)

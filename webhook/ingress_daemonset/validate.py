@@ -8,7 +8,7 @@ from typing import Any
 
 from kube.selectors import REQUIRED
 from webhook.ingress_daemonset import RESERVED
-from webhook.ingress_daemonset.template import PATH, Problem, key_problems, template_of, template_problems
+from webhook.ingress_daemonset.template import PATH, Problem, Template, key_problems, template_problems
 from webhook.ingress_daemonset.types import (
     DEGRADED,
     OTHER_SPELLINGS,
@@ -38,9 +38,9 @@ class PortUser:
     node: str
 
 
-def long_lists(new: IngressDaemonSet) -> Iterator[Problem]:
+def long_lists(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     """Lists that are longer than any that is meant: nothing else is compared then."""
-    pod = template_of(new.spec).spec
+    pod = template.spec
     counts = {
         PORTS: (len(new.spec.health_check_node_ports), MOST_PORTS),
         "spec.nodeSelector": (len(new.spec.node_selector), MOST_LABELS),
@@ -60,9 +60,8 @@ def long_lists(new: IngressDaemonSet) -> Iterator[Problem]:
             yield path, f"it has {count} entries; at most {most} are allowed"
 
 
-def problems(new: IngressDaemonSet) -> Iterator[Problem]:
-    """Of *new*, with its defaults; msgspec.ValidationError when its template cannot be read."""
-    template = template_of(new.spec)
+def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
+    """Of *new*, with its defaults and its *template*."""
     rolling = new.spec.update_strategy.rolling_update
     yield from _deadline(new.spec)
     yield from _selector(new.spec, template.metadata.labels)

@@ -10,15 +10,18 @@ from typing import Any
 import msgspec
 
 from kube.errors import KubeError
+from kube.types import Value, complete
 from settings import IngressDaemonSetSettings
 from webhook.admission import (
+    MOST_PARTS,
     Decision,
     Request,
     ReviewError,
     allow,
     change,
-    decoded_whole,
+    decoded,
     deny,
+    parts,
 )
 from webhook.deadline import in_time
 from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
@@ -77,14 +80,23 @@ class ValidatingWebhook:
     def review(self, request: Request, deadline: float) -> Decision:
         if isinstance(written := written_in(request, self._settings()), str):
             return allow(audit={"skipped": written})
-        if no_template := unreadable_template(written.new):
-            return refused(_name_in(written.new), [no_template])
-        new, stored = _with_defaults(written.new), written.stored
-        if too_long := list(long_lists(new)):
+        try:
+            return self._judged(written, deadline)
+        except msgspec.ValidationError as error:
+            raise ReviewError(f"request.object is malformed: {error}") from None
+
+    def _judged(self, written: Written, deadline: float) -> Decision:
+        given = msgspec.convert(written.new, IngressDaemonSet)
+        try:
+            template = template_of(given.spec)
+        except msgspec.ValidationError as error:
+            return refused(given.metadata.name, [(PATH, f"it is no pod template: {error}")])
+        new, stored = resource(written.new), written.stored
+        if too_long := list(long_lists(new, template)):
             return refused(new.metadata.name, too_long)
         users, fields, unknown = self._lookup(new, resource(stored) if stored else None, deadline)
         spelt = two_spellings(rolling_update(defaulted(written.new)))
-        found = in_time(chain(spelt, problems(new), fields, port_problems(new, users)), deadline)
+        found = in_time(chain(spelt, problems(new, template), fields, port_problems(new, users)), deadline)
         if first := list(islice(found, MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
         return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
@@ -127,13 +139,39 @@ def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written 
         return "ingress daemonset is disabled"
     if request.object is None or request.sub_resource:
         return "no spec"
-    new = decoded_whole(request.object, "object")
-    metadata = new.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
+    outline, before = _outline(request.object, "object"), _outline(request.old_object, "oldObject")
+    if outline.metadata and outline.metadata.deletion_timestamp:
         return "being deleted"
-    old = decoded_whole(request.old_object, "oldObject")
     # A newer rule must not prevent changes of labels, or of our finalizer.
+    if request.old_object and bytes(outline.spec) == bytes(before.spec):
+        return "same spec"
+    if (count := parts(outline.spec)) > MOST_PARTS:
+        raise ReviewError(
+            f"request.object.spec has about {count} fields and values; at most {MOST_PARTS} are read"
+        )
+    new = _raw(request.object, "object")
+    old = _raw(request.old_object, "oldObject") if parts(before.spec) <= MOST_PARTS else {}
     return "same spec" if request.old_object and new.get("spec") == old.get("spec") else Written(new, old)
+
+
+class _Deletion(Value, frozen=True):
+    deletion_timestamp: Any = None
+
+
+class _Outline(Value, frozen=True):
+    metadata: _Deletion | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+complete(_Outline)
+
+
+def _outline(raw: msgspec.Raw | None, field: str) -> _Outline:
+    return decoded(raw or msgspec.Raw(b"{}"), _Outline, field)
+
+
+def _raw(raw: msgspec.Raw | None, field: str) -> Raw:
+    return decoded(raw or msgspec.Raw(b"{}"), dict[str, Any], field)
 
 
 def is_readable(raw: Raw) -> bool:
@@ -144,33 +182,8 @@ def is_readable(raw: Raw) -> bool:
     return True
 
 
-def unreadable_template(raw: Raw) -> Problem | None:
-    """What keeps the template of *raw* from being read; ReviewError for all other fields of a wrong type."""
-    try:
-        written = msgspec.convert(raw, IngressDaemonSet)
-    except msgspec.ValidationError as error:
-        raise ReviewError(f"request.object is malformed: {error}") from None
-    try:
-        template_of(written.spec)
-    except msgspec.ValidationError as error:
-        return PATH, f"it is no pod template: {error}"
-    return None
-
-
-def _with_defaults(raw: Raw) -> IngressDaemonSet:
-    """ReviewError: a default may be a copy of a field that is not read otherwise."""
-    try:
-        return resource(raw)
-    except msgspec.ValidationError as error:
-        raise ReviewError(f"request.object is malformed: {error}") from None
-
-
 def refused(name: str, found: Sequence[Problem]) -> Decision:
     """In the API server's words."""
     faults = "; ".join(f"{path}: {message}" for path, message in found[:MOST_PROBLEMS])
     more = "; and more" if len(found) > MOST_PROBLEMS else ""
     return deny(f'{KIND} "{name}" is invalid: {faults}{more}', code=422, reason="Invalid")
-
-
-def _name_in(raw: Raw) -> str:
-    return msgspec.convert(raw, IngressDaemonSet).metadata.name
