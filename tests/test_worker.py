@@ -144,6 +144,17 @@ def test_a_full_server_closes_the_connection_that_was_idle_for_longest(
         assert not is_closed(bad[-1], within=0.1)
 
 
+def test_a_full_server_closes_connections_of_the_client_that_has_many(directory: Path) -> None:
+    with (
+        serving(directory, CONNECTIONS="32", LIMITS='{"first": 60, "request": 60}') as server,
+        socket.create_connection(("127.0.0.1", server.port), 10, ("127.0.0.2", 0)) as alone,
+    ):
+        many = [server.raw() for _ in range(40)]
+        server.call()
+        assert is_closed(many[0], within=1)
+        assert not is_closed(alone, within=0.1)
+
+
 def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path) -> None:
     with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
         kept = server.call()

@@ -15,7 +15,7 @@ import ssl
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -29,6 +29,7 @@ from webhook.admission import ARRIVED
 from webhook.connection import Arrival, Budget, Connection, Limits
 from webhook.fair_queue import FairQueue
 from webhook.inbox import Refused
+from webhook.poller import Poller
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -36,6 +37,8 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one run: a small request changes threads a few times."""
+GREEDY = 16
+"""A client address with more than this part of all connections loses its own first."""
 RECEIVERS = 2
 """Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
 
@@ -68,6 +71,7 @@ class WebhookWorker(ThreadWorker):
     """Seconds; set before the worker runs."""
 
     alive: bool
+    poller: selectors.BaseSelector
     wsgi: Application
     pending_conns: deque[Connection]
     keepalived_conns: deque[Connection]
@@ -83,7 +87,10 @@ class WebhookWorker(ThreadWorker):
         super().init_process()
 
     def load_wsgi(self) -> None:
+        """The last that gunicorn does before `run`, which uses the poller first."""
         super().load_wsgi()
+        self.poller.close()
+        self.poller = Poller()
         self.wsgi = self._connected(self.wsgi)
 
     def accept(self, listener: Any) -> bool:
@@ -198,13 +205,16 @@ class WebhookWorker(ThreadWorker):
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle for longest, so that a new one can be accepted.
+        """Close the connection that has been idle for longest, first of clients that have many.
 
         When none is idle all are in the thread pool; if they stay there this replica becomes unready.
         """
-        if self.nr_conns < self.worker_connections or not (self.pending_conns or self.keepalived_conns):
+        idle = (*self.pending_conns, *self.keepalived_conns)
+        if self.nr_conns < self.worker_connections or not idle:
             return
-        conn = min((*self.pending_conns, *self.keepalived_conns), key=lambda each: each.since)
+        by_client = Counter(each.client[0] for each in idle)
+        greedy = [each for each in idle if by_client[each.client[0]] > self.worker_connections / GREEDY]
+        conn = min(greedy or idle, key=lambda each: each.since)
         (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
         self.poller.unregister(conn.sock)
         self._close(conn)
