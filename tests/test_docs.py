@@ -20,6 +20,7 @@ from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
 from settings.file import needing_restart
+from settings.values import MOST, Resources
 from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table
@@ -87,7 +88,7 @@ def bounds(metadata: list[Any]) -> str:
     """Those of a number, as the page writes them."""
     limits = {type(each).__name__: next(iter(vars_of(each).values())) for each in metadata}
     match limits:
-        case {"Ge": low, "Le": high}:
+        case {"Ge": low, "Le": high} if high != MOST:
             return f" {low} to {high}"
         case {"Ge": low}:
             return f" ≥ {low}"
@@ -121,7 +122,7 @@ def kind(field: FieldInfo) -> str:
             return "string"
         case origin if origin is tuple:
             return "list"
-        case origin if origin in (dict, Mapping):
+        case origin if origin in (dict, Mapping, Resources):
             return "map"
         case _:
             return f"integer{bounds(metadata)}"
