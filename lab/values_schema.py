@@ -32,7 +32,7 @@ SHARED = {
     "region": values.Region,
     "resources": values.Resources,
 }
-HEAD = "Made of the relations in the settings' models by `make manifests`: change those instead."
+HEAD = "Made of the settings' models by `make manifests`: change those, or lab/values_schema.yaml, instead."
 Schema = dict[str, Any]
 
 
@@ -41,6 +41,7 @@ def schema() -> str:
     settings = _cleaned(Settings.model_json_schema(by_alias=True))
     root: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": HEAD,
         "title": "Values of the Drawbridge chart",
         **_object(),
     }
@@ -53,12 +54,11 @@ def schema() -> str:
 
 def checks() -> str:
     """A template that calls the hand-written check of each relation, with the names of the values."""
-    lines = [f"{{{{- include {' '.join(map(_written, call))}) }}}}\n" for call in _calls()]
+    lines = [
+        f'{{{{- include "{name}" (list . {" ".join(map(json.dumps, words))}) }}}}\n'
+        for name, *words in _calls()
+    ]
     return f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n'
-
-
-def _written(word: object) -> str:
-    return word if isinstance(word, str) and word.startswith("(") else json.dumps(word)
 
 
 def _calls() -> Iterator[tuple[str, ...]]:
@@ -68,9 +68,11 @@ def _calls() -> Iterator[tuple[str, ...]]:
             match relation:
                 case Order():
                     fields = [names[f"{path}.{name}"] for name in relation.names]
-                    yield "drawbridge.inOrder", "(list .", relation.rule, *fields
+                    yield "drawbridge.inOrder", relation.rule, *fields
                 case ValuesOfOperators():
-                    yield "drawbridge.valuesOfOperators", "(list .", names[path], *relation.operators
+                    yield "drawbridge.valuesOfOperators", names[path], *relation.operators
+                case _:
+                    raise TypeError(f"the chart has no check of {relation}")
 
 
 def _models(model: type[values.Model], path: str = "") -> Iterator[tuple[str, type[values.Model]]]:

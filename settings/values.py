@@ -143,7 +143,11 @@ LabelValue = Annotated[
 ]
 Labels = dict[LabelName, LabelValue]
 Text = Annotated[
-    str, Matching(r"[^\x00-\x1f\x7f-\x9f]{0,255}", "is too long, or has control characters; leave them out")
+    str,
+    Matching(
+        "[^\\x00-\\x1f\\x7f-\\x9f\ufffe\uffff]{0,255}",
+        "is longer than 255 characters, or has control characters; leave them out",
+    ),
 ]
 Image = Annotated[
     str,

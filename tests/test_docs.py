@@ -19,6 +19,7 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
+from lab import values_schema
 from settings.file import needing_restart
 from settings.values import MOST, Resources
 from tests import facts
@@ -61,6 +62,11 @@ def test_the_row_of_a_list_names_its_parts(name: str) -> None:
     whole, _, part = name.partition("[].")
 
     assert f"`{part}`" in dict(documented())[whole][4]
+
+
+@pytest.mark.parametrize(("value", "setting"), values_schema.SETTINGS.items())
+def test_the_reference_has_the_value_of_a_setting(value: str, setting: str) -> None:
+    assert f"`{value}`" in dict(documented())[setting][3]
 
 
 UNITS = ((3600, "h"), (60, "m"), (1, "s"))
