@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const longestLine = 16 << 20
+const (
+	longestLine = 16 << 20
+	// Each set leaves much garbage, and little memory is needed in all.
+	garbage = 1000
+)
 
 type answer struct {
 	Refused string `json:"refused,omitempty"`
@@ -47,6 +52,7 @@ func main() {
 	if err != nil {
 		fail(err.Error())
 	}
+	debug.SetGCPercent(garbage)
 	render := renderer{loaded, os.Args[2], os.Args[3:]}
 	loaded.Templates = slices.DeleteFunc(loaded.Templates, render.isOther)
 	if err := render.all(); err != nil {
