@@ -35,6 +35,15 @@ HOST = r"([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])"
 HOST_AND_PORT = f"{HOST}(:{_NUMBER_OF_PORT})?"
 
 
+_CONTROLS = "\\x00-\\x08\\n-\\x0c\\x0e-\\x1f\\x7f-\\x9f\u2028\u2029\ufeff\ufffe\uffff"
+"""What breaks a line of YAML."""
+_REST = f"([^-{_CONTROLS}][^{_CONTROLS}]*)?"
+"""Of a line that is no PEM."""
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\\r?\\nMI[A-Za-z0-9+/=\\s]+\\n-----END CERTIFICATE-----"
+CERTIFICATES = rf"\s*(({_REST}\n)*({_CERTIFICATE}(\r?\n{_REST})*)+)?"
+"""As PEM, with lines of text around each. DER of a certificate begins with MI in base64."""
+
+
 class Model(BaseModel):
     """A section: camelCase in the file, snake_case in Python, unknown fields refused."""
 
@@ -145,10 +154,11 @@ Labels = dict[LabelName, LabelValue]
 Text = Annotated[
     str,
     Matching(
-        "[^\\x00-\\x1f\\x7f-\\x9f\ufffe\uffff]{0,255}",
+        f"[^{_CONTROLS}\\r]{{0,255}}",
         "is longer than 255 characters, or has control characters; leave them out",
     ),
 ]
+Certificates = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{CERTIFICATES}$"})]
 Image = Annotated[
     str,
     Matching(
