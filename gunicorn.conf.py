@@ -59,6 +59,7 @@ def post_worker_init(worker: WebhookWorker) -> None:
     import wsgi
     from webhook.health import SideServers
 
+    worker.client_ca = lambda: wsgi.settings.current.webhook.client_ca
     worker.drain_period = _settings.webhook.drain_period
     worker.side_servers = SideServers(worker, wsgi.settings)
 
