@@ -10,7 +10,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from telemetry.server import Request, Response, Server, text
+from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -21,8 +21,12 @@ Access = Callable[[str], Response | None]
 METRICS_PATH = "/metrics"
 
 
+class CannotListen(Exception):
+    """The message names the setting, its value and the reason."""
+
+
 def serve_health(address: str, *, live: Check, ready: Check) -> Server:
-    """Answer /healthz by *live* and /readyz by *ready*."""
+    """Answer /healthz by *live* and /readyz by *ready*; CannotListen."""
     checks = {"/healthz": live, "/readyz": ready}
 
     def respond(request: Request) -> Response:
@@ -30,18 +34,31 @@ def serve_health(address: str, *, live: Check, ready: Check) -> Server:
             return health(check)
         return text(404, f"not found; here are {' and '.join(checks)}")
 
-    return Server(listen_address(address), respond)
+    return _serving("health.healthProbeBindAddress", address, respond)
 
 
-def serve_metrics(
-    address: str, registry: CollectorRegistry = REGISTRY, access: Access = lambda _authorization: None
-) -> Server:
+def everyone(_authorization: str) -> Response | None:
+    """Every client may read metrics."""
+    return None
+
+
+def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY, access: Access = everyone) -> Server:
     def respond(request: Request) -> Response:
         if request.path != METRICS_PATH:
             return text(404, f"not found; here is {METRICS_PATH}")
         return access(request.headers.get("authorization", "")) or metrics(request, registry)
 
-    return Server(listen_address(address), respond)
+    return _serving("metrics.bindAddress", address, respond)
+
+
+def _serving(setting: str, address: str, respond: Respond) -> Server:
+    try:
+        return Server(listen_address(address), respond)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0].lower()
+        raise CannotListen(
+            f"{setting} {address}: {reason}; set another address, or end what listens there"
+        ) from error
 
 
 def health(check: Check) -> Response:
