@@ -16,8 +16,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 DEADLINE = 10.0
 """Seconds from the connection to the last byte of its response."""
-MAX_CONNECTIONS = 256
-"""One more ends the oldest, which is no probe: those take milliseconds."""
+MAX_CONNECTIONS = 96
+"""One more ends the one that has been without a request for longest, which is no probe: those send theirs at once.
+
+With those of two such servers, a webhook server keeps below 1024 files, the limit in many containers.
+"""
+BACKLOG = 1024
+AT_ONCE = 8
+"""Connections that are accepted before requests are read again: few, or new ones would end a probe unread."""
 MAX_HEAD = 16 * 1024
 THREADS = 4
 TEXT = "text/plain; charset=utf-8"
@@ -53,7 +59,9 @@ class Server:
         family = socket.AF_INET6 if v6 else socket.AF_INET
         self._listener = socket.create_server(address, family=family, dualstack_ipv6=v6)
         self.server_address = self._listener.getsockname()
-        self._open: dict[asyncio.StreamWriter, None] = {}
+        self._open = 0
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        """Connections without a request so far, the oldest first."""
         self._executor = ThreadPoolExecutor(THREADS, "http")
         self._stop = asyncio.Event()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -71,13 +79,18 @@ class Server:
             self._runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connected, sock=self._listener, limit=MAX_HEAD)
+        server = await asyncio.start_server(
+            self._connected, sock=self._listener, limit=MAX_HEAD, backlog=AT_ONCE
+        )
+        self._listener.listen(BACKLOG)
         await self._stop.wait()
         server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._make_room()
-        self._open[writer] = None
+        self._open += 1
+        self._waiting[writer] = None
+        if self._open > MAX_CONNECTIONS:
+            self._end_oldest()
         try:
             async with asyncio.timeout(self._deadline):
                 await self._answer(reader, writer)
@@ -86,25 +99,34 @@ class Server:
         except Exception:
             log.warning("serving a request failed", exc_info=True)
         finally:
-            self._open.pop(writer, None)
+            self._open -= 1
+            self._waiting.pop(writer, None)
             writer.transport.abort()
 
-    def _make_room(self) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.transport.abort()
+    def _end_oldest(self) -> None:
+        oldest = next(iter(self._waiting))
+        del self._waiting[oldest]
+        oldest.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        method, response = await self._response(reader)
+        head = await self._head(reader)
+        self._waiting.pop(writer, None)
+        method, response = await self._response(head)
         writer.write(head_of(response) + (b"" if method == "HEAD" else response.body))
         writer.close()
         await writer.wait_closed()
 
-    async def _response(self, reader: asyncio.StreamReader) -> tuple[str, Response]:
+    async def _head(self, reader: asyncio.StreamReader) -> bytes:
+        """Of the request; empty when it is too long."""
         try:
-            method, request = parsed(await reader.readuntil(b"\r\n\r\n"))
-        except (ValueError, asyncio.LimitOverrunError):
+            return await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return b""
+
+    async def _response(self, head: bytes) -> tuple[str, Response]:
+        try:
+            method, request = parsed(head)
+        except ValueError:
             return "", text(400, "this is not a short HTTP request")
         if method not in ("GET", "HEAD"):
             return method, text(405, "only GET and HEAD are answered")

@@ -74,7 +74,23 @@ def test_a_good_probe_is_answered_while_slow_clients_hang(many_files: None, sent
         assert get(server.server_address[1], "/healthz") == (200, "ok\n")
         assert received(slow[0]) == b""  # the oldest make room
         assert threading.active_count() - before <= THREADS + 1
-        assert len(server._open) <= MAX_CONNECTIONS
+        assert server._open <= MAX_CONNECTIONS
+
+
+def test_a_probe_that_is_being_answered_makes_no_room_for_silent_clients() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def waiting(_request: Request) -> Response:
+        asked.set()
+        go_on.wait(LONG)
+        return text(200, "ok")
+
+    with serving(waiting) as server, connected(server, REQUEST % b"readyz") as probe, ExitStack() as stack:
+        assert asked.wait(LONG)
+        silent = [stack.enter_context(connected(server)) for _ in range(MAX_CONNECTIONS + 1)]
+        assert received(silent[0]) == b""
+        go_on.set()
+        assert received(probe).endswith(b"ok\n")
 
 
 def trickle(sock: socket.socket) -> None:
@@ -116,7 +132,7 @@ def test_closing_waits_for_no_client_and_no_check() -> None:
 
     server = Server(("127.0.0.1", 0), waiting, LONG)
     with connected(server, REQUEST % b"a") as asking, connected(server) as silent:
-        until(lambda: len(server._open) == 2)
+        until(lambda: server._open == 2)
         server.close()
         assert not ended.is_set()
         assert [received(sock) for sock in (asking, silent)] == [b"", b""]
