@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,10 +12,11 @@ from prometheus_client import CollectorRegistry
 
 import kube.metrics_access
 from kube.metrics_access import KEPT, MetricsAccess, metrics_access
+from lab.waiting import until
 from settings.models import Metrics
 from telemetry.http import serve_metrics
 from tests.fakes import FakeClock
-from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
+from tests.misbehaving_server import Answer, Asked, Handler, Server, answers, refuses, serving
 from tests.server import get
 
 USERS = {
@@ -103,6 +105,25 @@ def test_the_verdicts_of_many_tokens_take_no_more_memory(
         assert status(access, f"Bearer {number}") == 401
     assert status(access, "Bearer good") == 200
     assert len(access._verdicts) <= 8
+
+
+def test_forged_tokens_are_reviewed_one_at_a_time(server: Server, access: MetricsAccess) -> None:
+    go_on = threading.Event()
+
+    def waits(handler: Handler) -> None:
+        go_on.wait(60)
+        answers({"status": {}})(handler)
+
+    server.answer = lambda _: waits
+    clients = [threading.Thread(target=access, args=(f"Bearer forged-{number}",)) for number in range(4)]
+    for each in clients:
+        each.start()
+    until(lambda: server.asked)
+    assert len(server.asked) == 1
+    go_on.set()
+    for each in clients:
+        each.join(60)
+    assert len(server.asked) == 4
 
 
 def test_without_an_answer_of_the_api_server_nothing_is_shown_and_nothing_is_kept(
