@@ -21,7 +21,7 @@ SETTINGS: dict[str, str] = SOURCE["settings"]
 SHARED = {
     "address": values.Address,
     "annotations": dict[values.LabelName, str],
-    "certificates": values.Certificates,
+    "certificates": values.CACertificates,
     "count": values.Count,
     "duration": values.Duration,
     "image": values.Image,

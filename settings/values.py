@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -40,8 +43,11 @@ _CONTROLS = "\\x00-\\x08\\n-\\x0c\\x0e-\\x1f\\x7f-\\x9f\u2028\u2029\ufeff\ufffe\
 _REST = f"([^-{_CONTROLS}][^{_CONTROLS}]*)?"
 """Of a line that is no PEM."""
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----\\r?\\nMI[A-Za-z0-9+/=\\s]+\\n-----END CERTIFICATE-----"
-CERTIFICATES = rf"\s*(({_REST}\n)*({_CERTIFICATE}(\r?\n{_REST})*)+)?"
-"""As PEM, with lines of text around each. DER of a certificate begins with MI in base64."""
+CERTIFICATES = rf"\s*(({_REST}\n)*({_CERTIFICATE}(\r?\n{_REST})*)+)?|[\s\S]*PRIVATE KEY[\s\S]*"
+"""As PEM, with lines of text around each. DER of a certificate begins with MI in base64.
+
+One with a key is for a template to refuse, as Helm's own message would show it.
+"""
 
 
 class Model(BaseModel):
@@ -100,6 +106,37 @@ def seconds_above_zero(value: object) -> float:
     raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")
 
 
+def ca_certificates(pem: str) -> str:
+    """The certificates of CAs in *pem*, without comments; ValueError, which does not repeat it, for anything else."""
+    if "PRIVATE KEY" in pem:
+        raise ValueError(
+            "contains a private key, which does not belong in this file; leave only certificates"
+        )
+    expected = max(pem.count(f"-----{word} CERTIFICATE-----") for word in ("BEGIN", "END"))
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode()) if pem.strip() else []
+    except ValueError:
+        found = []
+    if pem.strip() and not len(found) == expected > 0:
+        raise ValueError(
+            f"is not PEM ({len(found)} of {expected} certificates can be read); write the certificates of the CAs "
+            "one after the other, each from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+        )
+    for each in found:
+        if not _may_sign(each):
+            raise ValueError(
+                f"{each.subject.rfc4514_string()} is not a CA; write the CA that signed it instead"
+            )
+    return "".join(each.public_bytes(Encoding.PEM).decode() for each in found)
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """The halves of `host:port`, `[v6 host]:port` or `:port`, whose host is "" (the caller's default)."""
     match = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):(\d{1,5})", address, re.ASCII)
@@ -122,6 +159,12 @@ Address = Annotated[
     str, Matching(f"{HOST}?:{_NUMBER_OF_PORT}", f"is not an address to listen on; {_WAY_OUT}")
 ]
 """Where a server listens: `host:port`, or `:port` for the host that the environment names."""
+CACertificates = Annotated[
+    str,
+    AfterValidator(ca_certificates),
+    WithJsonSchema({"type": "string", "pattern": f"^({CERTIFICATES})$"}),
+]
+"""Certificates of one or several CAs as PEM, or nothing."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 MOST = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -158,7 +201,6 @@ Text = Annotated[
         "is longer than 255 characters, or has control characters; leave them out",
     ),
 ]
-Certificates = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{CERTIFICATES}$"})]
 Image = Annotated[
     str,
     Matching(

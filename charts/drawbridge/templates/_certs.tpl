@@ -60,5 +60,10 @@ selfManaged:
 {{- fail "certs.certManager.issuerRef has no name: name the Issuer or ClusterIssuer that is to sign, and its kind" }}
 {{- end }}
 {{- end }}
+{{- range $name := list "certs.caBundle" "cloud.caBundle" "webhook.clientCA" }}
+{{- if contains "PRIVATE KEY" (include "drawbridge.valueAt" (list $ $name)) }}
+{{- fail (printf "%s has a private key, which does not belong there: give the certificates alone" $name) }}
+{{- end }}
+{{- end }}
 {{- include "drawbridge.inOrder" (list . "shorter than" "certs.certManager.renewBefore" "certs.certManager.duration" "certs.certManager.caDuration") }}
 {{- end }}
