@@ -9,7 +9,7 @@ from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings
-from settings.values import Address, Duration, Model, Name, Period, Port, host_and_port
+from settings.values import Address, CACertificates, Duration, Model, Name, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
 
@@ -19,14 +19,20 @@ class Health(Model):
 
 
 class Metrics(Model):
+    """With *authentication*, clients need a token of the cluster, and permission to read /metrics."""
+
     bind_address: Address = ":8080"
+    authentication: bool = False
 
 
 class Webhook(Model):
+    """With *client_ca*, a client without a certificate of one of these CAs is refused in the TLS handshake."""
+
     port: Port = 9443
     cert_dir: Annotated[str, Field(min_length=1)] = "/etc/drawbridge/tls"
     threads: Annotated[int, Field(ge=1, le=1024)] = 512
     drain_period: Duration = 5.0
+    client_ca: Annotated[CACertificates, Field(alias="clientCA")] = ""
 
 
 class LeaderElection(Model):

@@ -4,7 +4,9 @@ import re
 from itertools import pairwise
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
@@ -55,6 +57,37 @@ def seconds_above_zero(value: object) -> float:
     raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")
 
 
+def ca_certificates(pem: str) -> str:
+    """The certificates of CAs in *pem*, without comments; ValueError, which does not repeat it, for anything else."""
+    if "PRIVATE KEY" in pem:
+        raise ValueError(
+            "contains a private key, which does not belong in this file; leave only certificates"
+        )
+    expected = max(pem.count(f"-----{word} CERTIFICATE-----") for word in ("BEGIN", "END"))
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode()) if pem.strip() else []
+    except ValueError:
+        found = []
+    if pem.strip() and not len(found) == expected > 0:
+        raise ValueError(
+            f"is not PEM ({len(found)} of {expected} certificates can be read); write the certificates of the CAs "
+            "one after the other, each from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+        )
+    for each in found:
+        if not _may_sign(each):
+            raise ValueError(
+                f"{each.subject.rfc4514_string()} is not a CA; write the CA that signed it instead"
+            )
+    return "".join(each.public_bytes(Encoding.PEM).decode() for each in found)
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+
+
 def host_and_port(address: str) -> tuple[str, int]:
     """The halves of `host:port`, `[v6 host]:port` or `:port`, whose host is "" (the caller's default)."""
     match = re.fullmatch(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):(\d{1,5})", address, re.ASCII)
@@ -75,6 +108,12 @@ Period = Annotated[float, BeforeValidator(seconds_above_zero)]
 """Seconds above zero, from a Go duration."""
 Address = Annotated[str, BeforeValidator(_address)]
 """Where a server listens: `host:port`, or `:port` for the host that the environment names."""
+CACertificates = Annotated[
+    str,
+    AfterValidator(ca_certificates),
+    WithJsonSchema({"type": "string", "pattern": r"^([\s\S]*-----BEGIN CERTIFICATE-----[\s\S]*)?$"}),
+]
+"""Certificates of one or several CAs as PEM, or nothing."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 Name = Annotated[
     str,
