@@ -63,11 +63,15 @@ class Record(Value, frozen=True):
     @property
     def key(self) -> str:
         """The address and the pod for which it is reserved."""
-        return f"{self.cidr} {self.uid}"
+        return key_of(self.cidr, self.uid)
 
     @property
     def last_asked(self) -> datetime:
         return self.asked or self.at
+
+
+def key_of(cidr: str, uid: str) -> str:
+    return f"{cidr} {uid}"
 
 
 class ReservationSpec(Value, frozen=True):

@@ -110,7 +110,7 @@ def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_
     ],
 )
 def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | None) -> None:
-    assert note_end(held, life, NOW).ended == ended
+    assert note_end(held, Pods({held.uid: life}, {}), NOW).ended == ended
 
 
 def test_the_oldest_go_first_when_too_many_are_held() -> None:

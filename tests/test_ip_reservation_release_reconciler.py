@@ -26,7 +26,7 @@ from tests.ip_reservation_world import TERMINATING
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        reader = SnapshotReader(self.caches, self.live, self.clock)
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
         self.reconciler = ReleaseReconciler(
             reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
         )
