@@ -216,6 +216,13 @@ def test_what_another_client_took_out_is_known_until_it_is_restored(leader: Lead
     assert leader.doubts(V4) == doubts(V4)
 
 
+def test_what_has_ended_and_was_released_is_not_known_any_more(leader: Leader) -> None:
+    leader.doubts(record(ended=ago(minutes=1)))
+    leader.doubts()
+
+    assert leader.doubts(V4) == doubts(V4)
+
+
 def test_a_confirmed_record_is_remembered_longer_than_its_pod(leader: Leader) -> None:
     leader.addresses.observe(pod(), None)
     for _ in range(3):
@@ -245,3 +252,11 @@ def test_the_end_of_a_pod_is_remembered(leader: Leader) -> None:
     leader.now += timedelta(minutes=5)
 
     assert leader.addresses.ended(V4) == NOW
+
+
+def test_the_end_of_a_pod_that_its_kubelet_evicted_is_its_eviction(leader: Leader) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    changed = {"lastTransitionTime": ago(minutes=30).isoformat()}
+    leader.addresses.observe(pod(status={"phase": "Failed", "conditions": [condition | changed]}), None)
+
+    assert leader.addresses.ended(V4) == ago(minutes=30)
