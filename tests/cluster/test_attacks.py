@@ -65,7 +65,7 @@ def role_binding(role: dict[str, Any], *, owned: bool) -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": {"name": "attack", "namespace": "kube-system", **owners},
+        "metadata": {"name": "attack", "namespace": "default", **owners},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
     }
@@ -329,6 +329,22 @@ def test_the_controllers_may_change_ca_bundles(lab: Lab, kind: str) -> None:
     client["caBundle"] = base64.b64encode(base64.b64decode(client["caBundle"]) * 2).decode()
 
     assert as_account(lab, "controllers", ("replace", "--filename=-"), configuration) == ""
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [("patch", "--patch", '{"data": null}'), ("delete",)],
+    ids=["emptied, of the type that the chart gives it", "deleted"],
+)
+def test_the_controllers_may_issue_a_certificate_again(lab: Lab, loss: tuple[str, ...]) -> None:
+    place = ("secret", "drawbridge-webhook-tls", f"--namespace={NAMESPACE}")
+    verb, *arguments = loss
+    lab.kubectl(verb, *place, *arguments)
+
+    def issued() -> str:
+        return lab.kubectl("get", *place, "--output=jsonpath={.data.tls\\.crt}", check=False).stdout
+
+    lab.wait(lambda: issued() != "", 60, "another certificate")
 
 
 def read(lab: Lab, kind: str) -> dict[str, Any]:
