@@ -120,6 +120,23 @@ def test_what_another_client_deletes_while_its_pod_terminates_is_reserved_again_
         until(lambda: here.recorder.reasons == ["IPReservationRestored"])
 
 
+def test_a_forged_record_is_dropped_and_one_of_a_pod_that_went_is_released_in_its_time() -> None:
+    with world(V3) as here:
+        here.api.put(PODS, raw_pod("redis-0"))
+        here.thread.start()
+        until(lambda: len([each for each in here.asked_for(here.reservations) if not each.watches]) >= 2)
+        before = released()
+        here.hold(record(at=datetime.now(UTC)), record("10.0.0.8/32", uid="forged", at=datetime.now(UTC)))
+        here.api.remove(PODS, "redis-0", "redis")
+        until(lambda: not here.held)
+        assert [after - was for after, was in zip(released(), before, strict=True)] == [1, 1]
+
+
+def released() -> list[float]:
+    name = "drawbridge_reservations_released_total"
+    return [REGISTRY.get_sample_value(name, {"cause": cause}) or 0.0 for cause in ("forged", "age")]
+
+
 def test_it_waits_until_calico_is_served() -> None:
     with world() as here:
         here.hold(DUE)

@@ -168,6 +168,12 @@ def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both()
         pytest.param(record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "a", id="asked for again"),
         pytest.param(record(), record(at=ago(minutes=4), late=True), "a", id="reserved late, too"),
         pytest.param(record(), record(), "b", id="the same"),
+        pytest.param(
+            record(ended=ago(minutes=1), late=True), record(at=NOW), "a", id="noted as ended, unless it runs"
+        ),
+        pytest.param(
+            record(ended=ago(minutes=2)), record(ended=ago(minutes=1)), "b", id="noted as ended twice"
+        ),
     ],
 )
 @pytest.mark.parametrize("life", [TERMINATING, GONE, RUNNING])

@@ -187,6 +187,18 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
     assert sample("drawbridge_unconfirmed_reservations") == 0
 
 
+def test_a_record_that_comes_after_its_pod_is_gone_counts_from_that() -> None:
+    world = World()
+    world.addresses.observe(pod(), None)
+    world.advance(minutes=5)
+    world.reservations.put(segment(record(at=world.now)))
+
+    world.twice()
+
+    [held] = world.reservations.list()[0].records
+    assert held.ended == NOW
+
+
 def cannot_be_read(world: World) -> None:
     world.api.fault = lambda call: refusal(503, "ServiceUnavailable") if "/pods/" in call.path else None
 

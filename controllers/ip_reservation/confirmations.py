@@ -37,7 +37,7 @@ class Former:
 
 
 class PodAddresses:
-    """The addresses that pods have and had, by uid and by the key of their record.
+    """The addresses that pods have, by uid, and had, by the key of their record.
 
     :meth:`observe` is the change handler of pods. An informer's version rises after its handlers have run, so what it
     covers is known here, which the informer's copy alone would not warrant.
@@ -45,7 +45,7 @@ class PodAddresses:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._present: dict[str, frozenset[str]] = {}
+        self._present: dict[str, Sequence[str]] = {}
         self._former: dict[str, Former] = {}
         self.forgotten = 0
 
@@ -53,9 +53,10 @@ class PodAddresses:
         pod = new or old
         if pod is None:
             return
-        uid, after = pod.metadata.uid, _keys(new)
-        before = self._present.get(uid, frozenset()) | _keys(old)
-        self._remember(before - after, _ended(pod, self._clock.now()) if new is None else None)
+        uid, after = pod.metadata.uid, cidrs_of(new) if new else ()
+        before = {*self._present.get(uid, ()), *(cidrs_of(old) if old else ())}
+        left = [key_of(cidr, uid) for cidr in before.difference(after)]
+        self._remember(left, _ended(pod, self._clock.now()) if new is None else None)
         if after:
             self._present[uid] = after
         else:
@@ -63,7 +64,7 @@ class PodAddresses:
 
     def has_or_had(self, record: Record) -> bool:
         # In this order: an address is remembered before it is removed.
-        return record.key in self._present.get(record.uid, ()) or record.key in self._former
+        return record.cidr in self._present.get(record.uid, ()) or record.key in self._former
 
     def ended(self, record: Record) -> datetime | None:
         """When its pod was seen gone, as far as that is remembered."""
@@ -163,10 +164,6 @@ class Confirmations:
                 return
             if not self._live.has_pod_of(record):
                 yield record.key
-
-
-def _keys(pod: Pod | None) -> frozenset[str]:
-    return frozenset(key_of(cidr, pod.metadata.uid) for cidr in cidrs_of(pod)) if pod else frozenset()
 
 
 def _ended(pod: Pod, now: datetime) -> datetime:

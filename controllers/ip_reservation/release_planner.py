@@ -25,7 +25,7 @@ SEALING = 60.0
 
 Noted = tuple[IPReservation, list[Record]]
 """A segment and its records, with what is known of the ends of their pods."""
-Rank = tuple[bool, datetime]
+Rank = tuple[bool, bool, datetime]
 
 Asking = tuple[str, str, datetime]
 """One admitted deletion: address, pod uid, and when by the webhook server's clock."""
@@ -80,9 +80,10 @@ def plan(
     segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> list[Change]:
     """The segments to rewrite or to delete."""
-    noted = without_duplicates(
-        (segment, [note_end(record, pods, now) for record in segment.records]) for segment in segments
-    )
+    noted = [
+        (segment, [note_end(record, pods, now) for record in records])
+        for segment, records in without_duplicates(segments)
+    ]
     causes = _causes(noted, pods, settings, now)
     changes = []
     for segment, records in noted:
@@ -95,32 +96,33 @@ def plan(
     return changes
 
 
-def without_duplicates(noted: Iterable[Noted]) -> list[Noted]:
-    """Keep one record for each address of a pod: the one by which its deletion was last requested, with its first end.
+def without_duplicates(segments: Iterable[IPReservation]) -> list[Noted]:
+    """Keep one record for each address of a pod: one that has ended, or that by which its deletion was last requested.
 
     A forced deletion is validated twice by the API server, and a drain repeats its evictions, and not always at the
-    same webhook server. A forged repetition must not prolong what is reserved.
+    same webhook server. What has ended keeps its first end: a forged repetition prolongs nothing.
     """
-    noted = list(noted)
+    segments = list(segments)
     last: dict[str, tuple[Rank, int]] = {}
     ends: dict[str, datetime] = {}
-    for number, (_, records) in enumerate(noted):
-        for record in records:
-            rank = (not record.late, record.last_asked)
+    for number, segment in enumerate(segments):
+        for record in segment.records:
+            rank = (record.ended is not None, not record.late, record.last_asked)
             last[record.key] = max(last.get(record.key, (rank, number)), (rank, number))
             if record.ended:
                 ends[record.key] = min(ends.get(record.key, record.ended), record.ended)
     return [
-        (
-            segment,
-            [
-                replace(record, ended=ends.get(record.key)) if record.uid else record
-                for record in records
-                if not record.uid or last[record.key][1] == number
-            ],
-        )
-        for number, (segment, records) in enumerate(noted)
+        (segment, [_first_end(each, ends) for each in segment.records if _is_last(each, number, last)])
+        for number, segment in enumerate(segments)
     ]
+
+
+def _is_last(record: Record, number: int, last: Mapping[str, tuple[Rank, int]]) -> bool:
+    return not record.uid or last[record.key][1] == number
+
+
+def _first_end(record: Record, ends: Mapping[str, datetime]) -> Record:
+    return replace(record, ended=ends.get(record.key)) if record.uid else record
 
 
 def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
