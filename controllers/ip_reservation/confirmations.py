@@ -9,7 +9,7 @@ pod the informer never had is unconfirmed, and forged once the informer's versio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -92,9 +92,7 @@ class Doubts:
     forged: frozenset[str] = frozenset()
 
 
-class Pods(Protocol):
-    """The informer of pods."""
-
+class PodInformer(Protocol):
     @property
     def version(self) -> int: ...
     @property
@@ -111,50 +109,38 @@ class Live(Protocol):
 class Confirmations:
     """Remembers which records are confirmed; what is noted as ended has been confirmed by a leader."""
 
-    def __init__(self, pods: Pods, addresses: PodAddresses, live: Live, clock: Clock) -> None:
+    def __init__(self, pods: PodInformer, addresses: PodAddresses, live: Live, clock: Clock) -> None:
         self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
         self._known: dict[str, float] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf
 
     def read(self, segments: Sequence[IPReservation]) -> Doubts:
         version = self._pods.version  # first: all that it covers is known below
-        self._presume(segments)
-        unconfirmed = self._unconfirmed(segments)
-        self._keep_known(segments, unconfirmed)
-        passed = [record for record, written in unconfirmed.values() if 0 < written <= version]
+        held = not_ended(segments)
+        self._presume(record.key for _, record in held)
+        unconfirmed: dict[str, tuple[int, Record]] = {}
+        for written, record in held:
+            if not self._is_confirmed(record):
+                unconfirmed.setdefault(record.key, (written, record))
+        self._keep_known({record.key for _, record in held} - unconfirmed.keys())
+        passed = [record for written, record in unconfirmed.values() if 0 < written <= version]
         return Doubts(frozenset(unconfirmed), frozenset(self._forged(passed)))
 
-    def _presume(self, segments: Sequence[IPReservation]) -> None:
+    def _presume(self, keys: Iterable[str]) -> None:
         """After a gap in what is known of pods, all records that are there are presumed true."""
         now, continuity = self._clock.monotonic(), (self._pods.lists, self._addresses.forgotten)
         if continuity != self._continuity or now - self._read_at > REMEMBERED / 2:
-            there = {*self._live.reserved_since(now), *(key for each in segments for key in each.keys)}
-            self._known |= dict.fromkeys(there, now)
+            self._known |= dict.fromkeys({*self._live.reserved_since(now), *keys}, now)
         self._continuity, self._read_at = continuity, now
-
-    def _unconfirmed(self, segments: Sequence[IPReservation]) -> Mapping[str, tuple[Record, int]]:
-        """By key: the record, and the lowest version of a segment that has it."""
-        ended = {each.key for segment in segments for each in segment.records if each.ended}
-        found: dict[str, tuple[Record, int]] = {}
-        for segment in segments:
-            written = version_of(segment.metadata)
-            for each in segment.records:
-                if each.key not in ended and not self._is_confirmed(each):
-                    _, lowest = found.get(each.key, (each, written))
-                    found[each.key] = each, min(lowest, written)
-        return found
 
     def _is_confirmed(self, record: Record) -> bool:
         return not record.uid or record.key in self._known or self._addresses.has_or_had(record)
 
-    def _keep_known(
-        self, segments: Sequence[IPReservation], unconfirmed: Mapping[str, tuple[Record, int]]
-    ) -> None:
-        """One that has ended is confirmed by that: it is not known longer than its address is remembered."""
+    def _keep_known(self, confirmed: Iterable[str]) -> None:
+        """What has ended is confirmed by that: it is not known longer than its address is remembered."""
         now = self._clock.monotonic()
-        open_ = {each.key for segment in segments for each in segment.records if not each.ended}
         kept = {key: at for key, at in self._known.items() if now - at < TAKEN_OUT}
-        self._known = kept | dict.fromkeys(open_ - unconfirmed.keys(), now)
+        self._known = kept | dict.fromkeys(confirmed, now)
 
     def _forged(self, passed: Iterable[Record]) -> Iterable[str]:
         """Those of whose pods the API server, too, has none."""
@@ -164,6 +150,14 @@ class Confirmations:
                 return
             if not self._live.has_pod_of(record):
                 yield record.key
+
+
+def not_ended(segments: Iterable[IPReservation]) -> Sequence[tuple[int, Record]]:
+    """Records that no segment shows as ended, with the versions of their segments, the lowest ones first."""
+    held = [(version_of(segment.metadata), record) for segment in segments for record in segment.records]
+    ended = {record.key for _, record in held if record.ended}
+    left = [each for each in held if not each[1].ended and each[1].key not in ended]
+    return sorted(left, key=lambda each: each[0])
 
 
 def _ended(pod: Pod, now: datetime) -> datetime:

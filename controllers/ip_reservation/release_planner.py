@@ -102,18 +102,18 @@ def without_duplicates(segments: Iterable[IPReservation]) -> list[Noted]:
     A forced deletion is validated twice by the API server, and a drain repeats its evictions, and not always at the
     same webhook server. What has ended keeps its first end: a forged repetition prolongs nothing.
     """
-    segments = list(segments)
+    held = [(segment, segment.records) for segment in segments]
     last: dict[str, tuple[Rank, int]] = {}
     ends: dict[str, datetime] = {}
-    for number, segment in enumerate(segments):
-        for record in segment.records:
+    for number, (_, records) in enumerate(held):
+        for record in records:
             rank = (record.ended is not None, not record.late, record.last_asked)
             last[record.key] = max(last.get(record.key, (rank, number)), (rank, number))
             if record.ended:
                 ends[record.key] = min(ends.get(record.key, record.ended), record.ended)
     return [
-        (segment, [_first_end(each, ends) for each in segment.records if _is_last(each, number, last)])
-        for number, segment in enumerate(segments)
+        (segment, [_first_end(each, ends) for each in records if _is_last(each, number, last)])
+        for number, (segment, records) in enumerate(held)
     ]
 
 
