@@ -198,7 +198,7 @@ def test_a_failed_attempt_leaves_nothing_half_made(obtain: Callable[..., Path]) 
 
 
 def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
-    wanted = table.versions()
+    wanted, oldest = table.versions(), table.versions("oldest")
     text = (table.LAB / "versions.toml").read_text()
     as_module = dict(re.findall(r"^(\w+) = .+ as a Go module: (\S+)$", text, re.MULTILINE))
     required = {
@@ -207,6 +207,10 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
             f"go.etcd.io/etcd/server/v3 {wanted['etcd']}",
             f"sigs.k8s.io/kwok {wanted['kwok']}",
             f"helm.sh/helm/v4 {wanted['helm']}",
+        ),
+        "build/oldest": (
+            f"k8s.io/kubernetes {oldest['kubernetes']}",
+            f"helm.sh/helm/v3 {oldest['helm']}",
         ),
         "calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
         "build/prometheus": (f"github.com/prometheus/prometheus {as_module['prometheus']}",),
@@ -224,7 +228,21 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
         assert golang.go_version(go_mod.read_text()) <= golang.go_version(f"go {wanted['go']}")
 
 
-def test_every_program_is_named_in_its_module_so_that_go_sum_covers_it() -> None:
+def test_the_oldest_programs_are_in_the_place_of_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = table.programs()
+    monkeypatch.setenv(table.COLUMN, "oldest")
+
+    assert {name for name, each in table.programs().items() if each != usual[name]} == {
+        *table.CONTROL_PLANE,
+        "helm",
+    }
+
+
+@pytest.mark.parametrize("column", ["", "oldest"])
+def test_every_program_is_named_in_its_module_so_that_go_sum_covers_it(
+    column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(table.COLUMN, column)
     for wanted in table.programs().values():
         source = "main.go" if wanted.package == "." else "programs.go"
         text = (wanted.module / source).read_text()

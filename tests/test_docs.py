@@ -291,10 +291,14 @@ def test_the_reference_lists_the_keys_of_the_code() -> None:
 
 
 def test_the_first_page_has_the_versions_that_are_tested() -> None:
-    versions = tomllib.loads((ROOT / "lab" / "versions.toml").read_text())["versions"]
-    listed = {row[0].lower(): f"v{row[2]}" for row in table(ROOT / "README.md", "Tested versions")}
+    pinned = tomllib.loads((ROOT / "lab" / "versions.toml").read_text())
+    listed = {
+        row[0].lower(): [f"v{each}" for each in row[2].split(", ")]
+        for row in table(ROOT / "README.md", "Tested versions")
+    }
     chart = yaml.safe_load((ROOT / "charts/drawbridge/Chart.yaml").read_text())
 
-    assert listed == {name: versions[name] for name in listed}
+    columns = (pinned["oldest"], pinned["versions"])
+    assert listed == {name: [each[name] for each in columns if name in each] for name in listed}
     [required] = [row[1] for row in table(ROOT / "README.md", "Tested versions") if row[0] == "Kubernetes"]
     assert f">={required.split()[0]}.0-0" == chart["kubeVersion"]

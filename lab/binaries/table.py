@@ -1,16 +1,21 @@
 """Say of every program of the lab which version is wanted and where it can come from."""
 
 import hashlib
+import os
 import platform
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parents[1]
 TOGETHER = LAB / "build" / "programs"
 """One module for all programs that every lab needs: what they share is compiled once."""
+OLDEST = LAB / "build" / "oldest"
+COLUMN = "DRAWBRIDGE_LAB_VERSIONS"
+"""The environment variable that names a column of versions.toml."""
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PLATFORM = {
     "os": sys.platform,
     "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
@@ -43,24 +48,35 @@ class Program:
     """Directories of Go modules kept beside the program: name there -> (module, path in it)."""
 
 
-def versions() -> dict[str, str]:
-    table: dict[str, str] = tomllib.loads((LAB / "versions.toml").read_text())["versions"]
+def versions(column: str = "versions") -> dict[str, str]:
+    """What is wanted, or the oldest that is supported."""
+    table: dict[str, str] = tomllib.loads((LAB / "versions.toml").read_text())[column]
     return table
 
 
 def programs() -> dict[str, Program]:
-    """All programs of the lab by name, in the order in which they are made."""
+    """All programs of the lab by name, in the order in which they are made; raises KeyError for other columns.
+
+    With ``DRAWBRIDGE_LAB_VERSIONS=oldest`` some are those that the oldest supported cluster and operator have.
+    """
     wanted = versions()
     every = [
         *_kwok(wanted["kwok"]),
         _etcd(wanted["etcd"]),
-        *_kubernetes(wanted["kubernetes"]),
-        _helm(wanted["helm"]),
+        *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
+        *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
+        _helm(wanted["helm"], TOGETHER),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
     ]
-    return {program.name: program for program in every}
+    column = os.environ.get(COLUMN)
+    instead = {program.name: program for program in _oldest(versions(column))} if column else {}
+    return {program.name: program for program in every if program.name not in instead} | instead
+
+
+def _oldest(wanted: Mapping[str, str]) -> list[Program]:
+    return [*_kubernetes(wanted["kubernetes"], OLDEST, CONTROL_PLANE), _helm(wanted["helm"], OLDEST)]
 
 
 def _kwok(version: str) -> list[Program]:
@@ -89,7 +105,7 @@ def _etcd(version: str) -> Program:
     )
 
 
-def _kubernetes(version: str) -> list[Program]:
+def _kubernetes(version: str, module: Path, names: Sequence[str]) -> list[Program]:
     major, minor, _ = version.removeprefix("v").split(".")
     stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     ldflags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
@@ -98,25 +114,26 @@ def _kubernetes(version: str) -> list[Program]:
         Program(
             name,
             version,
-            TOGETHER,
+            module,
             f"k8s.io/kubernetes/cmd/{name}",
             ldflags=ldflags,
             version_question=("version", "--client") if name == "kubectl" else ("--version",),
             release=Release(f"{base}/{name}", f"{base}/{name}.sha256"),
         )
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        for name in names
     ]
 
 
-def _helm(version: str) -> Program:
+def _helm(version: str, module: Path) -> Program:
+    major = version.split(".")[0]
     place = "{os}-{arch}".format(**PLATFORM)
     url = f"https://get.helm.sh/helm-{version}-{place}.tar.gz"
     return Program(
         "helm",
         version,
-        TOGETHER,
-        "helm.sh/helm/v4/cmd/helm",
-        ldflags=f"-X helm.sh/helm/v4/internal/version.version={version}",
+        module,
+        f"helm.sh/helm/{major}/cmd/helm",
+        ldflags=f"-X helm.sh/helm/{major}/internal/version.version={version}",
         version_question=("version", "--short"),
         release=Release(url, f"{url}.sha256sum", f"{place}/helm"),
     )
