@@ -73,9 +73,7 @@ class PodAddresses:
 
     def _remember(self, keys: Iterable[str], ended: datetime | None) -> None:
         now = self._clock.monotonic()
-        for key in keys:
-            self._former.pop(key, None)
-            self._former[key] = Former(now, ended)
+        self._former |= dict.fromkeys(keys, Former(now, ended))
         while (oldest := next(iter(self._former), None)) is not None:
             is_old = now - self._former[oldest].since > REMEMBERED
             if not is_old and len(self._former) <= MOST_REMEMBERED:
