@@ -71,9 +71,11 @@ def test_a_record_that_is_forged_after_its_pod_is_gone_counts_from_that() -> Non
     late = record(at=NOW)
     pods = Pods({}, {}, {late.key: ago(minutes=40)})
 
-    (change,) = plan([segment(late)], pods, config(), NOW)
+    (noted,) = plan([segment(late)], pods, config(), NOW)
+    assert noted.kept == (replace(late, ended=ago(minutes=40)),)
 
-    assert change.released == ((replace(late, ended=ago(minutes=40)), Cause.AGE),)
+    (change,) = plan([segment(*noted.kept)], pods, config(), NOW)
+    assert change.released == ((noted.kept[0], Cause.AGE),)
 
 
 moments = st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds))

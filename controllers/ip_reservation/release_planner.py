@@ -8,7 +8,7 @@ neither counts nor ends; a forged one is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
@@ -80,11 +80,10 @@ def plan(
     segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> list[Change]:
     """The segments to rewrite or to delete."""
-    noted = [
-        (segment, [note_end(record, pods, now) for record in records])
-        for segment, records in without_duplicates(segments)
-    ]
-    causes = _causes(noted, pods, settings, now)
+    held = without_duplicates(segments)
+    noted = [(segment, [note_end(record, pods, now) for record in records]) for segment, records in held]
+    stored = {record.key for _, records in held for record in records if record.ended}
+    causes = _causes(noted, stored, pods, settings, now)
     changes = []
     for segment, records in noted:
         kept = tuple(record for record in records if record not in causes)
@@ -155,8 +154,9 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
 
 
 def _causes(
-    noted: Sequence[Noted], pods: Pods, settings: IPReservationSettings, now: datetime
+    noted: Sequence[Noted], stored: Container[str], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> dict[Record, Cause]:
+    """Why each record is released; by age only one whose end is *stored*, so that it shows when its time began."""
     causes = {}
     for segment, records in noted:
         named = segment.to_be_released.values()
@@ -165,7 +165,7 @@ def _causes(
                 causes[record] = Cause.FORGED
             elif record.ended and record.cidr in named:
                 causes[record] = Cause.BY_HAND
-            elif is_over(record, settings, now):
+            elif record.key in stored and is_over(record, settings, now):
                 causes[record] = Cause.AGE
             elif may_be_given_back(record, pods, settings):
                 causes[record] = Cause.GIVEN_BACK
