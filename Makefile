@@ -45,7 +45,7 @@ verify: $(STAMP) programs ## Run everything that needs no Docker: also all other
 	@rm -rf $(AUDIT)
 	@$(PYTEST) -m "not (cluster or chaos or e2e)"
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
-	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise"
+	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise" tests/cluster
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
 
 permissions: $(STAMP) ## After make verify: find permissions that no test used

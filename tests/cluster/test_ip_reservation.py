@@ -216,7 +216,10 @@ def write_configuration(lab: Lab, text: str) -> None:
     metadata = {key: live["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
     wanted = {key: live[key] for key in ("apiVersion", "kind")} | {"metadata": metadata}
     document = json.dumps(wanted | {"data": {"config.yaml": text}})
-    lab.kubectl("apply", "--server-side", "--field-manager=helm", "-f", "-", stdin=document)
+    # By force, as Helm 3 does not apply on the server: there its field is another manager's.
+    lab.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-", stdin=document
+    )
 
 
 def reload_states(lab: Lab) -> set[float]:
