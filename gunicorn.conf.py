@@ -3,11 +3,12 @@
 import os
 import sys
 
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from settings import SettingsError, config_path, load
 from telemetry import logs
-from telemetry.http import listen_address
+from telemetry.http import CannotListen, listen_address
 from webhook.worker import WebhookWorker
 
 # For handshakes and refusals while all requests in flight occupy a thread.
@@ -59,8 +60,13 @@ def post_worker_init(worker: WebhookWorker) -> None:
     import wsgi
     from webhook.health import SideServers
 
+    worker.client_ca = lambda: wsgi.settings.current.webhook.client_ca
     worker.drain_period = _settings.webhook.drain_period
-    worker.side_servers = SideServers(worker, wsgi.settings)
+    try:
+        worker.side_servers = SideServers(worker, wsgi.settings, wsgi.client)
+    except CannotListen as error:
+        print(f"the webhook server cannot start:\n{error}", file=sys.stderr)
+        sys.exit(Arbiter.WORKER_BOOT_ERROR)  # ends the arbiter, too, which would fork another worker
 
 
 def worker_exit(_server: object, worker: WebhookWorker) -> None:

@@ -10,5 +10,6 @@ from webhook.features import Server, webhooks
 from webhook.worker import stopping
 
 settings = SettingsFile(config_path(), on_change=lambda _old, new: logs.set_level(new.logging.level))
-server = Server(Client.from_environment(), lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
+client = Client.from_environment()
+server = Server(client, lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
 app = create_app(webhooks(server), max_in_flight=settings.current.webhook.threads, draining=stopping)

@@ -1,8 +1,12 @@
-"""Serve the certificate on disk, and the last good one while the files are torn or wrong."""
+"""Serve the certificate on disk, and the last good one while the files are torn or wrong.
+
+With a client CA, handshakes succeed only for clients with a certificate of it.
+"""
 
 import os
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,11 +24,11 @@ NOT_AFTER = Gauge(
 )
 RELOADS = Counter(
     "drawbridge_serving_cert_reload_total",
-    "Times the serving certificate was read because its files had changed, by result.",
+    "Times the serving certificate was read because its files or the client CA had changed, by result.",
     ["result"],
 )
 
-Identity = tuple[tuple[int, int, int, int], ...]
+Identity = tuple[tuple[int, int, int, int], ...] | None
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,21 @@ class Served:
 
 
 class ServingPair:
-    """The TLS server context of a certificate file and a key file, read again whenever either changes."""
+    """The TLS server context of a certificate file and a key file, read again whenever either or *client_ca* changes.
 
-    def __init__(self, certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
+    *client_ca* gives PEM certificates of CAs, or nothing when clients need no certificate.
+    """
+
+    def __init__(
+        self,
+        certificate: str | os.PathLike[str],
+        key: str | os.PathLike[str],
+        client_ca: Callable[[], str] = lambda: "",
+    ) -> None:
         self._files = (Path(certificate), Path(key))
+        self._client_ca = client_ca
         self._lock = threading.Lock()
-        self._seen: Identity | None = None
+        self._seen: tuple[Identity, str] | None = None
         self._served: Served | None = None
 
     def context(self) -> ssl.SSLContext:
@@ -60,19 +73,19 @@ class ServingPair:
         return f"the serving certificate ended on {end.isoformat()}" if at > end else None
 
     def _current(self) -> Served:
-        identity, served = self._identity(), self._served
+        identity, served = (self._identity(), self._client_ca()), self._served
         if served is not None and identity == self._seen:
             return served
         with self._lock:
             if self._served is None or identity != self._seen:
-                self._served = self._read()
+                self._served = self._read(identity[1])
                 self._seen = identity
             return self._served
 
-    def _read(self) -> Served:
+    def _read(self, client_ca: str) -> Served:
         """The pair on disk if it is good, else the last good one; raises only when there is none."""
         try:
-            served = load(*self._files)
+            served = load(*self._files, client_ca)
         except (OSError, ValueError) as error:
             RELOADS.labels("failure").inc()
             if self._served is None:
@@ -84,7 +97,7 @@ class ServingPair:
         log.info("serving certificate read", not_after=served.not_after.isoformat())
         return served
 
-    def _identity(self) -> Identity | None:
+    def _identity(self) -> Identity:
         try:
             found = [file.stat() for file in self._files]
         except OSError:
@@ -93,7 +106,7 @@ class ServingPair:
         return tuple((each.st_mtime_ns, each.st_ctime_ns, each.st_ino, each.st_size) for each in found)
 
 
-def load(certificate: Path, key: Path) -> Served:
+def load(certificate: Path, key: Path, client_ca: str = "") -> Served:
     """Raises OSError or ValueError that names the files."""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -106,4 +119,7 @@ def load(certificate: Path, key: Path) -> Served:
         raise ValueError(f"{certificate} and {key} are not a pair: {error}") from error
     except ValueError as error:
         raise ValueError(f"{certificate} is not a PEM certificate: {error}") from error
+    if client_ca:
+        context.load_verify_locations(cadata=client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     return Served(context, end)

@@ -36,19 +36,24 @@ def new_ca(common_name: str, begin: datetime, end: datetime) -> Pair:
 
 
 def new_leaf(
-    ca: Pair, dns_names: Iterable[str], ip_addresses: Iterable[str], begin: datetime, end: datetime
+    ca: Pair,
+    dns_names: Iterable[str],
+    ip_addresses: Iterable[str],
+    begin: datetime,
+    end: datetime,
+    purpose: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
 ) -> Pair:
-    """A server certificate of *ca* for these names; ValueError when there is none or a bad one."""
+    """A certificate of *ca* for these names, a server's by default; ValueError when there is none or a bad one."""
     names = [*map(x509.DNSName, dns_names), *(x509.IPAddress(ip_address(ip)) for ip in ip_addresses)]
     if not names:
-        raise ValueError("a server certificate needs at least one DNS name or IP address")
+        raise ValueError("a certificate needs at least one DNS name or IP address")
     issuer, key = x509.load_pem_x509_certificate(ca.certificate), ec.generate_private_key(ec.SECP256R1())
     authority_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
         _certificate(_name(str(names[0].value)), issuer.subject, key.public_key(), begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_key), critical=False

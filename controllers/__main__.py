@@ -21,9 +21,10 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.leader_election import LeadershipLost, StillWorking
+from kube.metrics_access import metrics_access
 from settings import Settings, SettingsError, SettingsFile, config_path
 from telemetry import logs, stop_on_signals
-from telemetry.http import serve_health, serve_metrics
+from telemetry.http import CannotListen, serve_health, serve_metrics
 
 log = structlog.get_logger(__name__)
 
@@ -39,25 +40,30 @@ def main() -> int:
         print(f"the controllers cannot start:\n{error}", file=sys.stderr)
         return 2
     logs.configure(settings.current.logging.level)
-    with serving(settings, recorder, stop):
-        manager = Manager(client, recorder, settings.current.leader_election)
-        try:
-            manager.run(enabled(settings), stop)
-        except (LeadershipLost, StaleInformer, StillWorking) as error:
-            log.error("exiting, to start again as a follower", error=str(error))
-            return 1
+    try:
+        with serving(client, settings, recorder, stop):
+            Manager(client, recorder, settings.current.leader_election).run(enabled(settings), stop)
+    except CannotListen as error:
+        print(f"the controllers cannot start:\n{error}", file=sys.stderr)
+        return 2
+    except (LeadershipLost, StaleInformer, StillWorking) as error:
+        log.error("exiting, to start again as a follower", error=str(error))
+        return 1
     return 0
 
 
 @contextmanager
-def serving(settings: SettingsFile, recorder: EventRecorder, stop: threading.Event) -> Iterator[None]:
+def serving(
+    client: Client, settings: SettingsFile, recorder: EventRecorder, stop: threading.Event
+) -> Iterator[None]:
     """Health, metrics, Events and reloads of the configuration, for the length of the block."""
     now = settings.current
     with ExitStack() as closing:
         closing.callback(recorder.close)
         health = serve_health(now.health.health_probe_bind_address, live=liveness.problem, ready=lambda: None)
         closing.callback(health.close)
-        closing.callback(serve_metrics(now.metrics.bind_address).close)
+        access = metrics_access(client, now.metrics)
+        closing.callback(serve_metrics(now.metrics.bind_address, access=access).close)
         threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
         yield
 

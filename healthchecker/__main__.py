@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from healthchecker import METRICS_PATH, PATHS, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
@@ -17,7 +17,8 @@ from healthchecker.service_account import client_from_environment
 from healthchecker.watcher import follow
 from kube.errors import KubeError
 from telemetry import logs, stop_on_signals
-from telemetry.http import Check, Handler, Server, default_host
+from telemetry.http import Check, default_host, health, metrics
+from telemetry.server import Request, Response, Server, text
 
 ANSWERS = Counter("drawbridge_healthchecker_answers", "Answers to load balancers.", ["status"])
 
@@ -27,18 +28,18 @@ def serve(
 ) -> Server:
     """Serve until `close`. OSError when the port is taken."""
 
-    class HealthCheck(Handler):
-        def answer(self, path: str) -> None:
-            if path in PATHS:
-                ANSWERS.labels(str(self.reply_health(check))).inc()
-            elif path == METRICS_PATH:
-                self.reply(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-            elif path == STATE_PATH:
-                self.reply(200, msgspec.json.encode(state()), "application/json")
-            else:
-                self.reply(404, f"not found; here are {', '.join([*PATHS, METRICS_PATH, STATE_PATH])}")
+    def respond(request: Request) -> Response:
+        if request.path in PATHS:
+            response = health(check)
+            ANSWERS.labels(str(response.status)).inc()
+            return response
+        if request.path == METRICS_PATH:
+            return metrics(request, registry)
+        if request.path == STATE_PATH:
+            return Response(200, msgspec.json.encode(state()), {"Content-Type": "application/json"})
+        return text(404, f"not found; here are {', '.join([*PATHS, METRICS_PATH, STATE_PATH])}")
 
-    return Server(address, HealthCheck)
+    return Server(address, respond)
 
 
 def main() -> int:

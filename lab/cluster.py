@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kube.client import Client, Resource
 from kube.errors import KubeError
-from lab import audit, kwokctl, processes
+from lab import audit, kwokctl, processes, webhook_client
 from lab.errors import LabError
 from lab.kwokctl import LOOPBACK, Ports
 from lab.slots import Slot, free_ports
@@ -30,7 +30,8 @@ def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Cal
     """
     ports = Ports(*free_ports(slot.ports, len(Ports.__annotations__)))
     configuration = directory / "kwokctl.yaml"
-    settings = kwokctl.configuration(binaries, slot, ports, audit.prepare(directory))
+    arguments = {**audit.prepare(directory), **webhook_client.prepare(directory)}
+    settings = kwokctl.configuration(binaries, slot, ports, arguments)
     configuration.write_text(json.dumps(settings, indent=1))
     kubeconfig = directory / "kubeconfig"
     _gather_logs(directory)

@@ -33,9 +33,9 @@ class Ports:
 
 
 def configuration(
-    binaries: Mapping[str, Path], slot: Slot, ports: Ports, audit: Mapping[str, str]
+    binaries: Mapping[str, Path], slot: Slot, ports: Ports, api_server: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What ``kwokctl create cluster --config`` reads; *audit* are the API server's arguments for its log.
+    """What ``kwokctl create cluster --config`` reads; *api_server* are more arguments of that.
 
     A file, because its ``--extra-args`` mixes up the components when it is given more than once for several.
     """
@@ -52,7 +52,7 @@ def configuration(
         },
         "componentsPatches": [
             {"name": name, "extraArgs": [_argument(*each) for each in arguments]}
-            for name, arguments in _extra_arguments(slot, audit).items()
+            for name, arguments in _extra_arguments(slot, api_server).items()
         ],
     }
 
@@ -79,7 +79,7 @@ def _port_options(ports: Ports) -> dict[str, int]:
     }
 
 
-def _extra_arguments(slot: Slot, audit: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
+def _extra_arguments(slot: Slot, api_server: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
     """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
     unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
     # Each is alone: one that ends because it could not renew its lease would be missed for good.
@@ -90,7 +90,7 @@ def _extra_arguments(slot: Slot, audit: Mapping[str, str]) -> dict[str, list[tup
             ("advertise-address", ADVERTISED, False),
             # Some clusters ask for the right to hold up an owner's deletion; OpenShift does.
             ("enable-admission-plugins", "OwnerReferencesPermissionEnforcement", False),
-            *((key, value, False) for key, value in audit.items()),
+            *((key, value, False) for key, value in api_server.items()),
         ],
         "kube-controller-manager": [
             *unthrottled,

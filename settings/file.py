@@ -29,6 +29,7 @@ HASH = Gauge(
 NEEDS_RESTART = (
     "health.healthProbeBindAddress",
     "metrics.bindAddress",
+    "metrics.authentication",
     "webhook.port",
     "webhook.certDir",
     "webhook.threads",

@@ -1,6 +1,6 @@
 """All settings, with defaults and limits."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,7 +9,8 @@ from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings
-from settings.values import Address, Duration, Model, Name, Period, Port, host_and_port
+from settings.relations import Order
+from settings.values import Address, CACertificates, Duration, Model, Name, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
 
@@ -19,14 +20,20 @@ class Health(Model):
 
 
 class Metrics(Model):
+    """With *authentication*, clients need a token of the cluster, and permission to read /metrics."""
+
     bind_address: Address = ":8080"
+    authentication: bool = False
 
 
 class Webhook(Model):
+    """With *client_ca*, a client without a certificate of one of these CAs is refused in the TLS handshake."""
+
     port: Port = 9443
     cert_dir: Annotated[str, Field(min_length=1)] = "/etc/drawbridge/tls"
     threads: Annotated[int, Field(ge=1, le=1024)] = 512
     drain_period: Duration = 5.0
+    client_ca: Annotated[CACertificates, Field(alias="clientCA")] = ""
 
 
 class LeaderElection(Model):
@@ -37,12 +44,8 @@ class LeaderElection(Model):
     renew_deadline: Period = 10.0
     retry_period: Period = 2.0
 
-    @model_validator(mode="after")
-    def _each_period_fits_into_the_next(self) -> Self:
-        """The rule of client-go: a leader gives up before another may begin, and retries before that."""
-        self.check_shorter("renewDeadline", "leaseDuration")
-        self.check_shorter("retryPeriod", "renewDeadline")
-        return self
+    # The rule of client-go: a leader gives up before another may begin, and retries before that.
+    relations: ClassVar = (Order(("retryPeriod", "renewDeadline", "leaseDuration")),)
 
 
 class Logging(Model):
@@ -57,11 +60,8 @@ class SelfManaged(Model):
     renew_before: Period = 30 * 86400.0
     overlap: Period = 60.0
 
-    @model_validator(mode="after")
-    def _each_period_fits_into_the_next(self) -> Self:
-        """Else a new certificate would be renewed at once, again and again."""
-        self.check_shorter("overlap", "renewBefore", "leafValidity", "caValidity")
-        return self
+    # Else a new certificate would be renewed at once, again and again.
+    relations: ClassVar = (Order(("overlap", "renewBefore", "leafValidity", "caValidity")),)
 
 
 class CertsSettings(Model):

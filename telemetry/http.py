@@ -1,135 +1,84 @@
-"""HTTP servers for probes and scrapers: on daemon threads, with few connections and a deadline for each client."""
+"""What the programs answer to probes and scrapers."""
 
-import contextlib
+import gzip
 import os
 import socket
-import sys
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import Any
+from urllib.parse import parse_qs
 
 import structlog
-from prometheus_client import REGISTRY, CollectorRegistry, MetricsHandler
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
 
 Check = Callable[[], str | None]
 """None when all is well, else the problem."""
-
-CLIENT_TIMEOUT = 5.0
-"""Seconds that a client may be silent."""
-MAX_CONNECTIONS = 64
-"""One more ends the oldest, which is no probe: those take milliseconds."""
-TEXT = "text/plain; charset=utf-8"
+Access = Callable[[str], Response | None]
+"""None when a client with this Authorization header may read metrics, else the refusal."""
+METRICS_PATH = "/metrics"
 
 
-class Handler(BaseHTTPRequestHandler):
-    """GET and HEAD are answered by `answer`."""
-
-    timeout = CLIENT_TIMEOUT
-
-    def answer(self, path: str) -> None:
-        raise NotImplementedError
-
-    def do_GET(self) -> None:
-        self.answer(self.path.partition("?")[0])
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_POST(self) -> None:
-        self.reply(405, "only GET and HEAD are answered")
-
-    def reply(self, status: int, content: str | bytes, content_type: str = TEXT) -> None:
-        body = f"{content}\n".encode() if isinstance(content, str) else content
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def reply_health(self, check: Check) -> int:
-        """200 and ok, or 503 and the problem; the status."""
-        try:
-            problem = check()
-        except Exception as error:
-            log.exception("health check failed")
-            problem = f"the check itself failed: {error!r}"
-        status = 503 if problem else 200
-        self.reply(status, problem or "ok")
-        return status
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
-        """Probes come every few seconds: not logged."""
-
-
-class Server(ThreadingHTTPServer):
-    """Serves on daemon threads; `close` ends it and frees its port. OSError when the port is taken."""
-
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._open: dict[Any, None] = {}
-        self._lock = threading.Lock()
-        super().__init__(address, handler)
-        threading.Thread(target=self.serve_forever, args=(0.1,), name="http", daemon=True).start()
-
-    def server_bind(self) -> None:
-        # HTTPServer's own looks up its host name, which takes seconds where the DNS does not answer.
-        TCPServer.server_bind(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._open[request] = None
-            oldest = next(iter(self._open)) if len(self._open) > MAX_CONNECTIONS else None
-            self._open.pop(oldest, None)
-        if oldest is not None:
-            with contextlib.suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it and then closes it
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
-        error = sys.exception()
-        if isinstance(error, (ConnectionError, TimeoutError)):  # a probe that gives up, or only connects
-            log.debug("connection dropped", client=str(client_address), error=str(error))
-            return
-        log.warning("serving a request failed", client=str(client_address), exc_info=True)
-
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
+class CannotListen(Exception):
+    """The message names the setting, its value and the reason."""
 
 
 def serve_health(address: str, *, live: Check, ready: Check) -> Server:
-    """Answer /healthz by *live* and /readyz by *ready*."""
+    """Answer /healthz by *live* and /readyz by *ready*; CannotListen."""
     checks = {"/healthz": live, "/readyz": ready}
 
-    class Health(Handler):
-        def answer(self, path: str) -> None:
-            if check := checks.get(path):
-                self.reply_health(check)
-            else:
-                self.reply(404, f"not found; here are {' and '.join(checks)}")
+    def respond(request: Request) -> Response:
+        if check := checks.get(request.path):
+            return health(check)
+        return text(404, f"not found; here are {' and '.join(checks)}")
 
-    return Server(listen_address(address), Health)
+    return _serving("health.healthProbeBindAddress", address, respond)
 
 
-def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY) -> Server:
-    class Metrics(MetricsHandler):
-        timeout = CLIENT_TIMEOUT
+def everyone(_authorization: str) -> Response | None:
+    """Every client may read metrics."""
+    return None
 
-    Metrics.registry = registry
-    return Server(listen_address(address), Metrics)
+
+def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY, access: Access = everyone) -> Server:
+    def respond(request: Request) -> Response:
+        if request.path != METRICS_PATH:
+            return text(404, f"not found; here is {METRICS_PATH}")
+        return access(request.headers.get("authorization", "")) or metrics(request, registry)
+
+    return _serving("metrics.bindAddress", address, respond)
+
+
+def _serving(setting: str, address: str, respond: Respond) -> Server:
+    try:
+        return Server(listen_address(address), respond)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0].lower()
+        raise CannotListen(
+            f"{setting} {address}: {reason}; set another address, or end what listens there"
+        ) from error
+
+
+def health(check: Check) -> Response:
+    """200 and ok, or 503 and the problem."""
+    try:
+        problem = check()
+    except Exception as error:
+        log.exception("health check failed")
+        problem = f"the check itself failed: {error!r}"
+    return text(503 if problem else 200, problem or "ok")
+
+
+def metrics(request: Request, registry: CollectorRegistry = REGISTRY) -> Response:
+    """All, or those that the query names, in the format that the client prefers."""
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    names = parse_qs(request.query).get("name[]")
+    body = encode(registry.restricted_registry(names) if names else registry)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(200, body, {"Content-Type": content_type})
+    return Response(200, gzip.compress(body), {"Content-Type": content_type, "Content-Encoding": "gzip"})
 
 
 def listen_address(address: str) -> tuple[str, int]:

@@ -20,7 +20,10 @@ Raw = Mapping[str, Any]
 
 
 class Permission(NamedTuple):
-    """*name* is empty when it holds for objects of all names; of a subresource, *resource* has it after a slash."""
+    """*name* is empty when it holds for objects of all names; of a subresource, *resource* has it after a slash.
+
+    A URL is a resource that begins with a slash.
+    """
 
     where: str
     group: str
@@ -103,7 +106,8 @@ def _is_bound(role: Raw, binding: Raw) -> bool:
 def _permissions(rules: Iterable[Raw], where: str) -> Iterator[Permission]:
     for rule in rules:
         names = rule.get("resourceNames") or [""]
-        for each in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):
+        resources = rule.get("resources") or rule["nonResourceURLs"]
+        for each in product(rule.get("apiGroups", [""]), resources, names, rule["verbs"]):
             yield Permission(where, *each)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from controllers.__main__ import enabled, main
 from lab.waiting import stretch, until
@@ -146,6 +149,41 @@ def test_without_what_it_needs_it_says_so_and_ends_with_2(
             assert main() == 2
         assert server.asked == []
     assert capsys.readouterr().err.startswith(f"the controllers cannot start:\n{words}")
+
+
+@pytest.mark.parametrize(
+    ("which", "setting"),
+    [
+        pytest.param(0, "health.healthProbeBindAddress", id="health"),
+        pytest.param(1, "metrics.bindAddress", id="metrics"),
+    ],
+)
+def test_a_port_that_is_taken_is_named_and_ends_it_with_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    which: int,
+    setting: str,
+) -> None:
+    with cluster() as (_, server):
+        address = ("127.0.0.1", configure(tmp_path, server)[which])
+        for name, value in environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        with socket.create_server(address), signals_restored(), logging_restored():
+            assert main() == 2
+    said = f"the controllers cannot start:\n{setting} 127.0.0.1:{address[1]}: address already in use; set another"
+    assert capsys.readouterr().err.startswith(said)
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, configured = root.handlers, root.level, structlog.get_config()
+    yield
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.configure(**configured)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from certs import issue
+from certs.ca_bundle import certificates_in
+from settings.models import Webhook
 from tests import facts
 from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections
 
@@ -110,10 +112,24 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl on this machine")
-def test_the_certificate_of_the_install_page_fits_the_chart(tmp_path: Path) -> None:
-    [block] = [block for block in SHELL if block.where == "here"]
+def run_here(directory: Path, page: str) -> None:
+    """Run the block of *page* that needs no lab."""
+    [block] = [block for block in SHELL if block.where == "here" and f"how-to/{page}.md" in str(block)]
+    assert block.prints in run(block, directory, os.environ)
 
-    assert block.prints in run(block, tmp_path, os.environ)
+
+def test_the_client_certificate_of_its_page_fits_the_setting(tmp_path: Path) -> None:
+    run_here(tmp_path, "client-certificates")
+
+    ca = (tmp_path / "client-ca.crt").read_text()
+    assert Webhook(clientCA=ca).client_ca == ca
+    [issuer] = certificates_in(ca.encode())
+    assert issue.is_issued_by((tmp_path / "client.crt").read_bytes(), issuer)
+
+
+def test_the_certificate_of_the_install_page_fits_the_chart(tmp_path: Path) -> None:
+    run_here(tmp_path, "certificates")
+
     pair = issue.Pair((tmp_path / "tls.crt").read_bytes(), (tmp_path / "tls.key").read_bytes())
     ca = issue.Pair((tmp_path / "ca.crt").read_bytes(), b"")
     assert issue.check(pair, ca, "drawbridge-webhook.drawbridge.svc", datetime.now(UTC)) is None

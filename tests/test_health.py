@@ -1,9 +1,13 @@
 """The server as gunicorn.conf.py starts it: its health, metrics and logs, and how its pool is watched."""
 
 import json
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+
+import pytest
+from gunicorn.arbiter import Arbiter
 
 from lab.waiting import stretch, until
 from tests.server import ROOT, Server, configure, get, gunicorn, post, read_response, review
@@ -16,6 +20,7 @@ from tests.features import Naps
 from webhook.app import create_app
 from webhook.worker import stopping
 
+client = None  # asked for nothing
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
 app = create_app([Naps()], draining=stopping)
 """
@@ -56,6 +61,31 @@ def test_a_bad_configuration_is_reported_without_a_traceback(tmp_path: Path) -> 
         server.close()
         assert server.lines[0] == f"{tmp_path / 'config.yaml'} cannot be used:"
         assert server.lines[1].startswith("webhook.port: ")
+
+
+@pytest.mark.parametrize(
+    ("which", "setting"),
+    [
+        pytest.param("health", "health.healthProbeBindAddress", id="health"),
+        pytest.param("metrics", "metrics.bindAddress", id="metrics"),
+    ],
+)
+def test_a_port_that_is_taken_is_named_and_ends_the_server_without_a_traceback(
+    tmp_path: Path, which: str, setting: str
+) -> None:
+    configured = configure(tmp_path)
+    (tmp_path / "wsgi.py").write_text(WSGI)
+    port = getattr(configured, which)
+    arguments = ("-c", str(ROOT / "gunicorn.conf.py"), "wsgi:app")
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        gunicorn(*arguments, cwd=tmp_path, **configured.environ) as server,
+    ):
+        assert server.process.wait(20 * stretch()) == Arbiter.WORKER_BOOT_ERROR
+        server.close()
+    at = server.lines.index("the webhook server cannot start:")
+    assert server.lines[at + 1].startswith(f"{setting} :{port}: address already in use; set another")
+    assert not any("Traceback" in line for line in server.lines)
 
 
 class Pool:

@@ -1,8 +1,10 @@
 """The configuration file: what it means, how it is refused, and how a running process follows it."""
 
+import json
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from certs.issue import new_ca, new_leaf
 from settings import LabelSelector, Settings, SettingsError, SettingsFile, config_path, load, parse
 from settings.file import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
 
+SPAN = datetime(2026, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
 CAPO = """\
 apiVersion: config.capo.io/v1
@@ -38,6 +42,7 @@ labelSelector:
   - key: brokerId
     operator: Exists
 """
+CA = new_ca("clients", *SPAN).certificate.decode()
 
 
 def ip(**fields: object) -> Settings:
@@ -78,8 +83,8 @@ def test_every_field_can_be_set() -> None:
 apiVersion: drawbridge.io/v1
 kind: DrawbridgeConfig
 health: {healthProbeBindAddress: "127.0.0.1:1081"}
-metrics: {bindAddress: "[::1]:1080"}
-webhook: {port: 10250, certDir: /tls, threads: 8, drainPeriod: 0s}
+metrics: {bindAddress: "[::1]:1080", authentication: true}
+webhook: {port: 10250, certDir: /tls, threads: 8, drainPeriod: 0s, clientCA: "%s"}
 leaderElection: {leaderElect: false, resourceName: a, resourceNamespace: b,
   leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}
 logging: {level: debug}
@@ -113,7 +118,7 @@ ingressDaemonSet: {enabled: true,
   healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
   detachmentReminder: 1m, resyncPeriod: 1m}
 """
-    settings, default = parse(text), Settings()
+    settings, default = parse(text % CA.replace("\n", "\\n")), Settings()
     assert set(changed_fields(default, settings)) >= {
         name for name in _names(default) if name not in ("apiVersion", "kind")
     }
@@ -153,8 +158,9 @@ DURATIONS = {
     "300ms": 0.3,
     "1.5h": 5400,
     ".5s": 0.5,
-    "2us": 2e-6,
-    "2\u00b5s": 2e-6,
+    "5.ms": 0.005,
+    "719h59m60s": 2592000,
+    "999999h9999999m999999999s999999999.999ms": 5200996338.999999,
     "0s": 0,
 }
 
@@ -242,7 +248,7 @@ BAD = {
     "cloud: {credentials: root}": "cloud.credentials: 'root' is refused",
     "cloud: {rateShare: 0}": "cloud.rateShare: 0 is refused",
     "cloud: {rateShare: 1.1}": "cloud.rateShare: 1.1 is refused",
-    "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must not be longer than callTimeout",
+    "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must be no longer than callTimeout (30s)",
     "cloud: {secretID: x}": "cloud.secretID: unknown field",
     "elasticity: {localReplicas: -1}": "localReplicas: -1",
     "elasticity: {localReplicas: two}": "localReplicas: 'two'",
@@ -308,6 +314,32 @@ def test_the_password_of_a_proxy_is_refused_and_not_repeated() -> None:
     said = problems(f'{HEADER}cloud: {{proxy: "http://user:hidden@proxy:3128"}}')
     assert "HTTPS_PROXY" in said
     assert "hidden" not in said
+
+
+ISSUER = new_ca("clients", *SPAN)
+CLIENT = new_leaf(ISSUER, ["kube-apiserver"], [], *SPAN)
+
+
+@pytest.mark.parametrize(
+    ("pem", "message"),
+    [
+        pytest.param("a.pem", "is not PEM (", id="the path of a file"),
+        pytest.param(CA[:200], "is not PEM (", id="cut off"),
+        pytest.param(CA + CA.replace("M", "?"), "is not PEM (", id="a second one that is broken"),
+        pytest.param(CA + CA[:200], "is not PEM (1 of 2", id="a second one that is cut off"),
+        pytest.param(CA + CLIENT.certificate.decode(), "CN=kube-apiserver is not a CA", id="a client's"),
+        pytest.param(CA + CLIENT.key.decode(), "contains a private key", id="a key, which is a secret"),
+    ],
+)
+def test_client_ca_takes_certificates_of_cas_alone_and_is_not_repeated(pem: str, message: str) -> None:
+    said = problems(f"{HEADER}webhook: {{clientCA: {json.dumps(pem)}}}")
+    assert said.startswith(f"webhook.clientCA: {message}")
+    assert max(pem.split(), key=len) not in said
+
+
+@pytest.mark.parametrize("pem", ["", " \n", CA, f"# \u00f6urs\n{CA}\n{ISSUER.certificate.decode()}"])
+def test_client_ca_takes_several_certificates_or_none(pem: str) -> None:
+    parse(f"{HEADER}webhook: {{clientCA: {json.dumps(pem)}}}")
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,8 @@ def failing(times: int) -> Callable[[str, bytes], tuple[int, bytes]]:
 def test_a_server_that_is_not_up_yet_is_asked_again_until_the_time_is_over(times: int, found: str) -> None:
     clock = FakeClock(0.0)
 
-    assert smoke_check.outcome(failing(times), "/", 10.0, clock, clock.advance) == found
+    attempt = partial(smoke_check.call, failing(times), "/")
+    assert smoke_check.outcome(attempt, 10.0, clock, clock.advance) == found
     assert clock.at <= 10
 
 

@@ -4,8 +4,6 @@ import io
 import json
 import logging
 import os
-import socket
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,14 +13,10 @@ from typing import Any
 
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily
 
-from lab.waiting import until
 from telemetry import logs
-from telemetry.http import Server, listen_address, serve_health, serve_metrics
+from telemetry.http import listen_address, serve_health, serve_metrics
 from tests.server import get
-from tests.sockets import reset
 
 
 @pytest.fixture
@@ -95,10 +89,6 @@ def test_warnings_of_python_are_logged(lines: Callable) -> None:
     assert "old ways" in lines()[0]["event"]
 
 
-def answering() -> set[threading.Thread]:
-    return {each for each in threading.enumerate() if "process_request_thread" in each.name}
-
-
 def broken() -> str | None:
     raise RuntimeError("no idea")
 
@@ -125,68 +115,6 @@ def test_a_check_that_fails_is_not_healthy() -> None:
 
 
 PORT = 19_999
-REQUEST = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-class Slow:
-    """What a server asks for its answer, which waits until it may go on."""
-
-    def __init__(self) -> None:
-        self.asked, self.go_on = threading.Event(), threading.Event()
-
-    def check(self) -> str | None:
-        self.asked.set()
-        assert self.go_on.wait(20)
-        return None
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        self.check()
-        yield CounterMetricFamily("things", "x" * 1_000_000, value=1)
-
-
-@pytest.fixture(params=["health", "metrics"])
-def slow_server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Slow]]:
-    slow, registry = Slow(), CollectorRegistry()
-    if request.param == "health":
-        server = serve_health("127.0.0.1:0", live=lambda: None, ready=slow.check)
-    else:
-        registry.register(slow)
-        server = serve_metrics("127.0.0.1:0", registry)
-    with closing(server):
-        yield server, slow
-
-
-@pytest.mark.parametrize(
-    "sent", [b"", b"GET /rea", b"GET /readyz HTTP/1.1\r\nHost:", REQUEST % b"readyz"], ids=len
-)
-def test_a_probe_that_is_reset_leaves_no_traceback(
-    slow_server: tuple[Server, Slow], sent: bytes, lines: Callable
-) -> None:
-    before, (server, slow) = answering(), slow_server
-    whole = sent.endswith(b"\r\n\r\n")
-    sock = socket.create_connection(("127.0.0.1", server.server_address[1]))
-    sock.sendall(sent)
-    if whole:
-        assert slow.asked.wait(20)
-    reset(sock)
-    slow.go_on.set()
-    with socket.create_connection(("127.0.0.1", server.server_address[1])) as after:
-        after.settimeout(20)
-        after.sendall(REQUEST % b"readyz")
-        assert b" 200 " in after.recv(100)
-    until(lambda: answering() <= before)
-
-    assert [line for line in lines() if line["level"] != "debug" or "exception" in line] == []
-
-
-def test_a_request_that_breaks_for_another_reason_is_reported_with_its_cause(lines: Callable) -> None:
-    with closing(serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: None)) as server:
-        try:
-            raise ValueError("broken")
-        except ValueError:
-            server.handle_error(None, ("10.0.0.1", 1))
-
-    assert [line["exception"].splitlines()[-1] for line in lines()] == ["ValueError: broken"]
 
 
 def test_closing_frees_the_port() -> None:

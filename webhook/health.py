@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
+from kube.client import Client
+from kube.metrics_access import metrics_access
 from settings import SettingsFile
 from telemetry.http import serve_health, serve_metrics
 from webhook.worker import WebhookWorker
@@ -45,14 +47,14 @@ class Pulse:
 class SideServers:
     """Runs from the start of a worker to its exit."""
 
-    def __init__(self, worker: WebhookWorker, settings: SettingsFile) -> None:
+    def __init__(self, worker: WebhookWorker, settings: SettingsFile, client: Client) -> None:
         self._worker = worker
         self._pulse = Pulse(worker.tpool.submit)
         self._stop = threading.Event()
         now = settings.current
         self._servers = [
             serve_health(now.health.health_probe_bind_address, live=self.not_live, ready=self.not_ready),
-            serve_metrics(now.metrics.bind_address),
+            serve_metrics(now.metrics.bind_address, access=metrics_access(client, now.metrics)),
         ]
         threading.Thread(target=settings.watch, args=(self._stop,), name="settings", daemon=True).start()
 

@@ -1,4 +1,7 @@
-"""Call a webhook server as the API server does, and print one line for each path: `helm test` runs this."""
+"""Call a webhook server as the API server does, and print one line for each path: `helm test` runs this.
+
+It has no client certificate. Where the server requires one, it checks that the server refuses it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import sys
 import time
 import uuid
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +25,7 @@ import msgspec
 from webhook.admission import API_VERSION, KIND, MAX_BODY
 
 PORT = 443
+CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 ATTEMPT, AGAIN = 5.0, 1.0
 """Seconds for one attempt, and between two."""
 
@@ -47,31 +52,38 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except (OSError, ValueError) as error:
         print(f"the CA cannot be used: {error}", file=sys.stderr)
         return 2
-    ask = partial(post, address_of(given.server, environ), given.server, context)
+    server = (address_of(given.server, environ), given.server, context)
+    attempts = {path: partial(call, partial(post, *server), path) for path in given.paths}
+    if given.refused:
+        attempts = {" refuses clients without a certificate": partial(refusal, *server)}
     end = time.monotonic() + given.seconds
-    found = {path: outcome(ask, path, end) for path in given.paths}
-    for path, problem in found.items():
-        print(f"{'FAILED' if problem else 'ok'} {given.server}{path}{': ' if problem else ''}{problem}")
+    found = {what: outcome(attempt, end) for what, attempt in attempts.items()}
+    for what, problem in found.items():
+        print(f"{'FAILED' if problem else 'ok'} {given.server}{what}{': ' if problem else ''}{problem}")
     return 1 if any(found.values()) else 0
 
 
 def outcome(
-    ask: Ask,
-    path: str,
+    attempt: Callable[[], str],
     end: float,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> str:
-    """The last problem of *path*; empty when it answers well before *end*."""
+    """The last problem of *attempt*; empty when it has none before *end*."""
     while True:
-        uid = str(uuid.uuid4())
         try:
-            problem = fault(*ask(path, review(uid)), uid)
+            problem = attempt()
         except (OSError, http.client.HTTPException) as error:
             problem = str(error) or type(error).__name__
         if not problem or clock() + AGAIN >= end:
             return problem
         wait(AGAIN)
+
+
+def call(ask: Ask, path: str) -> str:
+    """The problem of *path*, or nothing."""
+    uid = str(uuid.uuid4())
+    return fault(*ask(path, review(uid)), uid)
 
 
 def review(uid: str) -> bytes:
@@ -110,13 +122,33 @@ def address_of(server: str, environ: Mapping[str, str]) -> tuple[str, int]:
     return host, int(environ.get(f"{name}_SERVICE_PORT", PORT))
 
 
-def post(
-    address: tuple[str, int], server: str, context: ssl.SSLContext, path: str, body: bytes
-) -> tuple[int, bytes]:
+@contextmanager
+def connected(address: tuple[str, int], server: str, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     with (
         socket.create_connection(address, ATTEMPT) as plain,
         context.wrap_socket(plain, server_hostname=server) as secure,
     ):
+        yield secure
+
+
+def refusal(address: tuple[str, int], server: str, context: ssl.SSLContext) -> str:
+    """The problem of a server that should refuse us for want of a certificate, or nothing."""
+    with connected(address, server, context) as secure:
+        try:
+            secure.recv(1)  # TLS 1.3 refuses a client only after its side of the handshake
+        except ssl.SSLError as error:
+            if error.reason == CERTIFICATE_REQUIRED:
+                return ""
+            raise
+        except TimeoutError:
+            pass
+    return "it waits for a request"
+
+
+def post(
+    address: tuple[str, int], server: str, context: ssl.SSLContext, path: str, body: bytes
+) -> tuple[int, bytes]:
+    with connected(address, server, context) as secure:
         connection = http.client.HTTPConnection(server)
         connection.sock = secure
         connection.request("POST", f"{path}?timeout=5s", body, {"Content-Type": "application/json"})
@@ -130,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     trust = parser.add_mutually_exclusive_group(required=True)
     trust.add_argument("--ca-file", default="", help="the CA that signed it, as PEM")
     trust.add_argument("--ca-base64", default="", help="the same, as in a webhook configuration")
+    parser.add_argument(
+        "--refused", action="store_true", help="expect that clients without a certificate are refused"
+    )
     parser.add_argument("--seconds", type=float, default=30, help="how long to try (default: %(default)s)")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="path of a feature")
     return parser

@@ -53,6 +53,8 @@ class WebhookWorker(ThreadWorker):
     budget = Budget(64 * 1024 * 1024)
     drain_period = 5.0
     """Seconds; set before the worker runs."""
+    client_ca: Callable[[], str] = staticmethod(lambda: "")
+    """As in `ServingPair`; set before the worker runs."""
 
     alive: bool
     wsgi: Application
@@ -61,7 +63,7 @@ class WebhookWorker(ThreadWorker):
     drain_ends: float | None = None
 
     def init_process(self) -> None:
-        self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile)
+        self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile, lambda: self.client_ca())
         self.pair.context()  # fails without a certificate
         # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
         self.max_keepalived = self.worker_connections
@@ -95,7 +97,8 @@ class WebhookWorker(ThreadWorker):
             return Next.LINGER
         except OSError as error:
             _report(conn, error)
-            return Next.CLOSE
+            # A reset would take away the alert that says why the handshake failed.
+            return Next.LINGER if isinstance(error, ssl.SSLError) else Next.CLOSE
         return Next.KEEP if super().handle(conn) else Next.LINGER
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:

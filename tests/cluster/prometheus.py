@@ -7,6 +7,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from lab.session import Lab
 from lab.waiting import until
 
 PODS = Resource("", "v1", "pods")
+SECRETS = Resource("", "v1", "secrets")
 SERVICES = Resource("", "v1", "services")
 SWITCHED_ON = {
     "monitoring": {"serviceMonitor": {"enabled": True, "interval": "2s"}, "prometheusRule": {"enabled": True}}
@@ -145,7 +147,16 @@ def of_services(lab: Lab, monitor: Object) -> Iterator[Object]:
             if has(pod, service["spec"]["selector"])
             for number in numbers(pod, port["targetPort"])
         ]
-        yield job(monitor, endpoint, targets)
+        yield job(monitor, endpoint, targets) | authorization(lab, namespace, endpoint)
+
+
+def authorization(lab: Lab, namespace: str, endpoint: Object) -> Object:
+    """The token of the Secret that the endpoint names."""
+    if "authorization" not in endpoint:
+        return {}
+    reference = endpoint["authorization"]["credentials"]
+    secret = lab.client.get(SECRETS, reference["name"], namespace)
+    return {"authorization": {"credentials": b64decode(secret["data"][reference["key"]]).decode()}}
 
 
 def of_pods(lab: Lab, monitor: Object, checkers: Mapping[str, str]) -> Iterator[Object]:

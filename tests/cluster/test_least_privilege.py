@@ -20,6 +20,8 @@ UNSEEN = {
         "ingressDaemonSet",
         Permission(EVERYWHERE, GROUP, "ingressdaemonsets/finalizers", "", "update"),
     ),
+    # What the API server is asked whether it has it, in a SubjectAccessReview.
+    ("metrics-reader", "metrics.authentication", Permission(EVERYWHERE, "", "/metrics", "", "get")),
 }
 """Permissions that are needed, and appear in no request."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.cluster import prometheus, workloads
 from tests.cluster.prometheus import CONDITIONAL, Prometheus
 from tests.monitoring import expressions
 
-VALUES = {"replicaCount": 2, "elasticity": {"enabled": True}}
+VALUES = {"replicaCount": 2, "elasticity": {"enabled": True}, "metrics": {"authentication": True}}
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 LABELS = {"drawbridge.io/test": "unreachable"}
 CONFIGURATIONS = Resource(
@@ -57,6 +58,25 @@ def test_all_processes_are_scraped(lab: Lab, seeing: Prometheus) -> None:
 
     assert len(pods) == 4
     lab.wait(lambda: scraped() == pods, 60, f"Prometheus to scrape {pods}")
+
+
+@pytest.mark.parametrize(
+    ("account", "status"),
+    [
+        pytest.param(None, 401, id="no token"),
+        pytest.param("drawbridge-webhook", 403, id="a user without permission"),
+        pytest.param("drawbridge-metrics-reader", 200, id="the reader of metrics"),
+    ],
+)
+def test_metrics_are_for_users_with_permission(lab: Lab, account: str | None, status: int) -> None:
+    token = account and lab.kubectl("-n", "drawbridge", "create", "token", account).stdout.strip()
+    for pod in lab.client.list(workloads.PODS, "drawbridge").items:
+        connection = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=60)
+        with closing(connection):
+            connection.request(
+                "GET", "/metrics", headers={"Authorization": f"Bearer {token}"} if token else {}
+            )
+            assert connection.getresponse().status == status
 
 
 def test_every_queried_series_exists(lab: Lab, seeing: Prometheus) -> None:

@@ -1,0 +1,97 @@
+"""With webhook.clientCA, the API server is answered and a plain client is refused in the handshake."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.issue import new_ca
+from kube.errors import ApiError
+from kube.resources import CONFIG_MAPS
+from lab import install, webhook_client
+from lab.bootstrap import running
+from lab.session import Lab
+from tests.cluster.workloads import PODS, SECONDS, VALUES, records, reserved_namespace, running_pod
+from webhook import smoke_check
+
+FEATURES: dict[str, Any] = VALUES | {"elasticity": {"enabled": True}, "controllers": {"replicaCount": 1}}
+"""One with a validating, one with a mutating webhook: each is called by a plugin with a separate configuration."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with running(chart=False, nodes=2, kwok_nodes=1) as up:
+        ca = (up.directory / webhook_client.CA_FILE).read_text()
+        install.install_chart(up, FEATURES | {"webhook": {"clientCA": ca}})
+        yield up
+
+
+def test_a_deletion_is_reserved_by_a_server_that_requires_a_certificate(lab: Lab) -> None:
+    namespace = reserved_namespace(lab.client, "certified")
+    pod = running_pod(lab, namespace, "redis")
+
+    lab.kubectl("-n", namespace, "delete", "pod", "redis", "--wait=false")
+    assert pod.metadata.uid in records(lab, "v3")
+
+
+def test_a_client_of_another_pod_is_refused_in_the_handshake(lab: Lab) -> None:
+    assert "Phase:          Succeeded" in lab.helm("test", install.RELEASE, "-n", install.NAMESPACE).stdout
+
+    trust = base64.b64decode(installed_ca(lab)).decode()
+    selector = "app.kubernetes.io/component=webhook"
+    for pod in lab.client.list(PODS, install.NAMESPACE, label_selector=selector).items:
+        address = (pod["status"]["podIP"], 9443)
+        context = ssl.create_default_context(cadata=trust)
+        refused = smoke_check.refusal(address, webhook_client.HOST, context)
+        assert refused == "", address
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            smoke_check.post(address, webhook_client.HOST, context, "/validate/pods/ip-reservation", b"{}")
+
+
+def installed_ca(lab: Lab) -> str:
+    """That of the webhook configuration, in base64."""
+    path = "jsonpath={.webhooks[0].clientConfig.caBundle}"
+    return lab.kubectl("get", "validatingwebhookconfiguration", "drawbridge", "-o", path).stdout
+
+
+def test_an_api_server_that_is_refused_says_why_and_the_config_map_is_the_way_back(lab: Lab) -> None:
+    namespace = reserved_namespace(lab.client, "locked")
+    pod = running_pod(lab, namespace, "redis")
+    begin = datetime.now(UTC)
+    other = new_ca("others", begin, begin + timedelta(days=1)).certificate.decode()
+
+    require(lab, other)
+    lab.kubectl("-n", install.NAMESPACE, "rollout", "restart", "deployment/drawbridge-webhook")
+    lab.kubectl(
+        "-n", install.NAMESPACE, "rollout", "status", "deployment/drawbridge-webhook", "--timeout=60s"
+    )
+    # Servers that end still answer on open connections.
+    lab.wait(lambda: "tls: unknown certificate authority" in refusal(lab, namespace), SECONDS, "the refusal")
+
+    require(lab, "")
+    lab.wait(lambda: "not found" in refusal(lab, namespace), SECONDS, "the deletion to be admitted")
+    lab.kubectl("-n", namespace, "delete", "pod", "redis", "--wait=false")
+    assert pod.metadata.uid in records(lab, "v3")
+
+
+def require(lab: Lab, client_ca: str) -> None:
+    """Edit the ConfigMap."""
+    found = lab.client.get(CONFIG_MAPS, "drawbridge-config", install.NAMESPACE)
+    config = yaml.safe_load(found["data"]["config.yaml"])
+    config["webhook"]["clientCA"] = client_ca
+    patch = {"data": {"config.yaml": yaml.safe_dump(config)}}
+    lab.client.patch(CONFIG_MAPS, "drawbridge-config", patch, install.NAMESPACE)
+
+
+def refusal(lab: Lab, namespace: str) -> str:
+    """Of the eviction of a pod that does not exist: admission comes before the look-up of the pod."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
+    with pytest.raises(ApiError) as refused:
+        lab.client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
+    return str(refused.value)
