@@ -30,7 +30,7 @@ class Slow(Store):
         time.sleep(float(os.environ["NAP"]))
         return super()._keep(*written)
 
-settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
+settings, client = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"]), None
 gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
