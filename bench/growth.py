@@ -30,6 +30,7 @@ from calico.reservations import Reservations
 from calico.segment import Record
 from controllers.clock import Clock
 from controllers.informers import Informers
+from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Removals
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
@@ -177,7 +178,9 @@ def _round(
 ) -> float:
     """Milliseconds, the median of so many."""
     clock, reporter = Clock(), Reporter(context.recorder, reservations.resource)
-    reader = SnapshotReader(caches, LiveReader(context.client, reservations, clock), clock)
+    live = LiveReader(context.client, reservations, clock)
+    reader = SnapshotReader(caches, live, PodAddresses(clock), clock)
+    reader.read(settings)  # the first one lists the segments
     removals = Removals(lambda _: None, clock)
     release = ReleaseReconciler(reader, reservations, removals, lambda: settings, reporter, clock)
     return 1000 * median(_timed(lambda: release.reconcile("segments")) for _ in range(times))

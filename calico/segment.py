@@ -44,7 +44,8 @@ class Record(Value, frozen=True):
     """Why one address is reserved.
 
     *at* is when it was reserved, *asked* when its pod's deletion or eviction was last admitted, *ended* when its pod
-    was first seen gone: the reserve time counts from there. A *late* record is of a pod that never passed admission.
+    was first seen gone: the reserve time counts from there, and only the leader writes it. A *late* record is of a pod
+    that never passed admission.
     """
 
     cidr: str
@@ -62,11 +63,15 @@ class Record(Value, frozen=True):
     @property
     def key(self) -> str:
         """The address and the pod for which it is reserved."""
-        return f"{self.cidr} {self.uid}"
+        return key_of(self.cidr, self.uid)
 
     @property
     def last_asked(self) -> datetime:
         return self.asked or self.at
+
+
+def key_of(cidr: str, uid: str) -> str:
+    return f"{cidr} {uid}"
 
 
 class ReservationSpec(Value, frozen=True):
@@ -85,16 +90,17 @@ class IPReservation(Value, frozen=True):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per reserved address, also after edits by users.
+        """At least one record per reserved address, one for each pod that had it, also after edits by users.
 
         An address without a record belongs to no pod, and counts as reserved since the segment was created; a record
         without an address is ignored.
         """
         annotations = revealed(self.metadata).annotations
-        known = {record.cidr: record for record in _decode(annotations.get(RECORDS, "[]"))}
-        valid = [cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))]
+        reserved = {cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))}
+        known = {each.key: each for each in _decode(annotations.get(RECORDS, "[]")) if each.cidr in reserved}
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
-        return tuple(known.get(cidr) or Record(cidr, unknown_since) for cidr in dict.fromkeys(valid))
+        bare = sorted(reserved - {each.cidr for each in known.values()})
+        return (*known.values(), *(Record(cidr, unknown_since) for cidr in bare))
 
     @property
     def keys(self) -> Sequence[str]:
@@ -134,32 +140,32 @@ def append(
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """*held* with as many of *new* as fit into *entries* and *size_limit*, and the rest of *new*.
 
-    For the same pod the first reservation stays, with a new time of asking; a later pod with the address replaces it.
+    For the same pod the first reservation stays, with a new time of asking. Another pod's reservation of the address
+    stays, too: the new one may be forged.
     """
-    by_cidr = {record.cidr: record for record in held}
+    by_key = {record.key: record for record in held}
     size = len(_encode(held))
     for position, record in enumerate(new):
         size += len(_encode([record]))
-        full = record.cidr not in by_cidr and len(by_cidr) >= entries
-        if by_cidr and (full or size > size_limit):
-            return tuple(by_cidr.values()), new[position:]
-        by_cidr[record.cidr] = _again(by_cidr.get(record.cidr), record)
-    return tuple(by_cidr.values()), ()
+        full = record.key not in by_key and len(by_key) >= entries
+        if by_key and (full or size > size_limit):
+            return tuple(by_key.values()), new[position:]
+        by_key[record.key] = _again(by_key.get(record.key), record)
+    return tuple(by_key.values()), ()
 
 
 def body(records: Iterable[Record]) -> dict[str, Any]:
     """The part of an IPReservation that holds *records*: a merge patch, and the core of a new object."""
-    unique = {record.cidr: record for record in records}
+    unique = {record.key: record for record in records}.values()
     return {
-        "metadata": {"annotations": {RECORDS: _encode(unique.values()).decode()}},
-        "spec": {"reservedCIDRs": list(unique)},
+        "metadata": {"annotations": {RECORDS: _encode(unique).decode()}},
+        "spec": {"reservedCIDRs": list(dict.fromkeys(record.cidr for record in unique))},
     }
 
 
 def _again(held: Record | None, record: Record) -> Record:
-    if held is None or held.uid != record.uid:
-        return record
-    return msgspec.structs.replace(held, asked=record.at, ended=None)
+    """*held*, asked for again. Its end stays: only the leader knows whether the pod is there after all."""
+    return record if held is None else msgspec.structs.replace(held, asked=record.at)
 
 
 def _parses(entry: str) -> bool:

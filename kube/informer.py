@@ -48,6 +48,8 @@ class Informer(Indexer[T]):
         self._synced, self._closed = threading.Event(), False
         self._listed: dict[str, T] = {}
         self._fed_up_to = 0
+        self.lists = 0
+        """How many there were: what came and went between a watch and the next LIST was not seen."""
         self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
         self._answered_since: set[str] = set()  # keys of answers since the last LIST began
         self._gone: dict[str, T] = {}  # by key: last states, forgotten since the last LIST began
@@ -62,6 +64,11 @@ class Informer(Indexer[T]):
     def silence(self) -> float:
         """Seconds since the API server was last heard."""
         return self.source.silence
+
+    @property
+    def version(self) -> int:
+        """Up to which the copy is current and the handlers have been called; 0 while a LIST is due."""
+        return self.source.version
 
     def on_change(self, handler: Handler[T]) -> None:
         """Call *handler* with (old, new) of each change, and now with (None, object) of each known object."""
@@ -141,6 +148,7 @@ class Informer(Indexer[T]):
             there = {key: each for key, each in self._listed.items() if not self._is_gone(key, each)}
             changes = self.replace(there | self._answers)
             self._listed, self._fed_up_to = {}, version
+            self.lists += 1
             self._notify(changes)
         SYNCED.labels(self.kind).set(1)
         self._synced.set()

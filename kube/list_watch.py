@@ -181,6 +181,11 @@ class ListWatch:
         """Seconds since the API server was last heard: a LIST, an event, or a watch that it opened."""
         return time.monotonic() - self._heard_at
 
+    @property
+    def version(self) -> int:
+        """Up to which the sinks have been fed; 0 while a LIST is due."""
+        return as_number(self._version)
+
     def _run(self) -> None:
         self._stopped.wait(self._begin_after)
         while not self._stopped.is_set():

@@ -147,7 +147,7 @@ class FakeCluster:
 class FakeStore:
     """A synced informer's store."""
 
-    silence = 0.0
+    silence, version, lists = 0.0, 0, 1
 
     def __init__(
         self, objects: Callable[[], Iterable[Any]], **indexes: Callable[[Any], Iterable[str]]

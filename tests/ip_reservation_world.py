@@ -10,6 +10,7 @@ import msgspec
 
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import PODS, Caches, LiveReader
@@ -52,6 +53,7 @@ class World:
         self.reporter = Reporter(self.recorder, self.reservations.resource)
         self.removals = Removals(self.enqueue, self.clock)
         self.departures = Departures(self.enqueue, self.caches.namespaces.get, self.clock)
+        self.addresses = PodAddresses(self.clock)
 
     def _caches(self) -> Caches:
         segments: Any = FakeStore(

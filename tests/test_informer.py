@@ -127,6 +127,20 @@ def test_the_copy_is_the_list_and_then_follows_the_watch() -> None:
     assert server.lists[0].query["limit"] == "500"
 
 
+def test_its_version_rises_with_events_and_bookmarks_once_the_handlers_have_run() -> None:
+    at_change: list[int] = []
+    watches = [
+        streams([event("ADDED", raw("a", 11)), bookmark(15), error(410, "Expired")]),
+        streams([bookmark(21)]),
+    ]
+    lists = [listed(), listed(raw("a", 11), version=20)]
+    with informing(lists, *watches) as (_, informer, _):
+        informer.on_change(lambda old, new: at_change.append(informer.version))
+        until(lambda: informer.version == 21)
+        assert informer.lists == 2
+    assert all(version < 11 for version in at_change)
+
+
 def test_only_what_is_selected_is_asked_for() -> None:
     with serving(lists_and_watches(in_turn(listed()), in_turn(SILENT))) as server:
         informer = informer_of(server.client(), PODS, Pod, Selection("shop", "a=b", "c=d"))

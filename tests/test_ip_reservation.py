@@ -14,7 +14,7 @@ from kube.errors import Unreachable
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeCluster, FakeLedger
-from webhook.admission import Request, parse
+from webhook.admission import Request, ReviewError, parse
 from webhook.ip_reservation import kubelet_evicted
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
@@ -101,6 +101,48 @@ def test_the_record_says_for_whom_the_address_is_held() -> None:
     held = ledger.records[0]
     assert (held.namespace, held.pod, held.uid) == ("redis", "redis-0", "uid-redis-0")
     assert (held.node, held.owner, held.at, held.late) == ("node-1", "StatefulSet/redis", NOW, False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("uid", ""),
+        ("uid", "u" * 254),
+        ("name", ""),
+        ("name", ".."),
+        ("name", "a/log"),
+        ("name", "a?watch=1"),
+        ("namespace", "a b"),
+    ],
+)
+def test_a_pod_that_no_api_server_can_have_stored_is_refused(field: str, value: str) -> None:
+    ledger = FakeLedger()
+
+    with pytest.raises(ReviewError, match=f"^request.oldObject is no stored pod: metadata.{field} is '"):
+        feature(ledger=ledger).review(request(pod={"metadata": {field: value}}), deadline=0)
+
+    assert ledger.records == []
+
+
+def test_a_record_is_never_longer_than_one_of_a_stored_pod() -> None:
+    ledger = FakeLedger()
+    long = "n" * 10_000
+    owner = {"apiVersion": "v1", "kind": long, "name": long, "uid": "u", "controller": True}
+
+    forged = {"metadata": {"ownerReferences": [owner]}, "spec": {"nodeName": long}}
+    feature(ledger=ledger).review(request(pod=forged), deadline=0)
+
+    assert len(msgspec.json.encode(ledger.records)) < 2000
+
+
+def test_only_the_leader_writes_when_a_pod_ended() -> None:
+    ledger = FakeLedger()
+
+    feature(ledger=ledger).review(
+        request(pod={"status": {"phase": "Failed", "reason": "Evicted"}}), deadline=0
+    )
+
+    assert [(each.late, each.ended) for each in ledger.records] == [(True, None)]
 
 
 def test_a_deletion_reads_no_pod() -> None:

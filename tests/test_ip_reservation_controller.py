@@ -120,6 +120,24 @@ def test_what_another_client_deletes_while_its_pod_terminates_is_reserved_again_
         until(lambda: here.recorder.reasons == ["IPReservationRestored"])
 
 
+def test_a_forged_record_is_dropped_and_one_of_a_pod_that_went_is_released_in_its_time() -> None:
+    forged, over = released()
+    with world(V3) as here:
+        here.api.put(PODS, raw_pod("redis-0"))
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)  # what comes now was not there at first
+        here.hold(record(at=datetime.now(UTC)), record("10.0.0.8/32", uid="forged", at=datetime.now(UTC)))
+        here.api.remove(PODS, "redis-0", "redis")
+        until(lambda: not here.held)
+        until(lambda: released() == [forged + 1, over + 2])
+
+
+def released() -> list[float]:
+    name = "drawbridge_reservations_released_total"
+    return [REGISTRY.get_sample_value(name, {"cause": cause}) or 0.0 for cause in ("forged", "age")]
+
+
 def test_it_waits_until_calico_is_served() -> None:
     with world() as here:
         here.hold(DUE)

@@ -110,7 +110,7 @@ def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_
     ],
 )
 def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | None) -> None:
-    assert note_end(held, life, NOW).ended == ended
+    assert note_end(held, Pods({held.uid: life}, {}), NOW).ended == ended
 
 
 def test_the_oldest_go_first_when_too_many_are_held() -> None:
@@ -168,6 +168,12 @@ def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both()
         pytest.param(record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "a", id="asked for again"),
         pytest.param(record(), record(at=ago(minutes=4), late=True), "a", id="reserved late, too"),
         pytest.param(record(), record(), "b", id="the same"),
+        pytest.param(
+            record(ended=ago(minutes=1), late=True), record(at=NOW), "a", id="noted as ended, unless it runs"
+        ),
+        pytest.param(
+            record(ended=ago(minutes=2)), record(ended=ago(minutes=1)), "b", id="noted as ended twice"
+        ),
     ],
 )
 @pytest.mark.parametrize("life", [TERMINATING, GONE, RUNNING])

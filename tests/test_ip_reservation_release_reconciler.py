@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from calico.segment import RELEASE, IPReservation, Record
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
@@ -17,16 +18,20 @@ from controllers.ip_reservation.snapshot import PODS, SnapshotReader
 from kube.errors import Forbidden
 from kube.types import Pod
 from tests import ip_reservation_world
-from tests.factories import ago, pod, record, segment
+from tests.factories import NOW, ago, pod, record, segment
 from tests.fake_api import refusal
 from tests.fakes import FakeReservations
 from tests.ip_reservation_world import TERMINATING
 
 
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        reader = SnapshotReader(self.caches, self.live, self.clock)
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
         self.reconciler = ReleaseReconciler(
             reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
         )
@@ -155,6 +160,76 @@ def test_addresses_over_the_count_are_released_with_an_event() -> None:
     assert REGISTRY.get_sample_value("ip_reserve_count") == 3
     assert REGISTRY.get_sample_value("drawbridge_reserved_addresses_in_use") == 1
     assert REGISTRY.get_sample_value("ip_reserve_count_max") == 3
+
+
+def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
+    true = record(ended=ago(minutes=1))
+    forged = [record(f"10.0.1.{n}/32", uid=f"f{n}", pod=f"f{n}", at=NOW) for n in range(1, 9)]
+    foreign = record("10.0.2.1/32", uid="uid-redis-7", pod="redis-7", at=NOW)
+    world = World(segment(true), pods=[pod("redis-7", ip="10.0.0.7")], ipReserveMaxCount=1)
+    world.addresses.observe(None, world.cached[0])
+    world.twice()
+    before = sample("drawbridge_reservations_released_total", cause="forged")
+
+    world.reservations.put(segment(true, foreign, *forged))
+    world.twice()
+    assert (world.reservations.writes, sample("drawbridge_unconfirmed_reservations")) == (0, 9)
+    assert sample("drawbridge_reserved_addresses_in_use") == 0
+
+    world.caches.pods.version = 10_000_000  # type: ignore[misc]
+    with capture_logs() as logs:
+        world.twice()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["ForgedReservation"]
+    [dropped] = [each for each in logs if each["event"] == "forged reservations dropped"]
+    assert (dropped["count"], dropped["address"], dropped["name"]) == (9, "10.0.2.1/32", "redis-7")
+    assert sample("drawbridge_reservations_released_total", cause="forged") == before + 9
+    assert sample("drawbridge_unconfirmed_reservations") == 0
+
+
+def test_a_record_that_comes_after_its_pod_is_gone_counts_from_that() -> None:
+    world = World()
+    world.addresses.observe(pod(), None)
+    world.advance(minutes=5)
+    world.reservations.put(segment(record(at=world.now)))
+
+    world.twice()
+
+    [held] = world.reservations.list()[0].records
+    assert held.ended == NOW
+
+
+def cannot_be_read(world: World) -> None:
+    world.api.fault = lambda call: refusal(503, "ServiceUnavailable") if "/pods/" in call.path else None
+
+
+def has_the_address(world: World) -> None:
+    world.serve(pod())
+
+
+@pytest.mark.parametrize("at_the_api_server", [cannot_be_read, has_the_address])
+def test_a_record_is_not_dropped_when_its_pod(at_the_api_server: Callable[[World], None]) -> None:
+    world = World()
+    world.twice()
+    world.reservations.put(segment(record(at=NOW)))
+    world.caches.pods.version = 10_000_000  # type: ignore[misc]
+    at_the_api_server(world)
+
+    world.twice()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_the_time_of_a_pod_that_its_kubelet_ended_counts_from_that() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    changed = {"lastTransitionTime": ago(minutes=30).isoformat()}
+    evicted = pod(status={"phase": "Failed", "conditions": [condition | changed]})
+    world = World(segment(record(late=True)), pods=[evicted])
+
+    world.twice()
+
+    [held] = world.reservations.list()[0].records
+    assert held.ended == ago(minutes=30)
 
 
 def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:

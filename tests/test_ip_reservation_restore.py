@@ -133,14 +133,14 @@ def test_what_another_segment_holds_is_not_reserved_again() -> None:
     assert world.recorder.reasons == []
 
 
-def test_an_address_that_another_pod_has_had_since_is_not_the_first_pods_any_more() -> None:
+def test_a_record_stays_when_one_of_another_pod_takes_the_address() -> None:
     later = record(uid="d", pod="redis-9")
     world = World()
 
     world.change_and_settle_twice(segment(later, HELD))
 
-    assert world.records == [later, HELD]
-    assert taken_out(segment(TERMINATING), segment(later)) == []
+    assert world.records == [later, TERMINATING, HELD]
+    assert taken_out(segment(TERMINATING), segment(TERMINATING, later)) == []
 
 
 def test_segments_of_others_are_of_no_concern() -> None:

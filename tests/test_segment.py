@@ -72,18 +72,20 @@ def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request()
     assert held == (replace(first, asked=NOW),)
 
 
-def test_another_pod_with_the_same_address_takes_the_place_of_the_first() -> None:
-    later = record(uid="another", at=NOW)
+def test_another_pod_with_the_same_address_takes_no_place_of_the_first() -> None:
+    first, later = record(), record(uid="another", at=NOW)
 
-    held, _ = append([record()], [later], 64)
+    held, left = append([first], [later], 2)
 
-    assert held == (later,)
+    assert (held, left) == ((first, later), ())
+    assert segment(*held).records == held
+    assert body(held)["spec"] == {"reservedCIDRs": [first.cidr]}
 
 
-def test_an_address_asked_for_again_has_not_ended() -> None:
+def test_an_address_asked_for_again_has_ended_when_it_had() -> None:
     held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], 64)
 
-    assert held[0].ended is None
+    assert held == (record(ended=ago(minutes=1), asked=NOW),)
 
 
 @given(st.lists(addresses, unique=True, max_size=30), st.integers(1, 10))

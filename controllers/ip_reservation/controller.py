@@ -12,6 +12,7 @@ from calico.ledger import Ledger
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import CLOCK
+from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.reconcilers import (
     LateReconciler,
@@ -74,7 +75,8 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     removals = Removals(restore_queue.add, clock)
     late = LateReconciler(departures, caches, live, reserve, settings, reporter)
     restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
-    reader = SnapshotReader(caches, live, clock)
+    addresses = PodAddresses(clock)
+    reader = SnapshotReader(caches, live, addresses, clock)
     release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
     with (
         context.working(late_queue, late.reconcile, LATE_WORKERS),
@@ -83,6 +85,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     ):
         caches.segments.on_change(removals.observe)
         caches.pods.on_change(departures.observe)
+        caches.pods.on_change(addresses.observe)
         release_queue.add("segments")
         context.stop.wait()
         _finish((late_queue, restore_queue), context.check)

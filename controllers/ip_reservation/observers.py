@@ -63,9 +63,9 @@ class Departures:
 
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
-    """The records of *old*, each of a pod, whose addresses *new* does not have for any pod."""
-    kept = {record.cidr for record in new.records if record.uid} if new else set()
-    return [record for record in old.records if record.uid and record.cidr not in kept]
+    """The records of *old*, each of a pod, that *new* does not have."""
+    kept = set(new.keys) if new else set()
+    return [record for record in old.records if record.uid and record.key not in kept]
 
 
 class Removals:

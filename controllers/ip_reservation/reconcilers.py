@@ -54,7 +54,7 @@ class ReleaseReconciler:
         snapshot = self.reader.read(settings)
         for change in plan(snapshot.ours, snapshot.pods, settings, now):
             self._apply(change)
-        self.reporter.inventory(snapshot.everything, snapshot.ours, settings)
+        self.reporter.inventory(snapshot, settings)
         return settings.ip_release_period
 
     def _apply(self, change: Change) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import Counter, Gauge
 from calico.segment import KIND, RELEASE, IPReservation, Record
 from controllers.ip_reservation.late_planner import GONE, TERMINATING
 from controllers.ip_reservation.release_planner import Cause
+from controllers.ip_reservation.snapshot import Snapshot
 from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
 from kube.types import Pod
@@ -29,7 +30,11 @@ EVICTED = Gauge(
     "Addresses released early because more than ipReserveMaxCount were reserved.",
 )
 RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
+RELEASED.labels(Cause.FORGED)  # from zero on: a scraper cannot tell a first one from a new series
 IN_USE = Gauge("drawbridge_reserved_addresses_in_use", "Reserved addresses that their pods still have.")
+UNCONFIRMED = Gauge(
+    "drawbridge_unconfirmed_reservations", "Reservations for pods that the leader has not seen yet."
+)
 SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 LATE = Counter(
@@ -38,7 +43,7 @@ LATE = Counter(
     ["reason"],
 )
 for _reason in (TERMINATING, GONE, KUBELET_EVICTED):
-    LATE.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
+    LATE.labels(_reason)
 RESTORED = Counter(
     "drawbridge_restored_reservations",
     "Addresses reserved again that another client had taken out of a segment.",
@@ -51,17 +56,16 @@ class Reporter:
     def __init__(self, recorder: EventRecorder, resource: Callable[[], Resource]) -> None:
         self._recorder, self._resource = recorder, resource
 
-    def inventory(
-        self,
-        everything: Sequence[IPReservation],
-        ours: Sequence[IPReservation],
-        settings: IPReservationSettings,
-    ) -> None:
+    def inventory(self, snapshot: Snapshot, settings: IPReservationSettings) -> None:
         """Count what is reserved, and report entries that Calico or the leader cannot use."""
+        everything, ours = snapshot.everything, snapshot.ours
         records = [record for segment in ours for record in segment.records]
         reserved = {record.cidr for record in records if record.ended}
+        doubts = snapshot.pods.doubts
+        in_use = {record.cidr for record in records if record.key not in doubts.unconfirmed}
         RESERVED.set(len(reserved))
-        IN_USE.set(len({record.cidr for record in records} - reserved))
+        IN_USE.set(len(in_use - reserved))
+        UNCONFIRMED.set(len(doubts.unconfirmed))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
         MALFORMED.set(sum(len(each.malformed) for each in everything))
@@ -85,6 +89,8 @@ class Reporter:
     def released(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
         for record, cause in released:
             RELEASED.labels(cause).inc()
+            if cause is Cause.FORGED:
+                continue  # many at once: there is one message below
             pod = {"namespace": record.namespace, "name": record.pod, "uid": record.uid}
             log.info("address released", address=record.cidr, cause=cause, **pod)
             if cause is Cause.GIVEN_BACK:
@@ -100,6 +106,21 @@ class Reporter:
                 "IPReleasedEarly",
                 "Addresses are released before ipReserveTime because more than ipReserveMaxCount are reserved",
             )
+
+        if forged := [record for record, cause in released if cause is Cause.FORGED]:
+            self._forged(segment, forged)
+
+    def _forged(self, segment: IPReservation, records: Sequence[Record]) -> None:
+        example = records[0]
+        pod = {"namespace": example.namespace, "name": example.pod, "uid": example.uid}
+        log.warning("forged reservations dropped", count=len(records), address=example.cidr, **pod)
+        self._warn(
+            segment,
+            "ForgedReservation",
+            "Addresses were reserved for pods that never existed, or never had them; they are dropped. A client other"
+            " than the API server sends reviews to the webhook servers: require its client certificate"
+            " (webhook.clientCA), or restrict their port (networkPolicy.apiServers)",
+        )
 
     def reserved_late(self, pod: Pod, reason: str, segment: IPReservation) -> None:
         at = pod.metadata

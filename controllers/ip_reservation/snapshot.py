@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import structlog
 
@@ -13,6 +14,7 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.informers import Informers
+from controllers.ip_reservation.confirmations import Confirmations, Doubts, PodAddresses
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -27,7 +29,14 @@ from kube.informer import Informer
 from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import Namespace, OwnerReference, Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, OWNERS
+from webhook.ip_reservation import (
+    NAMESPACE_LABEL,
+    NAMESPACE_LABEL_VALUES,
+    OWNERS,
+    cidrs_of,
+    evicted_at,
+    kubelet_evicted,
+)
 
 OWNER_KINDS = {
     (api_version, kind): Resource(group, version, f"{kind.lower()}s")
@@ -91,6 +100,17 @@ class LiveReader:
             return Life.TERMINATING
         return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
 
+    def has_pod_of(self, record: Record) -> bool:
+        """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
+        try:
+            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
+        except NotFound:
+            return False
+        except KubeError as error:
+            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
+            return True
+        return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
+
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
         listed_at, keys = self._listed
@@ -138,8 +158,9 @@ class Snapshot:
 class SnapshotReader:
     """Remembers since when a pod runs on although its deletion was admitted."""
 
-    def __init__(self, caches: Caches, live: LiveReader, clock: Clock) -> None:
-        self._caches, self._live, self._clock = caches, live, clock
+    def __init__(self, caches: Caches, live: LiveReader, addresses: PodAddresses, clock: Clock) -> None:
+        self._caches, self._live, self._addresses, self._clock = caches, live, addresses, clock
+        self._confirmations = Confirmations(caches.pods, addresses, live, clock)
         self._first_seen: dict[Asking, float] = {}
 
     @property
@@ -150,15 +171,23 @@ class SnapshotReader:
     def read(self, settings: IPReservationSettings) -> Snapshot:
         everything = self._caches.segments.list()
         ours = [segment for segment in everything if segment.ours]
+        doubts = self._confirmations.read(ours)
         records = [record for segment in ours for record in segment.records]
-        return Snapshot(everything, ours, self._pods(records, settings))
+        return Snapshot(everything, ours, self._pods(records, doubts, settings))
 
-    def _pods(self, records: Sequence[Record], settings: IPReservationSettings) -> Pods:
+    def _pods(self, records: Sequence[Record], doubts: Doubts, settings: IPReservationSettings) -> Pods:
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
-        pods = Pods(lives, self._waits(records, lives))
+        ends = {record.key: end for record in records if (end := self._end_of(record))}
+        pods = Pods(lives, self._waits(records, lives), ends, doubts)
         # Giving back is the one decision for which the cache is not good enough.
         doubted = [record for record in records if may_be_given_back(record, pods, settings)]
-        return Pods(lives | {record.uid: self._live.life_of(record) for record in doubted}, pods.waits)
+        return replace(pods, lives=lives | {record.uid: self._live.life_of(record) for record in doubted})
+
+    def _end_of(self, record: Record) -> datetime | None:
+        pod = self._caches.pod_of(record)
+        if pod is not None and kubelet_evicted(pod):
+            return evicted_at(pod, self._clock.now())
+        return self._addresses.ended(record)
 
     def _waits(self, records: Sequence[Record], lives: Mapping[str, Life]) -> dict[Asking, float]:
         now = self._clock.monotonic()

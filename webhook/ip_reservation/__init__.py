@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from msgspec.structs import replace
-
 from calico.segment import Record, canonical
 from kube.types import MIRROR, ObjectMeta, Pod
 from settings import IPReservationSettings
@@ -26,6 +24,10 @@ DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED = "evicted by the kubelet"
 KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
 """status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
+ADDRESSES = 2
+"""Of a pod at most: the API server stores one for each family."""
+LONGEST_NAME = 253
+"""Characters in Kubernetes."""
 OWNERS = (
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "ReplicaSet"),
@@ -65,13 +67,16 @@ def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
         return "host network"
     if MIRROR in pod.metadata.annotations:
         return "mirror of a static pod, which keeps its IP"
-    if not _cidrs(pod):
+    if not cidrs_of(pod):
         return "no IP"
     return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
 
 
 def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tuple[Record, ...]:
-    """One record per address of *pod*; what is not an IP address cannot be reserved."""
+    """One record per address of *pod*; what is not an IP address cannot be reserved.
+
+    Cut to what Kubernetes allows: one that is too long for an object would fail the write that others share.
+    """
     owner = pod.metadata.controller
     return tuple(
         Record(
@@ -80,25 +85,23 @@ def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tu
             namespace=pod.metadata.namespace,
             pod=pod.metadata.name,
             uid=pod.metadata.uid,
-            node=pod.spec.node_name,
-            owner=f"{owner.kind}/{owner.name}" if owner else "",
+            node=pod.spec.node_name[:LONGEST_NAME],
+            owner=f"{owner.kind}/{owner.name}"[: 2 * LONGEST_NAME] if owner else "",
             reason=reason,
             late=late,
         )
-        for cidr in _cidrs(pod)
+        for cidr in cidrs_of(pod)
     )
 
 
 def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
-    """The reserve time counts from the eviction, so it ends at the same time however often it is written."""
-    ended = _evicted_at(pod, now)
-    if now - ended >= timedelta(seconds=settings.ip_reserve_time):
+    """The reserve time counts from the eviction, which the leader notes."""
+    if now - evicted_at(pod, now) >= timedelta(seconds=settings.ip_reserve_time):
         return "evicted so long ago that the hold is over"
-    records = records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
-    return tuple(replace(record, ended=ended) for record in records)
+    return records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
 
 
-def _evicted_at(pod: Pod, seen: datetime) -> datetime:
+def evicted_at(pod: Pod, seen: datetime) -> datetime:
     """When its kubelet ended it, at most *seen*: by that condition, else by the last one that changed."""
     changes = {each.type: each.last_transition_time for each in pod.status.conditions}
     at = changes.get(DISRUPTION) or max(filter(None, changes.values()), default=seen)
@@ -115,5 +118,6 @@ def _wanted(
     return settings.label_selector.matches_any(pod.labels)
 
 
-def _cidrs(pod: Pod) -> tuple[str, ...]:
-    return tuple(cidr for address in pod.status.addresses if (cidr := canonical(address)))
+def cidrs_of(pod: Pod) -> tuple[str, ...]:
+    """What can be reserved of the addresses of *pod*."""
+    return tuple(cidr for each in pod.status.addresses[:ADDRESSES] if (cidr := canonical(each)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
@@ -10,8 +11,19 @@ from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod
 from settings import IPReservationSettings
-from webhook.admission import Decision, Request, allow, decoded, deny, fails_open, is_dry_run
+from webhook.admission import (
+    Decision,
+    Request,
+    ReviewError,
+    allow,
+    decoded,
+    deny,
+    fails_open,
+    is_dry_run,
+)
 from webhook.ip_reservation import (
+    ADDRESSES,
+    LONGEST_NAME,
     NAME,
     OWNERS,
     PATH,
@@ -24,6 +36,8 @@ from webhook.ip_reservation import (
 )
 
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+NAME_STORED = re.compile(rf"(?!\.{{1,2}}\Z)[-.:\w]{{1,{LONGEST_NAME}}}", re.ASCII)
+"""Wider than Kubernetes' rules for the names of pods and namespaces and for uids."""
 RETRY_SECONDS = 1
 """Sent with a denial: client-go, so kubectl and every controller, repeats such a request by itself."""
 
@@ -65,6 +79,7 @@ class IPReservationWebhook:
             records = decide(request, pod, annotations, self._settings(), self._now())
             if isinstance(records, str):
                 return allow(audit={"skipped": records})
+            _require_stored(records[0])
             self._ledger.reserve(records, deadline)
         except (KubeError, NotReserved) as error:
             return self._not_reserved(request, error)
@@ -140,11 +155,23 @@ def _is_deleted_with_owner(request: Request, pod: Pod) -> bool:
     return known and request.user_info.username == GARBAGE_COLLECTOR
 
 
+def _require_stored(pod: Record) -> None:
+    """ReviewError if no API server stores a pod of these names: the leader puts them into paths."""
+    for field, value in {"namespace": pod.namespace, "name": pod.pod, "uid": pod.uid}.items():
+        if not NAME_STORED.fullmatch(value):
+            raise ReviewError(f"request.oldObject is no stored pod: metadata.{field} is {value!r}")
+
+
 def _warnings(pod: Pod | None) -> tuple[str, ...]:
-    """For each address of *pod* that no reservation can hold."""
+    """For the addresses of *pod* that are not reserved."""
     addresses = pod.status.addresses if pod else ()
-    return tuple(
-        f"{each!r} is no IP address and is not reserved" for each in addresses if not canonical(each)
+    unusable = [each for each in addresses[:ADDRESSES] if not canonical(each)]
+    warnings = tuple(f"{each!r} is no IP address and is not reserved" for each in unusable)
+    if len(addresses) <= ADDRESSES:
+        return warnings
+    return (
+        *warnings,
+        f"status.podIPs has {len(addresses)} addresses: only the first {ADDRESSES} are reserved",
     )
 
 

@@ -1,0 +1,162 @@
+"""Confirm that the pods of records exist or existed: any client that reaches a webhook server can ask for a record.
+
+A true record is durable before the deletion of its pod is admitted, so its pod exists when it is written. The leader's
+informer has or had that pod as soon as its version is the one of the record's segment, unless the pod was gone before
+the informer's last LIST. Records that were there at that LIST are therefore presumed true. Of all others, one whose
+pod the informer never had is unconfirmed, and forged once the informer's version has passed it. No clock plays a part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from calico.segment import IPReservation, Record, key_of
+from controllers.clock import Clock
+from kube.types import Pod, version_of
+from webhook.ip_reservation import cidrs_of, evicted_at, kubelet_evicted
+
+REMEMBERED = 600.0
+"""Seconds for which addresses that a pod had are remembered: longer than the leader works with silent informers."""
+MOST_REMEMBERED = 50_000
+TAKEN_OUT = 60.0
+"""Seconds in which a record that another client took out is restored."""
+LOOK_UPS = 2.0
+"""Seconds of one run for reads of pods; records that are not reached stay unconfirmed."""
+
+
+@dataclass(frozen=True)
+class Former:
+    """An address that a pod had until *since*, by the monotonic clock; *ended* is when the pod was seen gone."""
+
+    since: float
+    ended: datetime | None
+
+
+class PodAddresses:
+    """The addresses that pods have, by uid, and had, by the key of their record.
+
+    :meth:`observe` is the change handler of pods. An informer's version rises after its handlers have run, so what it
+    covers is known here, which the informer's copy alone would not warrant.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._present: dict[str, Sequence[str]] = {}
+        self._former: dict[str, Former] = {}
+        self.forgotten = 0
+
+    def observe(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is None:
+            return
+        uid, after = pod.metadata.uid, cidrs_of(new) if new else ()
+        before = {*self._present.get(uid, ()), *(cidrs_of(old) if old else ())}
+        left = [key_of(cidr, uid) for cidr in before.difference(after)]
+        self._remember(left, _ended(pod, self._clock.now()) if new is None else None)
+        if after:
+            self._present[uid] = after
+        else:
+            self._present.pop(uid, None)
+
+    def has_or_had(self, record: Record) -> bool:
+        # In this order: an address is remembered before it is removed.
+        return record.cidr in self._present.get(record.uid, ()) or record.key in self._former
+
+    def ended(self, record: Record) -> datetime | None:
+        """When its pod was seen gone, as far as that is remembered."""
+        former = self._former.get(record.key)
+        return former.ended if former else None
+
+    def _remember(self, keys: Iterable[str], ended: datetime | None) -> None:
+        now = self._clock.monotonic()
+        self._former |= dict.fromkeys(keys, Former(now, ended))
+        while (oldest := next(iter(self._former), None)) is not None:
+            is_old = now - self._former[oldest].since > REMEMBERED
+            if not is_old and len(self._former) <= MOST_REMEMBERED:
+                break
+            self.forgotten += not is_old
+            del self._former[oldest]
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Keys of records: *forged* are those of *unconfirmed* that are to be dropped."""
+
+    unconfirmed: frozenset[str] = frozenset()
+    forged: frozenset[str] = frozenset()
+
+
+class PodInformer(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def lists(self) -> int: ...
+
+
+class Live(Protocol):
+    """Reads from the API server."""
+
+    def reserved_since(self, moment: float) -> Iterable[str]: ...
+    def has_pod_of(self, record: Record) -> bool: ...
+
+
+class Confirmations:
+    """Remembers which records are confirmed; what is noted as ended has been confirmed by a leader."""
+
+    def __init__(self, pods: PodInformer, addresses: PodAddresses, live: Live, clock: Clock) -> None:
+        self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
+        self._known: dict[str, float] = {}
+        self._continuity, self._read_at = (-1, -1), -math.inf
+
+    def read(self, segments: Sequence[IPReservation]) -> Doubts:
+        version = self._pods.version  # first: all that it covers is known below
+        held = not_ended(segments)
+        self._presume(record.key for _, record in held)
+        unconfirmed: dict[str, tuple[int, Record]] = {}
+        for written, record in held:
+            if not self._is_confirmed(record):
+                unconfirmed.setdefault(record.key, (written, record))
+        self._keep_known({record.key for _, record in held} - unconfirmed.keys())
+        passed = [record for written, record in unconfirmed.values() if 0 < written <= version]
+        return Doubts(frozenset(unconfirmed), frozenset(self._forged(passed)))
+
+    def _presume(self, keys: Iterable[str]) -> None:
+        """After a gap in what is known of pods, all records that are there are presumed true."""
+        now, continuity = self._clock.monotonic(), (self._pods.lists, self._addresses.forgotten)
+        if continuity != self._continuity or now - self._read_at > REMEMBERED / 2:
+            self._known |= dict.fromkeys({*self._live.reserved_since(now), *keys}, now)
+        self._continuity, self._read_at = continuity, now
+
+    def _is_confirmed(self, record: Record) -> bool:
+        return not record.uid or record.key in self._known or self._addresses.has_or_had(record)
+
+    def _keep_known(self, confirmed: Iterable[str]) -> None:
+        """What has ended is confirmed by that: it is not known longer than its address is remembered."""
+        now = self._clock.monotonic()
+        kept = {key: at for key, at in self._known.items() if now - at < TAKEN_OUT}
+        self._known = kept | dict.fromkeys(confirmed, now)
+
+    def _forged(self, passed: Iterable[Record]) -> Iterable[str]:
+        """Those of whose pods the API server, too, has none."""
+        end = self._clock.monotonic() + LOOK_UPS
+        for record in passed:
+            if self._clock.monotonic() > end:
+                return
+            if not self._live.has_pod_of(record):
+                yield record.key
+
+
+def not_ended(segments: Iterable[IPReservation]) -> Sequence[tuple[int, Record]]:
+    """Records that no segment shows as ended, with the versions of their segments, the lowest ones first."""
+    held = [(version_of(segment.metadata), record) for segment in segments for record in segment.records]
+    ended = {record.key for _, record in held if record.ended}
+    left = [each for each in held if not each[1].ended and each[1].key not in ended]
+    return sorted(left, key=lambda each: each[0])
+
+
+def _ended(pod: Pod, now: datetime) -> datetime:
+    return evicted_at(pod, now) if kubelet_evicted(pod) else now

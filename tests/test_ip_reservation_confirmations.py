@@ -1,0 +1,262 @@
+"""A forged record never counts and goes; a true one stays, whatever the leader's watches miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from calico.segment import Record
+from controllers.clock import Clock
+from controllers.ip_reservation import confirmations
+from controllers.ip_reservation.confirmations import (
+    LOOK_UPS,
+    REMEMBERED,
+    TAKEN_OUT,
+    Confirmations,
+    Doubts,
+    PodAddresses,
+)
+from kube.types import Pod
+from tests.factories import NOW, ago, pod, record, segment
+from tests.fakes import FakeClock
+
+BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+V4, V6 = record(), record("fd00::1/128")
+
+
+@dataclass
+class Leader:
+    """A leader's knowledge; its informer of pods is at *version*."""
+
+    version: int = 5
+    lists: int = 1
+    there: list[str] = field(default_factory=list)
+    """Keys that a LIST of the segments has."""
+    served: list[Record] = field(default_factory=list)
+    """Records whose pods the API server has."""
+    reads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seconds, self.now = FakeClock(), NOW
+        self.clock = Clock(lambda: self.now, self.seconds)
+        self.addresses = PodAddresses(self.clock)
+        self.confirmations = Confirmations(self, self.addresses, self, self.clock)
+        self.duration = 0.0
+
+    def reserved_since(self, moment: float) -> Sequence[str]:
+        return self.there
+
+    def has_pod_of(self, record: Record) -> bool:
+        self.seconds.advance(self.duration)
+        self.reads.append(record.key)
+        return record in self.served
+
+    def doubts(self, *records: Record, version: int = 5) -> Doubts:
+        return self.confirmations.read([segment(*records, version=str(version))])
+
+
+def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
+    keys = frozenset(each.key for each in forged)
+    return Doubts(keys | {each.key for each in unconfirmed}, keys)
+
+
+@pytest.fixture
+def leader() -> Leader:
+    """One that has made its first run, when there were no records."""
+    made = Leader()
+    assert made.doubts() == doubts()
+    return made
+
+
+def test_a_record_whose_pod_the_leader_never_had_is_forged(leader: Leader) -> None:
+    assert leader.doubts(record()) == doubts(record())
+    assert leader.reads == [record().key]
+
+
+PAST: dict[str, list[tuple[Pod | None, Pod | None]]] = {
+    "runs": [(None, pod())],
+    "is gone": [(None, pod()), (pod(), None)],
+    "is gone, and had no address in the end": [(None, pod()), (pod(ip=""), None)],
+    "was rejected, and lost its address": [(None, pod()), (pod(), pod(ip=""))],
+    "had an address that came last": [(None, pod(ip="")), (pod(ip=""), pod())],
+    "was seen only as it went": [(pod(), None)],
+}
+
+
+@pytest.mark.parametrize("past", PAST.values(), ids=PAST)
+def test_a_record_is_confirmed_when_its_pod(
+    past: list[tuple[Pod | None, Pod | None]], leader: Leader
+) -> None:
+    for old, new in past:
+        leader.addresses.observe(old, new)
+
+    assert leader.doubts(V4) == doubts()
+    assert leader.doubts(V4, V6) == doubts(V6)
+    assert leader.doubts(replace(V4, uid="another")) == doubts(replace(V4, uid="another"))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(record(ended=ago(minutes=1)), id="ended, as a leader noted"),
+        pytest.param(record(uid=""), id="is of no pod, as a hand wrote it"),
+    ],
+)
+def test_a_record_is_confirmed_that(held: Record, leader: Leader) -> None:
+    assert leader.doubts(held) == doubts()
+
+
+def test_both_addresses_of_a_pod_are_confirmed(leader: Leader) -> None:
+    leader.addresses.observe(None, pod(status=BOTH))
+
+    assert leader.doubts(V4, V6) == doubts()
+
+
+def test_a_repetition_of_what_has_ended_is_confirmed(leader: Leader) -> None:
+    ended, again = segment(record(ended=ago(minutes=1)), name="a"), segment(record(at=NOW), name="b")
+
+    assert leader.confirmations.read([again, ended]) == doubts()
+
+
+@pytest.mark.parametrize("version", [4, 0], ids=["behind", "about to list"])
+def test_a_record_is_not_forged_before_the_informer_has_passed_it(version: int, leader: Leader) -> None:
+    leader.version = version
+
+    assert leader.doubts(record()) == doubts(unconfirmed=[record()])
+    assert leader.reads == []
+
+    leader.version = 5
+    assert leader.doubts(record(), version=6) == doubts(unconfirmed=[record()])
+    assert leader.doubts(record()) == doubts(record())
+
+
+def test_of_several_segments_that_have_a_record_the_oldest_counts(leader: Leader) -> None:
+    segments = [segment(record(), name=f"{version}", version=str(version)) for version in (6, 5, 7)]
+
+    assert leader.confirmations.read(segments) == doubts(record())
+
+
+def test_a_server_whose_versions_are_opaque_lets_nothing_be_dropped(leader: Leader) -> None:
+    assert leader.confirmations.read([segment(record(), version="opaque")]) == doubts(unconfirmed=[record()])
+
+
+def test_a_record_whose_pod_the_api_server_has_is_not_dropped(leader: Leader) -> None:
+    leader.served = [record()]
+
+    assert leader.doubts(record()) == doubts(unconfirmed=[record()])
+
+
+def test_only_so_many_records_are_looked_up_in_one_run(leader: Leader) -> None:
+    forged = [record(uid=f"{n}") for n in range(5)]
+    leader.duration = LOOK_UPS / 2
+
+    dropped = leader.doubts(*forged)
+
+    assert dropped == doubts(*forged[:3], unconfirmed=forged[3:])
+    assert leader.doubts(*forged[3:]) == doubts(*forged[3:])
+
+
+def new_leader(before: Leader) -> Leader:
+    return Leader()
+
+
+def relisted(leader: Leader) -> Leader:
+    leader.lists += 1
+    return leader
+
+
+def overflowed(leader: Leader) -> Leader:
+    with most_remembered(0):
+        leader.addresses.observe(pod("another"), None)
+    return leader
+
+
+def stuck(leader: Leader) -> Leader:
+    leader.seconds.advance(REMEMBERED / 2 + 1)
+    return leader
+
+
+@contextmanager
+def most_remembered(count: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confirmations, "MOST_REMEMBERED", count)
+        yield
+
+
+@pytest.mark.parametrize("gap", [new_leader, relisted, overflowed, stuck], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("shown", [True, False], ids=["shown", "not yet shown"])
+def test_after_a_gap_records_that_are_there_are_presumed_true_and_later_ones_are_not(
+    shown: bool, gap: Callable[[Leader], Leader], leader: Leader
+) -> None:
+    leader = gap(leader)
+    leader.there = [V4.key]
+
+    assert leader.doubts(*([V4] if shown else [])) == doubts()
+    leader.there = []
+    assert leader.doubts(V4) == doubts()
+    assert leader.doubts(V4, V6) == doubts(V6)
+
+
+def test_what_another_client_took_out_is_known_until_it_is_restored(leader: Leader) -> None:
+    relisted(leader).there = [V4.key]
+    leader.doubts()
+    leader.seconds.advance(TAKEN_OUT - 1)
+    leader.doubts()
+    assert leader.doubts(V4) == doubts()
+
+    leader.seconds.advance(TAKEN_OUT)
+    assert leader.doubts(V4) == doubts()
+    leader.seconds.advance(TAKEN_OUT)
+    leader.doubts()
+    assert leader.doubts(V4) == doubts(V4)
+
+
+def test_what_has_ended_and_was_released_is_not_known_any_more(leader: Leader) -> None:
+    leader.doubts(record(ended=ago(minutes=1)))
+    leader.doubts()
+
+    assert leader.doubts(V4) == doubts(V4)
+
+
+def test_a_confirmed_record_is_remembered_longer_than_its_pod(leader: Leader) -> None:
+    leader.addresses.observe(pod(), None)
+    for _ in range(3):
+        assert leader.doubts(V4) == doubts()
+        leader.seconds.advance(REMEMBERED / 2)
+        leader.addresses.observe(pod("another"), None)
+
+    assert leader.doubts(V4) == doubts()
+
+
+def test_a_pod_that_is_gone_is_not_remembered_for_ever(leader: Leader) -> None:
+    leader.addresses.observe(pod(), None)
+    leader.seconds.advance(REMEMBERED)
+    leader.addresses.observe(pod("another"), None)
+    assert leader.addresses.has_or_had(V4)
+
+    leader.seconds.advance(1)
+    leader.addresses.observe(pod("a third"), None)
+    assert not leader.addresses.has_or_had(V4)
+    assert leader.addresses.forgotten == 0
+
+
+def test_the_end_of_a_pod_is_remembered(leader: Leader) -> None:
+    leader.addresses.observe(None, pod())
+    assert leader.addresses.ended(V4) is None
+    leader.addresses.observe(pod(), None)
+    leader.now += timedelta(minutes=5)
+
+    assert leader.addresses.ended(V4) == NOW
+
+
+def test_the_end_of_a_pod_that_its_kubelet_evicted_is_its_eviction(leader: Leader) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    changed = {"lastTransitionTime": ago(minutes=30).isoformat()}
+    leader.addresses.observe(pod(status={"phase": "Failed", "conditions": [condition | changed]}), None)
+
+    assert leader.addresses.ended(V4) == ago(minutes=30)
