@@ -1,14 +1,16 @@
-"""Write what stands in the repository as the chart renders it: deploy/install.yaml, and the renders of the tests."""
+"""Write what is generated in the repository: the checks of the chart, deploy/install.yaml, the renders of the tests."""
 
 from __future__ import annotations
 
-from lab import chart, renders
+from lab import chart, renders, values_schema
 
 DEPLOY = chart.ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
 
 
 def main() -> None:
+    values_schema.SCHEMA.write_text(values_schema.schema())
+    values_schema.CHECKS.write_text(values_schema.checks())
     (DEPLOY / "install.yaml").write_text(rendered())
     renders.write()
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.values import Model, Period
+from settings.values import Count, Labels, Matching, Model, Period, Text
 
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 
@@ -15,13 +15,17 @@ class ReverseReconcile(Model):
     mode: Literal["off", "report", "release"] = "off"
     period: Period = 600.0
     grace: Period = 1800.0
-    max_per_round: Annotated[int, Field(ge=1)] = 10
+    max_per_round: Count = 10
 
 
 class AnycastIPSettings(Model):
     enabled: bool = False
-    cluster_id: Annotated[str, Field(pattern=r"^(cls-[0-9a-z]+)?$", alias="clusterID")] = ""
-    node_labels: Annotated[dict[str, str], Field(min_length=1)] = {NEED_LABEL: "true"}
+    cluster_id: Annotated[
+        str,
+        Matching("(cls-[0-9a-z]+)?", "is not the id of a TKE cluster; write for example cls-ab12cd34"),
+        Field(alias="clusterID"),
+    ] = ""
+    node_labels: Annotated[Labels, Field(min_length=1)] = {NEED_LABEL: "true"}
     address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
     anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
     bandwidth: Annotated[int, Field(ge=0, le=2000)] = 100
@@ -29,7 +33,7 @@ class AnycastIPSettings(Model):
         "", "BANDWIDTH_PACKAGE", "BANDWIDTH_POSTPAID_BY_HOUR", "TRAFFIC_POSTPAID_BY_HOUR"
     ] = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
-    tags: dict[str, str] = {}
+    tags: dict[Text, Text] = {}
     release_on_label_removal: bool = False
     repair: bool = True
     resync_period: Period = 300.0

@@ -1,21 +1,22 @@
 """Endpoints and credentials of Tencent Cloud; secrets are never in the file."""
 
-from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from settings.values import Model, Period, matching
+from settings.relations import Order
+from settings.values import HOST_AND_PORT, Matching, Model, Period, Region
+
+_URL = Matching(
+    f"(https?://{HOST_AND_PORT}/?)?", "is not the URL of a proxy; write for example http://proxy:3128"
+)
 
 
-def _proxy(value: str) -> str:
-    url = urlsplit(value)
-    if url.username or url.password:
+def _proxy(value: object) -> object:
+    if "@" in str(value):
         # The value is not repeated: messages are logged.
         raise ValueError("a password does not belong in this file; leave it out and set HTTPS_PROXY instead")
-    if value and (url.scheme not in ("http", "https") or not url.hostname):
-        raise ValueError(f"{value!r} is not the URL of a proxy; write for example http://proxy:3128")
-    return value
+    return _URL.check(value)
 
 
 class CloudSettings(Model):
@@ -24,26 +25,28 @@ class CloudSettings(Model):
     Keys come from the files in *credentials_dir*, else from TENCENTCLOUD_SECRET_ID, _SECRET_KEY and _TOKEN.
     """
 
-    region: Annotated[
-        str,
-        matching(r"([a-z]+(-[a-z0-9]+)+)?", "is not a region; write its long name, for example ap-singapore"),
-    ] = ""
+    region: Region = ""
     endpoint: Annotated[
         str,
-        matching(
-            r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?|",
+        Matching(
+            f"({HOST_AND_PORT})?",
             "is not host or host:port; write for example vpc.example.com:8080, and the scheme in scheme",
         ),
     ] = ""
     scheme: Literal["https", "http"] = "https"
     root_domain: Annotated[
         str,
-        matching(
+        Matching(
             r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
             "is not a domain; write for example internal.tencentcloudapi.com",
         ),
     ] = "tencentcloudapi.com"
-    proxy: Annotated[str, AfterValidator(_proxy)] = ""
+    proxy: Annotated[
+        str,
+        BeforeValidator(_proxy),
+        # One with a password is for the template to refuse, as Helm's own message would show it.
+        WithJsonSchema({"type": "string", "pattern": rf"^({_URL.pattern}|[\s\S]*@[\s\S]*)$"}),
+    ] = ""
     ca_file: str = ""
     credentials: Literal["auto", "static", "cvm-role", "tke-oidc"] = "auto"
     credentials_dir: str = ""
@@ -53,11 +56,4 @@ class CloudSettings(Model):
     # One call in ten is left for people at the console, who share the account's limits.
     rate_share: Annotated[float, Field(gt=0, le=1)] = 0.9
 
-    @model_validator(mode="after")
-    def _an_attempt_fits_into_a_call(self) -> Self:
-        if self.attempt_timeout > self.call_timeout:
-            raise ValueError(
-                f"attemptTimeout ({self.attempt_timeout:g}s) must not be longer than "
-                f"callTimeout ({self.call_timeout:g}s)"
-            )
-        return self
+    relations: ClassVar = (Order(("attemptTimeout", "callTimeout"), or_equal=True),)

@@ -1,23 +1,21 @@
 """The settings of elasticity."""
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
-from settings.values import Model, Name, Period, matching
+from settings.values import Limit, Matching, Model, Name, Period, Region
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
 """What a line of resolv.conf may begin with, or a comment: # or ;."""
 
-LONG_NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
-
-Limit = Annotated[int, Field(ge=0)]
-"""0 is no limit."""
+_LINE = rf"[ \t\r]*([#;][ -~\t\r]*|({'|'.join(RESOLVER_WORDS)})([ \t\r][ -~\t\r]*)?)?"
 
 
-def _resolv_conf(value: str) -> str:
-    for line in filter(None, map(str.strip, value.splitlines())):
-        if line[0] not in "#;" and line.split()[0] not in RESOLVER_WORDS:
+def _resolv_conf(value: object) -> object:
+    for line in value.split("\n") if isinstance(value, str) else [value]:
+        if not isinstance(line, str) or not re.fullmatch(_LINE, line):
             raise ValueError(
                 f"{line!r} is no line of a resolv.conf; one begins with {', '.join(RESOLVER_WORDS)},"
                 " for example nameserver 10.0.0.2"
@@ -49,10 +47,11 @@ class Subnet(Model):
 
     id: Annotated[
         str,
-        matching(r"subnet-[0-9a-z]+", "is not the id of a subnet; write for example subnet-ab12cd34"),
+        Matching(r"subnet-[0-9a-z]+", "is not the id of a subnet; write for example subnet-ab12cd34"),
     ]
     zone: Annotated[
-        str, matching(LONG_NAME, "is not a zone; write its long name, for example ap-guangzhou-3")
+        str,
+        Matching("[a-z0-9]+(-[a-z0-9]+)*", "is not a zone; write its long name, for example ap-guangzhou-3"),
     ]
 
 
@@ -63,7 +62,7 @@ class ElasticitySettings(Model):
     patch_daemon_sets: bool = True
     switch: Switch = Switch()
     local_opt_out: bool = False
-    local_replicas: Annotated[int, Field(ge=0)] | None = None
+    local_replicas: Limit | None = None
     placement: Literal["prefer", "pin"] = "prefer"
     scheduler_name: Name = "default-scheduler"
     excluded_namespaces: tuple[Name, ...] = ("kube-system", "tke-eni-ip-webhook")
@@ -71,10 +70,12 @@ class ElasticitySettings(Model):
     scale_in_order: bool = True
     home_failover: HomeFailover = HomeFailover()
     subnets: tuple[Subnet, ...] = ()
-    region: Annotated[
-        str, matching(f"({LONG_NAME})?", "is not a region; write its long name, for example ap-guangzhou")
+    region: Region = ""
+    resolv_conf: Annotated[
+        str,
+        BeforeValidator(_resolv_conf),
+        WithJsonSchema({"type": "string", "pattern": rf"^{_LINE}(\n{_LINE})*$"}),
     ] = ""
-    resolv_conf: Annotated[str, AfterValidator(_resolv_conf)] = ""
 
     @model_validator(mode="after")
     def _no_subnet_twice(self) -> Self:

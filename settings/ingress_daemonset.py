@@ -1,17 +1,17 @@
 """The settings of ingress_daemonset."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from settings.values import Model, Name, Period
+from settings.values import Image, Model, Name, Period, Resources
 
 
 class HealthChecker(Model):
     """What health-check pods run where an IngressDaemonSet does not say otherwise."""
 
-    image: str = ""
+    image: Image = ""
     """Empty is the image that the controllers run."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
-    resources: dict[str, Any] = {}
+    resources: Resources = {}
     cluster_role: Name = "drawbridge-health-checker"
     """The permissions of health checkers; the controllers may bind this ClusterRole and no other."""
 

@@ -1,26 +1,22 @@
 """The settings of ip_reservation, and its label selector that any one of its requirements meets."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from settings.values import Model, Period
+from settings.relations import ValuesOfOperators
+from settings.values import Count, LabelName, Labels, LabelValue, Model, Period
 
 
 class Requirement(Model):
     """One line of `matchExpressions`, with Kubernetes' operators and their meaning."""
 
-    key: Annotated[str, Field(min_length=1)]
+    key: LabelName
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+    values: tuple[LabelValue, ...] = ()
 
-    @model_validator(mode="after")
-    def _values_fit_the_operator(self) -> Self:
-        if bool(self.values) != (self.operator in ("In", "NotIn")):
-            rule = "takes no values" if self.values else "needs values, for example values: [redis]"
-            raise ValueError(f"operator {self.operator} of key {self.key!r} {rule}")
-        return self
+    relations: ClassVar = (ValuesOfOperators(("In", "NotIn")),)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """As in Kubernetes, a label that is absent is NotIn any list."""
@@ -38,7 +34,7 @@ class Requirement(Model):
 class LabelSelector(Model):
     """Without requirements it selects nothing. Any-of is the rule of the original, Capo; Kubernetes demands all."""
 
-    match_labels: Mapping[str, str] = {}
+    match_labels: Labels = {}
     match_expressions: tuple[Requirement, ...] = ()
 
     def matches_any(self, labels: Mapping[str, str]) -> bool:
@@ -50,7 +46,7 @@ class IPReservationSettings(Model):
     enabled: bool = True
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
-    ip_reserve_max_count: Annotated[int, Field(ge=1)] = 300
+    ip_reserve_max_count: Count = 300
     ip_reserve_time: Period = 2400.0
     ip_release_period: Period = 5.0
     give_back_after: Period = 120.0

@@ -1,6 +1,6 @@
 """All settings, with defaults and limits."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,7 @@ from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings
+from settings.relations import Order
 from settings.values import Address, CACertificates, Duration, Model, Name, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
@@ -43,12 +44,8 @@ class LeaderElection(Model):
     renew_deadline: Period = 10.0
     retry_period: Period = 2.0
 
-    @model_validator(mode="after")
-    def _each_period_fits_into_the_next(self) -> Self:
-        """The rule of client-go: a leader gives up before another may begin, and retries before that."""
-        self.check_shorter("renewDeadline", "leaseDuration")
-        self.check_shorter("retryPeriod", "renewDeadline")
-        return self
+    # The rule of client-go: a leader gives up before another may begin, and retries before that.
+    relations: ClassVar = (Order(("retryPeriod", "renewDeadline", "leaseDuration")),)
 
 
 class Logging(Model):
@@ -63,11 +60,8 @@ class SelfManaged(Model):
     renew_before: Period = 30 * 86400.0
     overlap: Period = 60.0
 
-    @model_validator(mode="after")
-    def _each_period_fits_into_the_next(self) -> Self:
-        """Else a new certificate would be renewed at once, again and again."""
-        self.check_shorter("overlap", "renewBefore", "leafValidity", "caValidity")
-        return self
+    # Else a new certificate would be renewed at once, again and again.
+    relations: ClassVar = (Order(("overlap", "renewBefore", "leafValidity", "caValidity")),)
 
 
 class CertsSettings(Model):

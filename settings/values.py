@@ -1,17 +1,53 @@
-"""What all sections share: the base model, and values as operators write them: Go durations, addresses, names."""
+"""What all sections share: the base model, and values as operators write them: Go durations, addresses, names.
+
+Patterns are read by Python and by Helm, whose schema of values is made of these models: Go has no lookahead.
+"""
 
 import re
-from itertools import pairwise
-from typing import Annotated
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_PART = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_SECONDS)})"
-_WAY_OUT = "write for example :8080 or 127.0.0.1:8080"
+from settings.relations import Relation
+
+_SECONDS = {"h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+_DIGITS = {"h": 6, "m": 7, "s": 9, "ms": 9}
+"""Few enough that every sum fits into a timer of Python, and is exact in microseconds."""
+DURATION = "".join(
+    rf"(([0-9]{{1,{digits}}}(\.[0-9]{{0,3}})?|\.[0-9]{{1,3}}){unit})?" for unit, digits in _DIGITS.items()
+)
+_NUMBER_OF_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-5]))))"
+HOST = r"([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])"
+HOST_AND_PORT = f"{HOST}(:{_NUMBER_OF_PORT})?"
+
+
+_CONTROLS = "\\x00-\\x08\\n-\\x0c\\x0e-\\x1f\\x7f-\\x9f\u2028\u2029\ufeff\ufffe\uffff"
+"""What breaks a line of YAML."""
+_REST = f"([^-{_CONTROLS}][^{_CONTROLS}]*)?"
+"""Of a line that is no PEM."""
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\\r?\\nMI[A-Za-z0-9+/=\\s]+\\n-----END CERTIFICATE-----"
+CERTIFICATES = rf"\s*(({_REST}\n)*({_CERTIFICATE}(\r?\n{_REST})*)+)?|[\s\S]*PRIVATE KEY[\s\S]*"
+"""As PEM, with lines of text around each. DER of a certificate begins with MI in base64.
+
+One with a key is for a template to refuse, as Helm's own message would show it.
+"""
 
 
 class Model(BaseModel):
@@ -20,34 +56,47 @@ class Model(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, validate_by_alias=True, validate_by_name=True
     )
+    relations: ClassVar[tuple[Relation, ...]] = ()
+    """Between its fields, by their names in the file; the chart checks them, too."""
 
-    def check_shorter(self, *names: str) -> None:
-        """Each named duration must be shorter than the next; ValueError."""
-        given = self.model_dump(by_alias=True)
-        for name, limit in pairwise(names):
-            if given[name] >= given[limit]:
-                raise ValueError(
-                    f"{name} ({given[name]:g}s) must be shorter than {limit} ({given[limit]:g}s)"
-                )
+    @model_validator(mode="after")
+    def _fields_fit_each_other(self) -> Self:
+        fields = self.model_dump(by_alias=True) if self.relations else {}
+        for relation in self.relations:
+            if problem := relation.problem(fields):
+                raise ValueError(problem)
+        return self
 
 
-def matching(pattern: str, problem: str) -> AfterValidator:
+@dataclass(frozen=True)
+class Matching:
     """A text that matches all of *pattern*; else it *problem*."""
 
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value, re.ASCII):
-            raise ValueError(f"{value!r} {problem}")
+    pattern: str
+    problem: str
+
+    def check(self, value: object) -> object:
+        # What would be right in quotes is refused afterwards, as no text.
+        if not re.fullmatch(self.pattern, str(value), re.ASCII):
+            raise ValueError(f"{value!r} {self.problem}")
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(schema) | {"pattern": f"^({self.pattern})$"}
 
 
 def seconds(value: object) -> float:
     """The seconds in a duration as Go writes it, for example 40m or 300ms; ValueError for anything else."""
-    if not isinstance(value, str) or not re.fullmatch(f"(?:{_PART})+", value, re.ASCII):
+    if not isinstance(value, str) or not value or not re.fullmatch(DURATION, value, re.ASCII):
         raise ValueError(f"{value!r} is not a duration; write for example 40m or 1h30m")
-    # Rounded to Go's own resolution, so that 300ms is 0.3 and not its float neighbour.
-    return round(sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, value)), 9)
+    return float(
+        sum(Decimal(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", value))
+    )
 
 
 def seconds_above_zero(value: object) -> float:
@@ -96,29 +145,83 @@ def host_and_port(address: str) -> tuple[str, int]:
     return match[1] or match[2] or "", int(match[3])
 
 
-def _address(value: object) -> str:
-    if not isinstance(value, str) or host_and_port(value)[1] == 0:
-        raise ValueError(f"{value!r} is not an address to listen on; {_WAY_OUT}")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(seconds)]
+_WAY_OUT = "write for example :8080 or 127.0.0.1:8080"
+_OF_DURATION = {"type": "string", "minLength": 2, "pattern": f"^{DURATION}$"}
+Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_OF_DURATION)]
 """Seconds, from a Go duration."""
-Period = Annotated[float, BeforeValidator(seconds_above_zero)]
+Period = Annotated[
+    float,
+    BeforeValidator(seconds_above_zero),
+    WithJsonSchema(_OF_DURATION | {"allOf": [{"pattern": "[1-9]"}]}),
+]
 """Seconds above zero, from a Go duration."""
-Address = Annotated[str, BeforeValidator(_address)]
+Address = Annotated[
+    str, Matching(f"{HOST}?:{_NUMBER_OF_PORT}", f"is not an address to listen on; {_WAY_OUT}")
+]
 """Where a server listens: `host:port`, or `:port` for the host that the environment names."""
 CACertificates = Annotated[
     str,
     AfterValidator(ca_certificates),
-    WithJsonSchema({"type": "string", "pattern": r"^([\s\S]*-----BEGIN CERTIFICATE-----[\s\S]*)?$"}),
+    WithJsonSchema({"type": "string", "pattern": f"^({CERTIFICATES})$"}),
 ]
 """Certificates of one or several CAs as PEM, or nothing."""
 Port = Annotated[int, Field(ge=1, le=65535)]
+MOST = 2**31 - 1
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Limit = Annotated[int, Field(ge=0, le=MOST)]
+"""0 is no limit."""
 Name = Annotated[
     str,
-    matching(
+    Matching(
         r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
         "is not the name of an object; use lower case letters, digits and '-'",
     ),
 ]
+Region = Annotated[
+    str,
+    Matching(r"([a-z]+(-[a-z0-9]+)+)?", "is not a region; write its long name, for example ap-singapore"),
+]
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LabelName = Annotated[
+    str,
+    Matching(
+        rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL}",
+        "is not the name of a label; write for example app or example.com/app",
+    ),
+]
+LabelValue = Annotated[
+    str,
+    Matching(f"({_LABEL})?", "is not the value of a label; use at most 63 letters, digits, '-', '_' and '.'"),
+]
+Labels = dict[LabelName, LabelValue]
+Text = Annotated[
+    str,
+    Matching(
+        f"[^{_CONTROLS}\\r]{{0,255}}",
+        "is longer than 255 characters, or has control characters; leave them out",
+    ),
+]
+Image = Annotated[
+    str,
+    Matching(
+        r"([A-Za-z0-9][-A-Za-z0-9._:/@]*)?", "is not an image; write for example registry.example/name:tag"
+    ),
+]
+Quantity = Annotated[
+    str,
+    Matching(
+        r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(m|k|Ki|[MGTPE]i?|[eE][-+]?[0-9]{1,2})?",
+        "is not a quantity; write for example 500m or 128Mi",
+    ),
+]
+Amount = Quantity | Annotated[int, Field(ge=0, le=MOST)] | Annotated[float, Field(ge=0, le=MOST)]
+
+
+class Resources(TypedDict, total=False):
+    """Of a container, as Kubernetes has them."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    requests: dict[LabelName, Amount]
+    limits: dict[LabelName, Amount]
+    claims: list[dict[str, str]]

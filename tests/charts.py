@@ -38,6 +38,7 @@ ANYCAST_IP: dict[str, Any] = {
     "anycastIP": {"enabled": True, "clusterID": "cls-1"},
     "cloud": {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"},
 }
+CA = (DATA / "ca.crt").read_text()
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 helm_needed = pytest.mark.cluster

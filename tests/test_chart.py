@@ -20,6 +20,7 @@ from settings import Settings
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
     ANYCAST_IP,
+    CA,
     CHART,
     NAMESPACE,
     SETS,
@@ -315,10 +316,9 @@ def test_all_paths_of_the_program_are_registered() -> None:
 
 @helm_needed
 def test_a_ca_bundle_may_be_given_as_pem() -> None:
-    pem = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----"
-    objects = render({"certs": {"mode": "files", "existingSecret": "tls", "caBundle": f"{pem}\n"}})
+    objects = render({"certs": {"mode": "files", "existingSecret": "tls", "caBundle": CA}})
     for webhook in objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]:
-        assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == pem
+        assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == CA.strip()
 
 
 @helm_needed
@@ -337,7 +337,7 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(
 
 NOTHING = {
     "ipReservation": {"enabled": False},
-    "certs": {"mode": "files", "existingSecret": "x", "caBundle": "x"},
+    "certs": {"mode": "files", "existingSecret": "x", "caBundle": CA},
 }
 
 

@@ -19,7 +19,9 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
+from lab import values_schema
 from settings.file import needing_restart
+from settings.values import MOST, Resources
 from tests import facts
 from tests.facts import PARTS, SETTINGS
 from tests.pages import PAGES, ROOT, blocks, table
@@ -62,6 +64,11 @@ def test_the_row_of_a_list_names_its_parts(name: str) -> None:
     assert f"`{part}`" in dict(documented())[whole][4]
 
 
+@pytest.mark.parametrize(("value", "setting"), values_schema.SETTINGS.items())
+def test_the_reference_has_the_value_of_a_setting(value: str, setting: str) -> None:
+    assert f"`{value}`" in dict(documented())[setting][3]
+
+
 UNITS = ((3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -87,7 +94,7 @@ def bounds(metadata: list[Any]) -> str:
     """Those of a number, as the page writes them."""
     limits = {type(each).__name__: next(iter(vars_of(each).values())) for each in metadata}
     match limits:
-        case {"Ge": low, "Le": high}:
+        case {"Ge": low, "Le": high} if high != MOST:
             return f" {low} to {high}"
         case {"Ge": low}:
             return f" ≥ {low}"
@@ -121,7 +128,7 @@ def kind(field: FieldInfo) -> str:
             return "string"
         case origin if origin is tuple:
             return "list"
-        case origin if origin in (dict, Mapping):
+        case origin if origin in (dict, Mapping, Resources):
             return "map"
         case _:
             return f"integer{bounds(metadata)}"

@@ -8,14 +8,14 @@ import pytest
 
 from controllers.ingress_daemonset.health_check_daemonsets import access
 from lab.install import merged
-from tests.charts import ANYCAST_IP, NAMESPACE, SETS, Objects, helm_needed, render
+from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, render
 from tests.ingress_daemonset_world import resource
 from tests.pages import ROOT
 from tests.pages import table as table_of
 from tests.permissions import ALWAYS, EVERYWHERE, OWN, Permission, granted, seen_from, table
 
 PAGE = ROOT / "docs" / "explanation" / "security.md"
-FILES = {"mode": "files", "existingSecret": "tls", "caBundle": "Q0E="}
+FILES = {"mode": "files", "existingSecret": "tls", "caBundle": CA}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
 WITH: dict[str, dict[str, Any]] = {

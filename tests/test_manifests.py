@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lab import binaries, manifests
+from lab import binaries, manifests, values_schema
 from tests.charts import helm_needed, render
 from tests.pages import ROOT, blocks
 
@@ -29,6 +29,11 @@ def kustomized(directory: Path) -> list[dict[str, Any]]:
     done = subprocess.run([kubectl, "kustomize", str(directory)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return documents(done.stdout)
+
+
+def test_the_checks_of_values_are_those_of_the_settings() -> None:
+    assert values_schema.SCHEMA.read_text() == values_schema.schema(), "run: make manifests"
+    assert values_schema.CHECKS.read_text() == values_schema.checks(), "run: make manifests"
 
 
 @helm_needed

@@ -158,8 +158,9 @@ DURATIONS = {
     "300ms": 0.3,
     "1.5h": 5400,
     ".5s": 0.5,
-    "2us": 2e-6,
-    "2\u00b5s": 2e-6,
+    "5.ms": 0.005,
+    "719h59m60s": 2592000,
+    "999999h9999999m999999999s999999999.999ms": 5200996338.999999,
     "0s": 0,
 }
 
@@ -247,7 +248,7 @@ BAD = {
     "cloud: {credentials: root}": "cloud.credentials: 'root' is refused",
     "cloud: {rateShare: 0}": "cloud.rateShare: 0 is refused",
     "cloud: {rateShare: 1.1}": "cloud.rateShare: 1.1 is refused",
-    "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must not be longer than callTimeout",
+    "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must be no longer than callTimeout (30s)",
     "cloud: {secretID: x}": "cloud.secretID: unknown field",
     "elasticity: {localReplicas: -1}": "localReplicas: -1",
     "elasticity: {localReplicas: two}": "localReplicas: 'two'",

@@ -19,6 +19,7 @@ __all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure
 
 SELDOM = (
     "calico-ipam",
+    "configs",
     "prometheus",
     "promtool",
     "cert-manager-controller",

@@ -66,6 +66,7 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
         *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
         _helm(wanted["helm"], TOGETHER),
+        _configs(wanted["helm"]),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
@@ -136,6 +137,18 @@ def _helm(version: str, module: Path) -> Program:
         ldflags=f"-X helm.sh/helm/{major}/internal/version.version={version}",
         version_question=("version", "--short"),
         release=Release(url, f"{url}.sha256sum", f"{place}/helm"),
+    )
+
+
+def _configs(version: str) -> Program:
+    """Our own program, with the libraries of the lab's Helm."""
+    source = (TOGETHER / "configs" / "main.go").read_bytes()
+    return Program(
+        "configs",
+        f"{version}-{hashlib.sha256(source).hexdigest()[:8]}",
+        TOGETHER,
+        "drawbridge/lab/build/programs/configs",
+        version_question=None,
     )
 
 

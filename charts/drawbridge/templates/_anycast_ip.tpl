@@ -25,7 +25,7 @@ a value is.
 {{- if hasKey $found $name }}{{ $ours = get $found $name }}{{ end }}
 {{- $theirs := $.Values }}
 {{- range splitList "." $other }}{{ $theirs = get (default dict $theirs) . }}{{ end }}
-{{- if has $theirs (list "" dict) }}
+{{- if or (kindIs "invalid" $theirs) (has $theirs (list "" dict)) }}
 {{- $theirs = $ours }}
 {{- else if kindIs "map" $theirs }}
 {{- $theirs = merge dict $theirs $default }}

@@ -59,31 +59,11 @@ selfManaged:
 {{- if and .certManager.issuerRef (not .certManager.issuerRef.name) }}
 {{- fail "certs.certManager.issuerRef has no name: name the Issuer or ClusterIssuer that is to sign, and its kind" }}
 {{- end }}
-{{- include "drawbridge.inOrder" (list "certs.selfManaged" .selfManaged "overlap" "renewBefore" "leafValidity" "caValidity") }}
-{{- include "drawbridge.inOrder" (list "certs.certManager" .certManager "renewBefore" "duration" "caDuration") }}
+{{- end }}
+{{- range $name := list "certs.caBundle" "cloud.caBundle" "webhook.clientCA" }}
+{{- if contains "PRIVATE KEY" (include "drawbridge.valueAt" (list $ $name)) }}
+{{- fail (printf "%s has a private key, which does not belong there: give the certificates alone" $name) }}
 {{- end }}
 {{- end }}
-
-{{/* Takes the path of a mapping, the mapping, and names of durations in it: each must be shorter than the next. */}}
-{{- define "drawbridge.inOrder" -}}
-{{- $where := index . 0 }}
-{{- $held := index . 1 }}
-{{- $names := slice . 2 }}
-{{- range $at, $limit := rest $names }}
-{{- $name := index $names $at }}
-{{- if ge (include "drawbridge.seconds" (get $held $name) | float64) (include "drawbridge.seconds" (get $held $limit) | float64) }}
-{{- fail (printf "%s.%s (%s) must be shorter than %s.%s (%s)" $where $name (get $held $name) $where $limit (get $held $limit)) }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* Of a duration as Go writes it. */}}
-{{- define "drawbridge.seconds" -}}
-{{- $seconds := 0.0 }}
-{{- range regexFindAll "[0-9.]+[a-zµμ]+" . -1 }}
-{{- $unit := regexFind "[a-zµμ]+" . }}
-{{- $worth := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 | dig $unit 0.0 }}
-{{- $seconds = addf $seconds (mulf (trimSuffix $unit . | float64) $worth) }}
-{{- end }}
-{{- $seconds }}
+{{- include "drawbridge.inOrder" (list . "shorter than" "certs.certManager.renewBefore" "certs.certManager.duration" "certs.certManager.caDuration") }}
 {{- end }}

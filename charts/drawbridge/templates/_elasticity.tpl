@@ -22,7 +22,7 @@ homeFailover:
   homeAfter: {{ .homeFailover.homeAfter | quote }}
 subnets: {{ toJson $.Values.cloud.subnets }}
 region: {{ get (include "drawbridge.twoNames" $ | fromJson) "cloud.region" | quote }}
-resolvConf: {{ toJson .resolvConf }}
+resolvConf: {{ .resolvConf | quote }}
 {{- end }}
 {{- end }}
 

@@ -1,12 +1,12 @@
 {{- define "drawbridge.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimAll "-" }}
 {{- end }}
 
 {{/* Short enough for the longest suffix: -controllers. */}}
 {{- define "drawbridge.fullname" -}}
 {{- $name := include "drawbridge.name" . }}
 {{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- default $default .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- default $default .Values.fullnameOverride | trunc 50 | trimAll "-" }}
 {{- end }}
 
 {{- define "drawbridge.selectorLabels" -}}
@@ -42,6 +42,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if kindIs "invalid" .Values.config.labelSelector }}
 {{- fail "config.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
 {{- end }}
+{{- include "drawbridge.validateSettings" . }}
 {{- include "drawbridge.validateAnycastIP" . }}
 {{- include "drawbridge.validateElasticity" . }}
 {{- include "drawbridge.validatePorts" . }}
@@ -99,12 +100,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* 35 s: the longest request that the API server waits for, and the leeway of the server's own deadline. */}}
 {{- define "drawbridge.validateGrace" -}}
-{{- $drain := .Values.webhook.drainPeriod }}
-{{- if regexMatch "^[0-9]+s$" $drain }}
-{{- $grace := int .Values.webhook.terminationGracePeriodSeconds }}
-{{- $needed := add (int .Values.webhook.preStopSleepSeconds) (trimSuffix "s" $drain | int) 35 }}
-{{- if le $grace (int $needed) }}
-{{- fail (printf "webhook.terminationGracePeriodSeconds is %d: preStopSleepSeconds, drainPeriod and the last requests take %d s; make it longer than that" $grace $needed) }}
+{{- with .Values.webhook }}
+{{- $drain := divf (include "drawbridge.microseconds" .drainPeriod | float64) 1000000.0 }}
+{{- $needed := addf .preStopSleepSeconds $drain 35.0 }}
+{{- if le (float64 .terminationGracePeriodSeconds) $needed }}
+{{- fail (printf "webhook.terminationGracePeriodSeconds is %v: preStopSleepSeconds, drainPeriod and the last requests take %v s; make it longer than that" .terminationGracePeriodSeconds $needed) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -4,6 +4,7 @@
 package programs
 
 import (
+	_ "drawbridge/lab/build/programs/configs"
 	_ "go.etcd.io/etcd/server/v3"
 	_ "helm.sh/helm/v4/cmd/helm"
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"

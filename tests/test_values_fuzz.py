@@ -1,0 +1,129 @@
+"""The chart and the programs agree on values: what the one accepts, the other accepts, and means the same."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import chart
+from lab.errors import LabError
+from lab.values_schema import SETTINGS
+from settings import Settings, SettingsError, parse
+from tests.charts import NAMESPACE, helm_needed
+from tests.values_fuzz import LEAVES, Drawn, draw, put, resolved, verdicts
+
+pytestmark = helm_needed
+STRICTER = {
+    "certs.mode",  # `files` needs a Secret
+    "elasticity.excludedNamespaces",  # that of the release is added
+    "webhook.drainPeriod",  # must end within the pods' grace
+    "ingressDaemonSet.healthChecker.image",  # "" is the chart's own image
+    "ingressDaemonSet.healthChecker.imagePullPolicy",
+}
+"""Values of which the chart knows more than the program."""
+FORM_ALONE = "webhook.clientCA: "
+"""What a block of PEM says is read by the program, not by the chart."""
+
+
+def verdict(drawn: Drawn, answer: dict[str, str]) -> str:
+    """What is wrong with the chart's *answer*, or nothing."""
+    if "broken" in answer:
+        return f"renders no YAML: {answer['broken']}"
+    found = settings_of(answer["config"]) if "config" in answer else None
+    if isinstance(found, SettingsError):
+        problems = [each for each in found.problems if not each.startswith(FORM_ALONE)]
+        return f"the chart accepts what the program refuses: {problems}" if problems else ""
+    return difference(drawn, found)
+
+
+@functools.cache
+def settings_of(config: str) -> Settings | SettingsError:
+    try:
+        return parse(config)
+    except SettingsError as error:
+        return error
+
+
+def difference(drawn: Drawn, found: Settings | None) -> str:
+    """Between a value on its way through the chart, and the same written into the file, where numbers may be text."""
+    [(path, value), *others] = drawn.changes.items()
+    if others or drawn.base or path not in SETTINGS or path in STRICTER:
+        return ""
+    direct = settings_of(written(SETTINGS[path], value))
+    if found is None:
+        strange = resolved(LEAVES[path]).get("type") == "string" and isinstance(direct, Settings)
+        return "the chart refuses what the program accepts" if strange else ""
+    same = isinstance(value, dict) or at(direct, SETTINGS[path]) == at(found, SETTINGS[path])
+    return "" if same else f"the program gets {at(found, SETTINGS[path])!r}"
+
+
+@functools.cache
+def default() -> str:
+    [answer] = verdicts([Drawn(0, {})])
+    return answer["config"]
+
+
+def written(setting: str, value: Any) -> str:
+    document = yaml.load(default(), Loader=yaml.CSafeLoader)
+    put(document, setting.split("."), value)
+    return str(yaml.dump(document, Dumper=yaml.CSafeDumper))
+
+
+def at(settings: Settings | SettingsError, setting: str) -> Any:
+    if isinstance(settings, SettingsError):
+        return settings
+    value: Any = settings.model_dump(by_alias=True)
+    for part in setting.split("."):
+        value = value[part]
+    return value
+
+
+def judge(seed: int, count: int) -> Counter[tuple[str, bool]]:
+    """How often each value was in an accepted and in a refused set."""
+    drawn = list(draw(seed, count))
+    answers = verdicts(drawn)
+    problems = [
+        f"{each.base} {each.changes}: {problem}"
+        for each, answer in zip(drawn, answers, strict=True)
+        if (problem := verdict(each, answer))
+    ]
+    assert not problems, "\n".join([f"{len(problems)} of {count}:", *problems[:20]])
+    return Counter(
+        (path, "config" in answer)
+        for each, answer in zip(drawn, answers, strict=True)
+        for path in each.changes
+    )
+
+
+@pytest.mark.promise
+def test_a_sample_of_values_is_judged_alike() -> None:
+    judge(seed=1, count=200)
+
+
+@pytest.mark.slow
+def test_values_of_all_kinds_are_judged_alike() -> None:
+    seen = judge(seed=2, count=5000)
+
+    assert {path for path in LEAVES if not seen[path, True]} == set(), "never accepted"
+    assert {path for path in LEAVES if not seen[path, False]} == set(), "never refused"
+
+
+@pytest.mark.promise
+def test_helm_itself_says_the_same() -> None:
+    drawn = list(draw(seed=3, count=20))
+
+    assert [helm(each) for each in drawn] == ["config" in answer for answer in verdicts(drawn)]
+
+
+def helm(drawn: Drawn) -> bool:
+    try:
+        return bool(
+            chart.manifests(json.dumps(drawn.values), f"--namespace={NAMESPACE}", "--kube-version=v1.30.0")
+        )
+    except LabError:
+        return False
