@@ -30,7 +30,8 @@ class Slow(Store):
         time.sleep(float(os.environ["NAP"]))
         return super()._keep(*written)
 
-settings, client = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"]), None
+client = None  # asked for nothing
+settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
 gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
