@@ -30,6 +30,7 @@ class Slow(Store):
         time.sleep(float(os.environ["NAP"]))
         return super()._keep(*written)
 
+client = None  # asked for nothing
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
 gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)

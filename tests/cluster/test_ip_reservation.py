@@ -237,11 +237,11 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
 
     assigned = ipam(lab, "assign", "8", "--node", pod.spec.node_name)
 
-    assert pod.status.pod_ip not in json.dumps(assigned)
+    assert pod.status.pod_ip not in assigned["assigned"]
     with workloads.configured(lab, config={"ipReserveTime": "1s"}):
         lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), SECONDS, "the address to be released")
     # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
-    assert pod.status.pod_ip in json.dumps(ipam(lab, "assign", "8", "--node", pod.spec.node_name))
+    assert pod.status.pod_ip in ipam(lab, "assign", "8", "--node", pod.spec.node_name)["assigned"]
 
 
 def ipam(lab: Lab, *words: str) -> Any:
