@@ -40,7 +40,9 @@ VALUES: dict[str, Any] = {
     "ingressDaemonSet": {"enabled": True},
 }
 ALL = "all at once"
-TITLE = f"Server, good client and attackers share this machine; the attackers have the lowest priority (nice {NICE})"
+TITLE = (
+    f"Server, good client and attackers share this machine; the attackers have a lower priority (nice {NICE})"
+)
 
 
 @dataclass(frozen=True)
