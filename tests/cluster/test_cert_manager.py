@@ -73,7 +73,11 @@ def renewed(lab: Lab, certificate: str, secret: str) -> x509.Certificate:
 
 
 def await_trust(lab: Lab, *authorities: x509.Certificate) -> None:
-    lab.wait(lambda: trusted(lab) == [[*authorities]], 90, "all API servers to trust these CAs and no others")
+    def are_trusted() -> bool:
+        found = trusted(lab)
+        return bool(found) and all(each == [*authorities] for each in found)
+
+    lab.wait(are_trusted, 90, "all API servers to trust these CAs and no others")
 
 
 def assert_issued(leaf: x509.Certificate, by: x509.Certificate) -> None:

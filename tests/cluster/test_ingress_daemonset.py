@@ -140,7 +140,7 @@ def test_a_second_one_comes_to_the_same_nodes_and_is_deleted_with_all_that_is_it
     thirty.wait(lambda: not thirty.deployments("second"), "its Deployments to be gone")
     thirty.wait(lambda: not thirty.pods(name="second"), "its pods to be gone")
     thirty.wait(
-        lambda: child_names(thirty) == [{f"web-{PORT}"}, {"web-health-checker"}, {"web-health-checker"}],
+        lambda: child_names(thirty) == [{f"web-{PORT}"}, {"web-health-checker"}],
         "its health checkers and their permissions to be gone",
     )
     assert first == [uids_of(list(thirty.deployments().values())), uids_of(thirty.pods())]
