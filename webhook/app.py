@@ -13,6 +13,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
 from settings.values import seconds
+from telemetry.sparing import SparingLogger
 from webhook.admission import (
     ARRIVED,
     MAX_BODY,
@@ -34,6 +35,7 @@ MARGIN, LEAST_MARGIN = 0.1, 0.2
 """For the answer to travel: a share of the caller's timeout, and seconds at least."""
 
 log = structlog.stdlib.get_logger(__name__)
+sparing = SparingLogger(log)
 _logger = logging.getLogger(__name__)
 
 REQUESTS = Counter(
@@ -120,7 +122,7 @@ class Endpoint:
             request = _request()
         except HTTPException as error:
             self._count("error")
-            log.warning("bad request", webhook=self.webhook.name, error=_reason(error))
+            sparing.warning("bad request", webhook=self.webhook.name, error=_reason(error))
             raise
         decision, result = self._decide(request, begin + _budget(flask.request.args.get("timeout", "")))
         self._count(result, request)
@@ -139,7 +141,9 @@ class Endpoint:
             why = "the time that the API server gives it was over; try again"
             return _unreviewed(self.webhook, request, why, 504), "error"
         except ReviewError as error:
-            log.warning("object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error))
+            sparing.warning(
+                "object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error)
+            )
             why = f"it cannot be decoded: {error}"
             return _unreviewed(self.webhook, request, why, 400), "error"
         except Exception:

@@ -16,6 +16,11 @@ FREE_PIECES, LEAST_PIECE = 64, 256
 class Refused(Exception):
     """The request is refused before it is parsed; the arguments are status, message and headers."""
 
+    @property
+    def status(self) -> str:
+        """The number alone."""
+        return str(self.args[0])[:3]
+
     def response(self) -> bytes:
         status, message, *headers = self.args
         known = ("Connection: close", "Content-Type: text/plain", f"Content-Length: {len(message) + 1}")
