@@ -5,6 +5,7 @@ Each test has pods with an IPv4 address, with an IPv6 address, and with one of e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,15 @@ def delete_by_force(lab: Lab, namespace: str) -> None:
 
 
 def delete_namespace(lab: Lab, namespace: str) -> None:
+    """With pods of no workload before Kubernetes 1.33, which may delete workloads first: that excuses their pods."""
+    if server_version(lab) < (1, 33):
+        lab.kubectl("delete", "statefulset", "--all", "-n", namespace, "--cascade=orphan")
     lab.client.delete(workloads.NAMESPACES, namespace)
+
+
+def server_version(lab: Lab) -> tuple[int, ...]:
+    server = json.loads(lab.kubectl("version", "--output=json").stdout)["serverVersion"]["gitVersion"]
+    return tuple(int(part) for part in server.removeprefix("v").split(".")[:2])
 
 
 def evict_all(lab: Lab, namespace: str) -> None:
