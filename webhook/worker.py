@@ -8,15 +8,13 @@ It relies on private parts of gunicorn: tests/test_gunicorn_contract.py fails wh
 """
 
 import bisect
-import collections
 import enum
-import errno
 import selectors
 import ssl
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -24,10 +22,9 @@ from typing import Any
 
 import structlog
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
-from prometheus_client import Counter
 
 from certs.cert_watcher import ServingPair
-from telemetry.sparing import SparingLogger
+from webhook import refusals
 from webhook.admission import ARRIVED
 from webhook.connection import Arrival, Budget, Connection, Limits
 from webhook.fair_queue import FairQueue
@@ -35,16 +32,6 @@ from webhook.inbox import Refused
 from webhook.poller import Poller
 
 log = structlog.stdlib.get_logger(__name__)
-sparing = SparingLogger(log)
-
-REFUSED = Counter(
-    "drawbridge_refused_connections",
-    "Connections refused before a review, by reason: tls, or the HTTP status.",
-    ["reason"],
-)
-TLS = "tls"
-for _reason in (TLS, "400", "411", "413", "417", "503"):
-    REFUSED.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -155,12 +142,11 @@ class WebhookWorker(ThreadWorker):
         try:
             return ARRIVED_SO_FAR[conn.receive()]
         except Refused as refused:
-            REFUSED.labels(refused.status).inc()
-            sparing.warning("request refused", client=conn.client[0], status=refused.args[0])
+            refusals.report(conn.client[0], refused)
             conn.refuse(refused)
             return Next.LINGER
         except OSError as error:
-            _report(conn, error)
+            refusals.report_failure(conn.client[0], error)
             # A reset would take away the alert that says why the handshake failed.
             return Next.LINGER if isinstance(error, ssl.SSLError) else Next.CLOSE
 
@@ -229,7 +215,7 @@ class WebhookWorker(ThreadWorker):
         idle = (*self.pending_conns, *self.keepalived_conns)
         if self.nr_conns < self.worker_connections or not idle:
             return
-        by_client = collections.Counter(each.client[0] for each in idle)
+        by_client = Counter(each.client[0] for each in idle)
         greedy = [each for each in idle if by_client[each.client[0]] > self.worker_connections / GREEDY]
         conn = min(greedy or idle, key=lambda each: each.since)
         (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
@@ -290,14 +276,3 @@ class WebhookWorker(ThreadWorker):
             return application(environ, start)
 
         return connected
-
-
-def _report(conn: Connection, error: OSError) -> None:
-    """A client that refuses our certificate is worth a warning; one that leaves is not."""
-    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
-    has_left = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN
-    if isinstance(error, ssl.SSLError) and not has_left:
-        REFUSED.labels(TLS).inc()
-        sparing.warning("TLS failed", client=conn.client[0], error=str(error))
-    else:
-        log.debug("connection dropped", client=conn.client[0], error=str(error))
