@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,17 @@ def _proved(log: AccessLog) -> Iterator[tuple[tuple[str, str], Permission]]:
         namespace, _, name = account.partition("/")
         kind = name.removeprefix(RELEASE) if name.startswith(RELEASE) else "health checkers"
         features = by_feature(kind)
-        enabled = [each for each, given in features.items() if given <= seen_from(namespace, held)]
+        enabled = _enabled(features, seen_from(namespace, held))
         for right in seen_from(namespace, log.used(account)):
             if len(by := [each for each in enabled if right in features[each]]) == 1:
                 yield (kind, by[0]), right
+
+
+def _enabled(features: Mapping[str, set[Permission]], held: set[Permission]) -> list[str]:
+    """By what is *held*; one whose permissions are but a part of another's counts as off."""
+    candidates = {each: given for each, given in features.items() if given <= held}
+    return [
+        each
+        for each, given in candidates.items()
+        if not any(given < others for others in candidates.values())
+    ]

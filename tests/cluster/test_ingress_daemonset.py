@@ -5,9 +5,11 @@ from __future__ import annotations
 import urllib.error
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
+from kube.errors import KubeError
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from tests.chaos import programs
@@ -98,6 +100,52 @@ def test_health_checkers_run_on_all_of_them(thirty: Edge) -> None:
     thirty.wait(lambda: ready() == {f"web-{PORT}": 30}, "a health checker on each node")
 
 
+def test_its_health_checkers_follow_its_ports(thirty: Edge) -> None:
+    for port in (PORT + 1, PORT):
+        thirty.change(healthCheckNodePorts=[port])
+        await_checkers(thirty, f"web-{port}")
+
+
+def await_checkers(edge: Edge, name: str) -> None:
+    edge.wait(
+        lambda: child_names(edge) == [{name}, {"web-health-checker"}],
+        f"{name} alone, and its permissions, to be there",
+    )
+
+
+def test_what_its_health_checkers_may_read_is_put_back(thirty: Edge) -> None:
+    given = binding_of(thirty)
+    thirty.client.patch(BINDINGS, "web-health-checker", {"subjects": []}, thirty.namespace)
+    thirty.wait(lambda: binding_of(thirty)["subjects"] == given["subjects"], "the subjects to be back")
+
+    replaced = thirty.wait(
+        lambda: replaced_by_hand(thirty, {**given["roleRef"], "name": "view"}), "another role"
+    )
+    thirty.wait(lambda: binding_of(thirty)["roleRef"] == given["roleRef"], "the role to be back")
+    assert binding_of(thirty)["metadata"]["uid"] != replaced
+
+
+def binding_of(edge: Edge) -> Raw:
+    """An empty one while it is replaced."""
+    found = edge.client.list(BINDINGS, edge.namespace).items
+    return found[0] if found else {"subjects": [], "roleRef": {}}
+
+
+def replaced_by_hand(edge: Edge, role: Raw) -> str:
+    """The uid of the same binding with another *role*; empty when the controllers were faster."""
+    held = binding_of(edge)
+    if "metadata" not in held:
+        return ""
+    kept = {name: held["metadata"][name] for name in ("name", "namespace", "labels", "ownerReferences")}
+    with suppress(KubeError):
+        edge.client.delete(BINDINGS, kept["name"], edge.namespace)
+        created: Raw = edge.client.create(
+            BINDINGS, held | {"metadata": kept, "roleRef": role}, edge.namespace
+        )
+        return str(created["metadata"]["uid"])
+    return ""
+
+
 def child_names(edge: Edge) -> list[set[str]]:
     return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
 
@@ -139,10 +187,7 @@ def test_a_second_one_comes_to_the_same_nodes_and_is_deleted_with_all_that_is_it
     thirty.wait(lambda: thirty.is_gone("second"), "the second one to be gone")
     thirty.wait(lambda: not thirty.deployments("second"), "its Deployments to be gone")
     thirty.wait(lambda: not thirty.pods(name="second"), "its pods to be gone")
-    thirty.wait(
-        lambda: child_names(thirty) == [{f"web-{PORT}"}, {"web-health-checker"}],
-        "its health checkers and their permissions to be gone",
-    )
+    await_checkers(thirty, f"web-{PORT}")
     assert first == [uids_of(list(thirty.deployments().values())), uids_of(thirty.pods())]
     assert [each["metadata"]["name"] for each in thirty.nodes() if ours_of(each)] == []
 

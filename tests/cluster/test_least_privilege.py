@@ -20,6 +20,14 @@ UNSEEN = {
         "ingressDaemonSet",
         Permission(EVERYWHERE, GROUP, "ingressdaemonsets/finalizers", "", "update"),
     ),
+    # The API server asks for it within the creation of a RoleBinding.
+    (
+        "controllers",
+        "ingressDaemonSet",
+        Permission(
+            EVERYWHERE, "rbac.authorization.k8s.io", "clusterroles", "drawbridge-health-checker", "bind"
+        ),
+    ),
     # What the API server is asked whether it has it, in a SubjectAccessReview.
     ("metrics-reader", "metrics.authentication", Permission(EVERYWHERE, "", "/metrics", "", "get")),
 }
