@@ -1,4 +1,4 @@
-"""Ports that nobody else gets; tests that kill servers pass over sockets whose peer is gone, and over no others."""
+"""Ports that no other program gets; tests that kill servers pass over sockets whose peer is gone, and no others."""
 
 from __future__ import annotations
 
