@@ -123,7 +123,7 @@ class IPReservation(Value, frozen=True, dict=True):
         """Of the records, in a segment of ours."""
         return [record.key for record in self.records] if self.ours else []
 
-    @property
+    @cached_property
     def to_be_released(self) -> Mapping[str, str | None]:
         """The entries of RELEASE, each with its CIDR when it is an address."""
         named = revealed(self.metadata).annotations.get(RELEASE, "")

@@ -152,6 +152,8 @@ def _dropped(
     """
     for identity, each in copies.items():
         *lesser, greatest = each
+        if not lesser:
+            continue
         goes = pods.goes(greatest.record)
         for number, copy in enumerate(lesser, 1):
             needless = any(copy.is_covered_by(other, goes=goes) for other in each[number:])
