@@ -13,8 +13,8 @@ from controllers.ingress_daemonset.desired import digest, shared_digest, without
 from kube.types import Condition, Value, complete
 from webhook.ingress_daemonset.types import Metadata
 
-
 DEFAULT_GRACE = 30
+"""Seconds: the API server's default."""
 
 
 class Child(Value, frozen=True, dict=True):
