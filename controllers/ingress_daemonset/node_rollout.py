@@ -219,7 +219,7 @@ class NodeRollout:
         """When its pods should be available, while the Deployment controller does not watch its deadline.
 
         If its write of the new ReplicaSet's condition meets a conflict, that condition is never written, and a
-        Deployment whose pods cannot be created counts as complete for ever (kubernetes, pkg/controller/deployment:
+        Deployment whose pods cannot be created counts as complete indefinitely (Kubernetes, pkg/controller/deployment:
         getNewReplicaSet and syncRolloutStatus). A new ReplicaSet may wait for the old pods to terminate.
         """
         held, updated = self.deployment, self.baseline.updated if self.baseline else None
