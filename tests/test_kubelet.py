@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lab.kubelet import launch, probes, status, volumes
+from lab.kubelet import probes, status, volumes
 from lab.kubelet.expand import environment
 from lab.kubelet.process import Mount, Process, Recipe
 from lab.kubelet.status import Ended, State
@@ -286,7 +286,3 @@ def with_argument(text: str) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def test_a_file_that_is_removed_while_a_container_starts_is_no_failure(tmp_path: Path) -> None:
-    launch.forbid_writing_in([str(tmp_path / "removed")])

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
@@ -117,13 +117,7 @@ def enter_root(container: dict[str, Any]) -> None:
     os.rmdir("/.volumes")
     if container["readOnlyRoot"]:
         volumes = {os.path.realpath(volume["target"]) for volume in container["mounts"]}
-        forbid_writing_in({"/", *machine_mounts()} - volumes)
-
-
-def forbid_writing_in(paths: Iterable[str]) -> None:
-    """What another process of this machine has removed since its layer was made is not there to be written to."""
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
+        for path in {"/", *machine_mounts()} - volumes:
             forbid_writing(path)
 
 
