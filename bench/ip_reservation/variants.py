@@ -17,12 +17,13 @@ from bench.ip_reservation.deployments import (
     SERVERS,
     Place,
     await_scaled,
-    deploy,
+    deploy_program,
     replicas,
     scale,
 )
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
+from lab import binaries
 from lab.install import NAMESPACE, RELEASE
 from lab.session import Lab
 
@@ -55,7 +56,7 @@ class Stage:
         ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
         programs = ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS))
         runs = {place: replicas(self._client, place) for place in programs}
-        authority = deploy(self._client, "noop", "bench.noop:app")
+        authority = deploy_program(self._client, "noop", binaries.ensure("noop-webhook")["noop-webhook"])
         noop = {(BENCH, "noop"): runs[NAMESPACE, SERVERS]}
         self.variants = (
             Variant(NONE),
