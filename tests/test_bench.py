@@ -144,13 +144,15 @@ def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     conditions: bool, kept: list[dict[str, str]]
 ) -> None:
     webhook = {"name": "ours", "clientConfig": {}, "matchConditions": [{"name": "x"}], "rules": ["r"]}
+    another = {**webhook, "name": "of-kube-system"}
 
-    [noop_webhook] = noop_registration({"webhooks": [webhook]}, b"CA", conditions=conditions)["webhooks"]
+    found = noop_registration({"webhooks": [webhook, another]}, b"CA", conditions=conditions)["webhooks"]
 
-    assert noop_webhook["rules"] == ["r"]
-    assert noop_webhook["matchConditions"] == kept
-    assert noop_webhook["name"] != "ours"
-    assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
+    assert len({"ours", "of-kube-system"} | {each["name"] for each in found}) == 4
+    for noop_webhook in found:
+        assert noop_webhook["rules"] == ["r"]
+        assert noop_webhook["matchConditions"] == kept
+        assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
 
 
 @pytest.fixture

@@ -106,14 +106,21 @@ def leader(client: Client) -> str:
 
 
 def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: bool) -> dict[str, Any]:
-    """Our own registration, to the no-op server, with or without its match conditions."""
-    [webhook] = ours["webhooks"]
+    """Our own webhooks, to the no-op server, with or without their match conditions."""
     service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
     called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
     # Separate names, so that the API server's metrics say which of them is in force.
-    name, kept = ("noop-conditions", webhook["matchConditions"]) if conditions else ("noop", [])
-    noop = webhook | {"name": f"{name}.bench.drawbridge.io", "clientConfig": called, "matchConditions": kept}
-    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": [noop]}
+    name = "noop-conditions" if conditions else "noop"
+    noops = [
+        webhook
+        | {
+            "name": f"{name}-{number}.bench.drawbridge.io",
+            "clientConfig": called,
+            "matchConditions": webhook["matchConditions"] if conditions else [],
+        }
+        for number, webhook in enumerate(ours["webhooks"])
+    ]
+    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": noops}
 
 
 def _evict_absent_pod(client: Client, namespace: str) -> None:
