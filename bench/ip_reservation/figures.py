@@ -44,8 +44,9 @@ ALLOCATING = 1.3
 
 
 def figures(found: Rows, settings: Sequence[Setting]) -> list[Figure]:
-    """Setting by setting; medians over the rounds, and counts over all of them together."""
-    return [each for setting in settings for each in _of_setting(found, setting)]
+    """Setting by setting, medians over the rounds; at last what is counted over all of them together."""
+    each = [each for setting in settings for each in _of_setting(found, setting)]
+    return [*each, *_counts(found, settings)]
 
 
 def _of_setting(found: Rows, setting: Setting) -> Iterator[Figure]:
@@ -59,7 +60,6 @@ def _of_setting(found: Rows, setting: Setting) -> Iterator[Figure]:
             yield _against(found, setting, measure, NO_OP_CONDITIONS, limits.get(measure))
             yield _against(found, setting, measure, NONE)
         yield _against(found, setting, CALL, NO_OP_CONDITIONS)
-    yield from _counts(found, setting)
 
 
 def _of_storm(found: Rows, setting: Setting) -> Iterator[Figure]:
@@ -89,11 +89,11 @@ def _of_allocator(found: Rows, setting: Setting) -> Iterator[Figure]:
     yield of_rounds(f"{name}, storm against one without webhook", "ms", during, without)
 
 
-def _counts(found: Rows, setting: Setting) -> Iterator[Figure]:
+def _counts(found: Rows, settings: Sequence[Setting]) -> Iterator[Figure]:
+    pods = sum(each.load.size * len(found[each, OURS, WALL].values) for each in settings)
     for measure in (REFUSED, LOST):
-        values = found[setting, OURS, measure].values
-        pods = setting.load.size * len(values)
-        yield figure(f"{setting}: {measure} of {pods:,}", sum(values), "", at_most=0)
+        count = sum(sum(found[each, OURS, measure].values) for each in settings)
+        yield figure(f"all {pods:,} deletions: {measure}", count, "", at_most=0)
 
 
 def _against(

@@ -23,8 +23,8 @@ What IP reservation costs deletions of pods: a page written by `make bench SUITE
 
 ![Time, request and CPU of deletions, by variant](../images/storm.svg)
 
-Kubernetes {kubernetes}, {cores} cores for control plane, kubelets and clients; medians of {rounds} rounds, in which
-the variants took turns in one cluster. A ratio is the median of the ratios of each round. Other programs use the
+Kubernetes {kubernetes}, {cores} cores for control plane, kubelets and clients; medians of the rounds ({rounds}).
+The variants took turns in one cluster; a ratio is the median of the ratios of each round. Other programs use the
 machine, too: compare ratios, not seconds. *busy* is the same beside loops that occupy half of the cores.
 The CPU is that of all processes of the cluster until {settle:g} s after the last pod.
 """
