@@ -65,7 +65,7 @@ def run(
     concurrency: Sequence[int] = (),
     rounds: int = 0,
 ) -> list[Figure]:
-    """About an hour and a half; *quick* is for trying it out, its figures say little.
+    """About three quarters of an hour; *quick* is for trying it out, its figures say little.
 
     With *concurrency*, one quiet round of 1,000 deletions with so many at once each, and no page.
     """

@@ -14,6 +14,7 @@ from bench.ip_reservation.rows import (
     CPU_API,
     CPU_CONTROLLERS,
     CPU_ETCD,
+    CPU_LATER,
     CPU_SERVERS,
     LEADER_MEMORY,
     LOST,
@@ -71,13 +72,24 @@ def _of_storm(found: Rows, setting: Setting) -> Iterator[Figure]:
     for measure in (P50, P99):
         yield _against(found, setting, measure, NO_OP_CONDITIONS)
     yield _against(found, setting, CALL, NO_OP_CONDITIONS, CALL_TO_NO_OP)
-    yield _against(found, setting, CPU, NONE, CPU_TO_NONE)
+    yield _cpu(found, setting)
+    yield _against(found, setting, CPU, NONE)
     for measure in (CPU, CPU_API, CPU_ETCD, CPU_SERVERS):
         yield _against(found, setting, measure, NO_OP_CONDITIONS)
     for measure in (CPU_CONTROLLERS, SERVER_MEMORY, LEADER_MEMORY, WRITTEN, REST):
         yield _value(found, setting, measure)
     yield _value(found, setting, CALLED, at_most=1.1)
     yield _value(found, setting, PEAK, at_most=OBJECTS)
+
+
+def _cpu(found: Rows, setting: Setting) -> Figure:
+    """With what ours leaves for later, less what the same cluster uses at rest."""
+    ours, later = found[setting, OURS, CPU].values, found[setting, OURS, CPU_LATER].values
+    none, rest = found[setting, NONE, CPU].values, found[setting, NONE, CPU_LATER].values
+    what, _, unit = CPU.partition(", ")
+    name = f"{setting}: {what} with what it does later, {OURS} against {NONE}"
+    values = [during + after - idle for during, after, idle in zip(ours, later, rest, strict=True)]
+    return of_rounds(name, unit, values, none, at_most=CPU_TO_NONE)
 
 
 def _of_allocator(found: Rows, setting: Setting) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from statistics import mean, median
 import msgspec
 
 from bench.arithmetic import total
-from bench.ip_reservation.runs import CALLS, CLUSTER, DURATION, REQUESTS, Run
+from bench.ip_reservation.runs import CALLS, CLUSTER, DURATION, REQUESTS, SETTLE, Counted, Run
 from bench.ip_reservation.variants import NONE, OURS
 from bench.processes import MIB
 
@@ -20,6 +20,7 @@ P50, P99 = "request p50, ms", "request p99, ms"
 CALL = "webhook call mean, ms"
 CALLED = "webhook calls per pod"
 CPU = "CPU of the whole cluster, s per 1,000 pods"
+CPU_LATER = f"CPU of the whole cluster in the {SETTLE:g} s after, s per 1,000 pods"
 CPU_API, CPU_ETCD = "of it kube-apiserver", "of it etcd"
 CPU_SERVERS, CPU_CONTROLLERS = "of it webhook servers", "of it controllers"
 WRITTEN = "IPReservation writes per pod"
@@ -64,11 +65,16 @@ def quantile_of(values: Sequence[float], share: float) -> float:
 
 def _cpu(*roles: str) -> Callable[[Run], float]:
     """Of all programs whose role begins so, in seconds for 1,000 pods."""
-    return lambda run: (
-        1000
-        / run.setting.load.size
-        * sum(used.seconds for role, used in run.counted.used.items() if role.startswith(roles))
-    )
+    return lambda run: _per_thousand(run, run.counted, roles)
+
+
+def _cpu_later(run: Run) -> float:
+    return _per_thousand(run, run.later, (CLUSTER,)) if run.setting.load.is_storm else math.nan
+
+
+def _per_thousand(run: Run, counted: Counted, roles: tuple[str, ...]) -> float:
+    seconds = sum(used.seconds for role, used in counted.used.items() if role.startswith(roles))
+    return 1000 / run.setting.load.size * seconds
 
 
 def _memory(role: str) -> Callable[[Run], float]:
@@ -96,8 +102,11 @@ def _called(run: Run) -> float:
 
 
 def _written(run: Run) -> float:
-    grown = run.counted.grown
-    writes = sum(total(grown, REQUESTS, resource="ipreservations", verb=verb) for verb in WRITES)
+    writes = sum(
+        total(each.grown, REQUESTS, resource="ipreservations", verb=verb)
+        for each in (run.counted, run.later)
+        for verb in WRITES
+    )
     return writes / run.setting.load.size
 
 
@@ -110,6 +119,7 @@ OF_ALL: dict[str, Callable[[Run], float]] = {
     P50: _waited(0.5),
     P99: _waited(0.99),
     CPU: _cpu(CLUSTER),
+    CPU_LATER: _cpu_later,
     CPU_API: _cpu("kube-apiserver"),
     CPU_ETCD: _cpu("etcd"),
     REFUSED: lambda run: run.storm.refused,

@@ -34,8 +34,8 @@ REQUESTS = "apiserver_request_total"
 COMPONENTS = ("kube-apiserver", "etcd")
 CLUSTER = "whole cluster"
 """All processes of the lab: our own and no-op servers and the lab's kubelets and Services, no client of the bench."""
-SETTLE = 5.0
-"""Seconds after the last pod that are measured, too: what is left for later has its price."""
+SETTLE, PAUSE = 15.0, 2.0
+"""Seconds that are measured after the last pod of a storm, and of other loads: what is done later has its price."""
 LATE = 30.0
 ASSIGNMENTS = 10
 
@@ -62,12 +62,13 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Run:
-    """What *storm* cost: by how much each counter grew, and what each program used for it."""
+    """What was counted during *storm*, and *later*, until the cluster has settled."""
 
     variant: Variant
     setting: Setting
     storm: Storm
     counted: Counted
+    later: Counted
     judged: Judged
     assigned: Assigned = field(default_factory=Assigned)
 
@@ -110,10 +111,11 @@ def measured(site: Site, variant: Variant, setting: Setting) -> Run:
             with assigning(lab, on=setting.allocating) as during:
                 stream = _kept(storm.observed(observations), seen)
                 result = storm.delete(lab, site.namespace, names, setting.load, stream)
-            time.sleep(SETTLE)
-            counted = _since(begin, _now(lab))
+            end = _now(lab)
+            time.sleep(SETTLE if setting.load.is_storm else PAUSE)
+            counted, later = _since(begin, end), _since(end, _now(lab))
         verdict = _judged(site, variant, seen, observations)
-    return Run(variant, setting, result, counted, verdict, Assigned(before, during))
+    return Run(variant, setting, result, counted, later, verdict, Assigned(before, during))
 
 
 def _kept(stream: Iterator[Observation], seen: list[Observation]) -> Iterator[Observation]:
