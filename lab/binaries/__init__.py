@@ -20,6 +20,7 @@ __all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure
 SELDOM = (
     "calico-ipam",
     "configs",
+    "noop-webhook",
     "prometheus",
     "promtool",
     "cert-manager-controller",

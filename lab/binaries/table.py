@@ -66,7 +66,8 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
         *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
         _helm(wanted["helm"], TOGETHER),
-        _configs(wanted["helm"]),
+        _own("configs", wanted["helm"], "configs"),
+        _own("noop-webhook", wanted["go"], "noop"),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
@@ -140,14 +141,14 @@ def _helm(version: str, module: Path) -> Program:
     )
 
 
-def _configs(version: str) -> Program:
-    """Our own program, with the libraries of the lab's Helm."""
-    source = (TOGETHER / "configs" / "main.go").read_bytes()
+def _own(name: str, version: str, directory: str) -> Program:
+    """Our own program, in the module of the programs of the lab; *version* is of what it is made with."""
+    source = (TOGETHER / directory / "main.go").read_bytes()
     return Program(
-        "configs",
+        name,
         f"{version}-{hashlib.sha256(source).hexdigest()[:8]}",
         TOGETHER,
-        "drawbridge/lab/build/programs/configs",
+        f"drawbridge/lab/build/programs/{directory}",
         version_question=None,
     )
 
