@@ -68,6 +68,19 @@ def of_component(lab: Lab, name: str) -> Usage:
     return of(pid for pid in processes.marked(lab.directory) if _program(pid) == name)
 
 
+def family(pid: int) -> list[int]:
+    """*pid* and its descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in family(int(child)))]
+
+
+def private(pid: int) -> float:
+    """Bytes that no process of another program shares; those that its own family shares are divided among them."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = dict(re.findall(r"^(\w+):\s*(\d+) kB$", rollup, re.MULTILINE))
+    return 1024.0 * (int(found["Pss_Anon"]) + int(found["Private_Clean"]))
+
+
 def of(pids: Iterable[int]) -> Usage:
     """All of them together; one that is gone counts nothing."""
     each = [_usage(pid) for pid in pids]
