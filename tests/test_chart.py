@@ -356,6 +356,23 @@ def test_the_notes_say_what_to_look_at(row: dict[str, Any]) -> None:
 
 
 @helm_needed
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, ["cannot pull drawbridge:0.1.0", "names no registry: build the image"]),
+        ({"registry": "registry.example"}, ["cannot pull registry.example/drawbridge:0.1.0", "SECRET"]),
+    ],
+    ids=["a checkout", "a release"],
+)
+def test_the_notes_say_what_to_do_when_the_image_cannot_be_pulled(
+    values: dict[str, str], says: list[str]
+) -> None:
+    text = notes({"image": values})
+
+    assert [words for words in says if words not in text] == []
+
+
+@helm_needed
 @pytest.mark.parametrize("name", ["drawbridge", "drawbridge-of-a-rather-long-name-for-a-release"])
 def test_controllers_that_take_over_know_the_ca_of_cert_manager_by_its_name(name: str) -> None:
     objects = render({"fullnameOverride": name, "certs": {"mode": "cert-manager"}})

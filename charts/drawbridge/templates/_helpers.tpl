@@ -31,11 +31,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "drawbridge.image" -}}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Combinations of values that cannot work, each with the way out. */}}
 {{- define "drawbridge.validate" -}}
 {{- include "drawbridge.validateCerts" . }}
+{{- if and .Values.image.digest (contains "@" .Values.image.tag) }}
+{{- fail (printf "image.digest is %s, and image.tag has a digest, too: leave one of them out" .Values.image.digest) }}
+{{- end }}
 {{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}
