@@ -71,6 +71,7 @@ def programs() -> dict[str, Program]:
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
+        *_of_releases(wanted),
     ]
     column = os.environ.get(COLUMN)
     instead = {program.name: program for program in _oldest(versions(column))} if column else {}
@@ -199,4 +200,24 @@ def _cert_manager(version: str) -> list[Program]:
             version_question=None,
         )
         for name in ("controller", "cainjector")
+    ]
+
+
+def _of_releases(wanted: Mapping[str, str]) -> list[Program]:
+    """What checks the workflows, and what pushes images."""
+    return [
+        Program(
+            "actionlint",
+            wanted["actionlint"],
+            LAB / "build/actionlint",
+            "github.com/rhysd/actionlint/cmd/actionlint",
+        ),
+        Program(
+            "crane",
+            wanted["crane"],
+            LAB / "build/crane",
+            "github.com/google/go-containerregistry/cmd/crane",
+            version_question=("version",),
+            ldflags=f"-X github.com/google/go-containerregistry/cmd/crane/cmd.Version={wanted['crane']}",
+        ),
     ]
