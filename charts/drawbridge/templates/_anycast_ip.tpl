@@ -8,6 +8,8 @@ a value is.
 {{- range list
   (list "cloud.region" "config.region.longName" "")
   (list "cloud.region" "cloud.regionLong" "")
+  (list "cloud.regionShort" "config.region.shortName" "")
+  (list "cloud.appID" "credential.appID" "")
   (list "cloud.rootDomain" "cloud.apiDomain" "tencentcloudapi.com")
   (list "cloud.secretID" "credential.secretID" "")
   (list "cloud.secretKey" "credential.secretKey" "")
