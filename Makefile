@@ -62,7 +62,7 @@ chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [
 
 e2e: $(STAMP) ## Run one test for each feature with kind and cert-manager; needs Docker and kind
 	@$(RUN) -m lab.binaries kubectl helm >/dev/null
-	@$(RUN) -m pytest -q -m e2e
+	@$(RUN) -m tests.e2e
 
 check: $(STAMP) ## Check format, lint, types and words
 	@$(VENV)/bin/ruff format --check --quiet .

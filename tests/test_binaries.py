@@ -213,6 +213,9 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
             f"helm.sh/helm/v3 {oldest['helm']}",
         ),
         "calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
+        "build/calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
+        "build/node": (f"k8s.io/kubernetes {wanted['kubernetes']}",),
+        "build/containerd": (f"github.com/containerd/containerd/v2 {wanted['containerd']}",),
         "build/prometheus": (f"github.com/prometheus/prometheus {as_module['prometheus']}",),
         "build/cert-manager": (f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",),
         "build/prometheus-operator": (

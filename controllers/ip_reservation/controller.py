@@ -41,10 +41,6 @@ LAST_WORK = 5.0
 log = structlog.get_logger(__name__)
 
 
-def enabled(settings: AllSettings) -> bool:
-    return settings.ip_reservation.enabled
-
-
 def run(context: Context, settings: Callable[[], AllSettings]) -> None:
     """Wait until Calico's IPReservation is served, then work until the context stops."""
 

@@ -17,9 +17,21 @@ from lab.binaries.table import Program, programs, versions
 
 __all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure", "prometheus_operator_crds"]
 
+NODE = (
+    "kubelet",
+    "kube-proxy",
+    "pause",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "calico",
+)
+"""Programs of a real node."""
 SELDOM = (
+    *NODE,
     "calico-ipam",
     "configs",
+    "noop-webhook",
     "prometheus",
     "promtool",
     "cert-manager-controller",
