@@ -80,6 +80,8 @@ eksAdmission:
 """
 INGRESS_SPEC = """
 podsPerNode: 2
+replicas: 2
+healthCheckPort: 10080
 selector: {}
 nodeSelector: {}
 healthCheckNodePorts: []
@@ -140,7 +142,13 @@ def test_every_field_of_the_originals_file_is_in_the_migration_page(name: str) -
 def test_the_originals_labels_and_metrics_are_in_the_migration_page() -> None:
     said = sections(CAPO)["Labels and metrics"]
 
-    for name in ("ip-reserve=enabled", "ip-reserve=enable", "ip_reserve_count", "ip_reserve_count_max"):
+    for name in (
+        "ip-reserve=enabled",
+        "ip-reserve=enable",
+        "ip_reserve_count",
+        "ip_reserve_count_max",
+        "leader_election_master_status",
+    ):
         assert f"`{name}`" in said
     assert "`ip_reserve_evictions_count`" in said
 

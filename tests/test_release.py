@@ -17,10 +17,10 @@ import yaml
 
 from lab import binaries, chart
 from lab.errors import LabError
-from lab.release import checksums, kubernetes, notes, packages, publish, sbom
+from lab.release import checksums, image, kubernetes, notes, packages, publish, sbom
 from lab.release.__main__ import make
 from lab.release.identity import Release, parse
-from lab.release.oci import INDEX, MANIFEST
+from lab.release.oci import INDEX, MANIFEST, layers
 from lab.waiting import until
 from tests.charts import helm_needed
 
@@ -279,3 +279,27 @@ def test_the_supported_versions_are_those_of_the_readme() -> None:
     first, *_, last = kubernetes.supported()
     [tested] = re.findall(r"\| Kubernetes \| ([\d.]+) or newer \| ([\d.]+), ([\d.]+) \|", readme)
     assert (first, True, True) == (tested[0], tested[1].startswith(first), tested[2].startswith(last))
+
+
+def test_an_archive_of_docker_becomes_one_of_the_oci_with_the_same_layers(tmp_path: Path) -> None:
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as opened:
+        add(opened, "app/wsgi.py", b"app")
+    with tarfile.open(tmp_path / "docker.tar", "w") as whole:
+        add(whole, "config.json", b'{"os": "linux", "architecture": "amd64"}')
+        add(whole, "layer.tar", layer.getvalue())
+        add(whole, "manifest.json", json.dumps([{"Config": "config.json", "Layers": ["layer.tar"]}]).encode())
+
+    image.convert(tmp_path / "docker.tar", tmp_path / "oci.tar", "0.2.0")
+    assert [member.name for each in layers(tmp_path / "oci.tar") for member in each] == ["app/wsgi.py"]
+    publish.combine([tmp_path / "oci.tar"], tmp_path / "layout")
+    [found] = json.loads((tmp_path / "layout" / "index.json").read_text())["manifests"]
+    assert found["platform"] == {"os": "linux", "architecture": "amd64"}
+    assert (
+        found["digest"]
+        == f"sha256:{sha256(tmp_path / 'layout' / 'blobs' / found['digest'].replace(':', '/'))}"
+    )
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
