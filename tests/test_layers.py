@@ -74,6 +74,7 @@ PURE = [
     "healthchecker/config.py",
     "kube/selectors.py",
     "kube/types.py",
+    "kube/compact.py",
     "kube/resources.py",
     "kube/quantities.py",
 ]

@@ -46,10 +46,6 @@ Handler = Callable[[IPReservation | None, IPReservation | None], None]
 log = structlog.get_logger(__name__)
 
 
-def enabled(settings: AllSettings) -> bool:
-    return settings.ip_reservation.enabled
-
-
 def run(context: Context, settings: Callable[[], AllSettings]) -> None:
     """Wait until Calico's IPReservation is served, then work until the context stops."""
 

@@ -25,6 +25,7 @@ from controllers.ip_reservation.release_planner import (
     life_of,
     may_be_given_back,
 )
+from controllers.ip_reservation.trimmed_pods import decode
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Informer
@@ -71,7 +72,7 @@ def caches_of(informers: Informers, reservations: Resource) -> Caches:
     caches = Caches(
         informers.of(reservations, IPReservation),
         informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
-        informers.of(PODS, Pod),
+        informers.of(PODS, Pod, decode=decode),
     )
     caches.segments.add_index("keys", lambda segment: segment.keys)
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
