@@ -12,7 +12,7 @@ from kube.client import Client, Resource
 from kube.errors import KubeError
 from lab import audit, kwokctl, processes, webhook_client
 from lab.errors import LabError
-from lab.kwokctl import LOOPBACK, Ports
+from lab.kwokctl import LOOPBACK, Network, Ports, of_slot
 from lab.slots import Slot, free_ports
 from lab.waiting import until
 
@@ -23,21 +23,29 @@ LOGS = ("kwokctl", *COMPONENTS, "kwok-controller")
 START_SECONDS = 120
 
 
-def create(directory: Path, slot: Slot, binaries: Mapping[str, Path], check: Callable[[], None]) -> Path:
+def create(
+    directory: Path,
+    slot: Slot,
+    binaries: Mapping[str, Path],
+    check: Callable[[], None],
+    network: Network | None = None,
+) -> Path:
     """Start the control plane in *directory* and give the path of its administrator's kubeconfig.
 
+    Its ports are those of *slot*, and so are its addresses unless it has a *network*.
     LabError shows the end of every component's log.
     """
     ports = Ports(*free_ports(slot.ports, len(Ports.__annotations__)))
     configuration = directory / "kwokctl.yaml"
     arguments = {**audit.prepare(directory), **webhook_client.prepare(directory)}
-    settings = kwokctl.configuration(binaries, slot, ports, arguments)
+    network = network or of_slot(slot)
+    settings = kwokctl.configuration(binaries, network, ports, arguments)
     configuration.write_text(json.dumps(settings, indent=1))
     kubeconfig = directory / "kubeconfig"
     _gather_logs(directory)
     try:
         _kwokctl_create(directory, binaries, configuration, kubeconfig, check)
-        _verify(directory, ports, reviving(directory, binaries, check))
+        _verify(directory, network, ports, reviving(directory, binaries, check))
     except LabError as error:
         tails = [component_log(directory, each, 5) for each in LOGS]
         raise LabError("\n".join([str(error), *tails])) from error
@@ -126,9 +134,10 @@ def _kwokctl_create(
         raise LabError(f"kwokctl could not bring the cluster up (exit {process.returncode})")
 
 
-def _verify(directory: Path, ports: Ports, check: Callable[[], None]) -> None:
+def _verify(directory: Path, network: Network, ports: Ports, check: Callable[[], None]) -> None:
     """Each port is our own process's: another program's etcd would be used without an error."""
-    expected = {(LOOPBACK, port) for port in astuple(ports)}
+    expected = {(LOOPBACK, port) for port in astuple(ports) if port != ports.api_server}
+    expected.add((network.listening, ports.api_server))
     missing = expected
 
     def all_ours() -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.slots import Slot
 
+ANY = ":".join(["0000"] * 8)
+"""All addresses of both families, as the kernel shows it of a server that listens on 0.0.0.0."""
 KWOK = "kwok"
 """The instance type of nodes that only kwok has."""
 NOWHERE = "nowhere-1"
@@ -23,6 +25,26 @@ ADVERTISED = "198.51.100.1"
 
 
 @dataclass(frozen=True)
+class Network:
+    """Where the API server listens, and which addresses Services have."""
+
+    service_range: str
+    kubernetes_address: str
+    """The cluster IP of the Service default/kubernetes."""
+    advertised: str = ADVERTISED
+    bind: str = LOOPBACK
+    listening: str = LOOPBACK
+    """The address that the kernel shows for *bind*."""
+    endpoints: bool = True
+    """Whether EndpointSlices are written; they refuse loopback addresses."""
+
+
+def of_slot(slot: Slot) -> Network:
+    """On the loopback, where the lab's balancer finds pods by the selectors of Services."""
+    return Network(slot.service_range, slot.kubernetes_address, endpoints=False)
+
+
+@dataclass(frozen=True)
 class Ports:
     etcd: int
     etcd_peer: int
@@ -33,7 +55,7 @@ class Ports:
 
 
 def configuration(
-    binaries: Mapping[str, Path], slot: Slot, ports: Ports, api_server: Mapping[str, str]
+    binaries: Mapping[str, Path], network: Network, ports: Ports, api_server: Mapping[str, str]
 ) -> dict[str, Any]:
     """What ``kwokctl create cluster --config`` reads; *api_server* are more arguments of that.
 
@@ -46,13 +68,13 @@ def configuration(
             "runtime": "binary",
             "bindAddress": LOOPBACK,
             "kubeAuthorization": True,
-            "kubeApiserverCertSANs": [slot.kubernetes_address],
+            "kubeApiserverCertSANs": [network.kubernetes_address, network.advertised],
             **_binary_options(binaries),
             **_port_options(ports),
         },
         "componentsPatches": [
             {"name": name, "extraArgs": [_argument(*each) for each in arguments]}
-            for name, arguments in _extra_arguments(slot, api_server).items()
+            for name, arguments in _extra_arguments(network, api_server).items()
         ],
     }
 
@@ -79,15 +101,21 @@ def _port_options(ports: Ports) -> dict[str, int]:
     }
 
 
-def _extra_arguments(slot: Slot, api_server: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
+def _extra_arguments(
+    network: Network, api_server: Mapping[str, str]
+) -> dict[str, list[tuple[str, str, bool]]]:
     """Arguments of the components as (key, value, whether it replaces kwokctl's own)."""
     unthrottled = [("kube-api-qps", "1000", False), ("kube-api-burst", "2000", False)]
     # Each is alone: one that ends because it could not renew its lease would be missed for good.
     alone = [("leader-elect", "false", False)]
+    without = "" if network.endpoints else ",-endpoints-controller,-endpointslice-controller"
     return {
         "kube-apiserver": [
-            ("service-cluster-ip-range", slot.service_range, False),
-            ("advertise-address", ADVERTISED, False),
+            ("service-cluster-ip-range", network.service_range, False),
+            ("advertise-address", network.advertised, False),
+            ("bind-address", network.bind, True),
+            # Where names of nodes do not resolve.
+            *([("kubelet-preferred-address-types", "InternalIP", False)] if network.endpoints else []),
             # Some clusters ask for the right to hold up an owner's deletion; OpenShift does.
             ("enable-admission-plugins", "OwnerReferencesPermissionEnforcement", False),
             *((key, value, False) for key, value in api_server.items()),
@@ -97,8 +125,7 @@ def _extra_arguments(slot: Slot, api_server: Mapping[str, str]) -> dict[str, lis
             *alone,
             # Each controller under its own name, as kubeadm and every provider have it.
             ("use-service-account-credentials", "true", False),
-            # Endpoints of loopback addresses are refused, over and over; the lab's balancer goes by selectors.
-            ("controllers", "*,-endpoints-controller,-endpointslice-controller", False),
+            ("controllers", f"*{without}", False),
         ],
         "kube-scheduler": [*unthrottled, *alone],
         "kwok-controller": [

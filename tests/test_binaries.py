@@ -213,11 +213,16 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
             f"helm.sh/helm/v3 {oldest['helm']}",
         ),
         "calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
+        "build/calico": (f"github.com/projectcalico/calico {as_module['calico']}",),
+        "build/node": (f"k8s.io/kubernetes {wanted['kubernetes']}",),
+        "build/containerd": (f"github.com/containerd/containerd/v2 {wanted['containerd']}",),
         "build/prometheus": (f"github.com/prometheus/prometheus {as_module['prometheus']}",),
         "build/cert-manager": (f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",),
         "build/prometheus-operator": (
             f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}",
         ),
+        "build/actionlint": (f"github.com/rhysd/actionlint {wanted['actionlint']}",),
+        "build/crane": (f"github.com/google/go-containerregistry {wanted['crane']}",),
     }
     for module_name, requirements in required.items():
         go_mod = table.LAB / module_name / "go.mod"

@@ -11,6 +11,7 @@ import pytest
 from lab.errors import LabError
 from tests.charts import helm_needed, manifests
 from tests.e2e import kind
+from tests.e2e.cluster import FIRST
 
 INSPECTED = {
     "NetworkSettings": {
@@ -59,7 +60,7 @@ def test_nothing_is_left_when_it_does_not_come_up(
 
 @helm_needed
 def test_the_chart_takes_its_values() -> None:
-    text = manifests(json.dumps(kind.values("172.18.0.5:8300")))
+    text = manifests(json.dumps(kind.with_cert_manager("172.18.0.5:8300")))
 
-    for part in (f'image: "{kind.FIRST}"', "imagePullPolicy: Never", "kind: Certificate", "172.18.0.5:8300"):
+    for part in (f'image: "{FIRST}"', "imagePullPolicy: Never", "kind: Certificate", "172.18.0.5:8300"):
         assert part in text, part

@@ -17,13 +17,27 @@ from lab.binaries.table import Program, programs, versions
 
 __all__ = ["DEFAULT", "BinaryError", "calico_crds", "cert_manager_crds", "ensure", "prometheus_operator_crds"]
 
+NODE = (
+    "kubelet",
+    "kube-proxy",
+    "pause",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "calico",
+)
+"""Programs of a real node."""
 SELDOM = (
+    *NODE,
     "calico-ipam",
     "configs",
+    "noop-webhook",
     "prometheus",
     "promtool",
     "cert-manager-controller",
     "cert-manager-cainjector",
+    "actionlint",
+    "crane",
 )
 """Programs of single tests, which labs do not need."""
 DEFAULT = tuple(name for name in programs() if name not in SELDOM)

@@ -13,6 +13,7 @@ LAB = Path(__file__).resolve().parents[1]
 TOGETHER = LAB / "build" / "programs"
 """One module for all programs that every lab needs: what they share is compiled once."""
 OLDEST = LAB / "build" / "oldest"
+NODE = LAB / "build" / "node"
 COLUMN = "DRAWBRIDGE_LAB_VERSIONS"
 """The environment variable that names a column of versions.toml."""
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -66,10 +67,16 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
         *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
         _helm(wanted["helm"], TOGETHER),
-        _configs(wanted["helm"]),
+        _own("configs", wanted["helm"], "configs"),
+        _own("noop-webhook", wanted["go"], "noop"),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
+        *_of_releases(wanted),
+        *_kubernetes(wanted["kubernetes"], NODE, ("kubelet", "kube-proxy")),
+        _pause(),
+        *_containerd(wanted["containerd"]),
+        _calico_cni(wanted["calico"]),
     ]
     column = os.environ.get(COLUMN)
     instead = {program.name: program for program in _oldest(versions(column))} if column else {}
@@ -140,14 +147,14 @@ def _helm(version: str, module: Path) -> Program:
     )
 
 
-def _configs(version: str) -> Program:
-    """Our own program, with the libraries of the lab's Helm."""
-    source = (TOGETHER / "configs" / "main.go").read_bytes()
+def _own(name: str, version: str, directory: str) -> Program:
+    """Our own program, in the module of the programs of the lab; *version* is of what it is made with."""
+    source = (TOGETHER / directory / "main.go").read_bytes()
     return Program(
-        "configs",
+        name,
         f"{version}-{hashlib.sha256(source).hexdigest()[:8]}",
         TOGETHER,
-        "drawbridge/lab/build/programs/configs",
+        f"drawbridge/lab/build/programs/{directory}",
         version_question=None,
     )
 
@@ -199,3 +206,50 @@ def _cert_manager(version: str) -> list[Program]:
         )
         for name in ("controller", "cainjector")
     ]
+
+
+def _of_releases(wanted: Mapping[str, str]) -> list[Program]:
+    """What checks the workflows, and what pushes images."""
+    return [
+        Program(
+            "actionlint",
+            wanted["actionlint"],
+            LAB / "build/actionlint",
+            "github.com/rhysd/actionlint/cmd/actionlint",
+        ),
+        Program(
+            "crane",
+            wanted["crane"],
+            LAB / "build/crane",
+            "github.com/google/go-containerregistry/cmd/crane",
+            version_question=("version",),
+            ldflags=f"-X github.com/google/go-containerregistry/cmd/crane/cmd.Version={wanted['crane']}",
+        ),
+    ]
+
+
+def _pause() -> Program:
+    """Our own program: the first container of each pod on a real node."""
+    source = (NODE / "pause" / "main.go").read_bytes()
+    version = hashlib.sha256(source).hexdigest()[:8]
+    return Program("pause", version, NODE, "drawbridge/lab/build/node/pause", version_question=None)
+
+
+def _containerd(version: str) -> list[Program]:
+    """Built together, because the daemon and its shim must be of one version."""
+    return [
+        Program(
+            name,
+            version,
+            LAB / "build/containerd",
+            f"github.com/containerd/containerd/v2/cmd/{name}",
+            version_question=None,
+        )
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    ]
+
+
+def _calico_cni(version: str) -> Program:
+    """Calico's CNI plugin and its IPAM plugin in one program, which its file name tells apart."""
+    package = "github.com/projectcalico/calico/cni-plugin/cmd/calico"
+    return Program("calico", version, LAB / "build/calico", package, version_question=None)

@@ -16,22 +16,16 @@ from typing import Any
 
 import yaml
 
-from lab import admission
 from lab.binaries.table import versions
-from lab.cloud import fixture
 from lab.cloud.remote import Remote
 from lab.errors import LabError
-from lab.install import CHART, CRDS, NAMESPACE, RELEASE, merged
+from lab.install import CRDS, merged
 from lab.session import Lab
-from lab.waiting import until
+from tests.e2e.cluster import CLOUD_PORT, FIRST, IMAGES, install, values
 
 ROOT = Path(__file__).parent.parent.parent
 NAME = "drawbridge-e2e"
-IMAGES = FIRST, SECOND = "drawbridge:e2e", "drawbridge:e2e-2"
-"""The same image by two names: a template with the other one is another template."""
-PORT = 8300
 CERT_MANAGER = "https://github.com/cert-manager/cert-manager/releases/download/{}/cert-manager.yaml"
-SUBNET = {"id": "subnet-e2e00001", "zone": "ap-guangzhou-3"}
 Run = Callable[..., str]
 
 
@@ -46,6 +40,19 @@ class Kind(Lab):
     @property
     def directory(self) -> Path:
         return self.home
+
+    is_real = False
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        roles = "!node-role.kubernetes.io/control-plane,kubernetes.io/os=linux"
+        names = self.kubectl("get", "nodes", f"--selector={roles}", "--output=name").stdout.split()
+        return tuple(each for name in names if "eklet" not in (each := name.removeprefix("node/")))
+
+    def status(self, node: str, port: int) -> str:
+        ask = ("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}")
+        asked = f"{' '.join(ask)} http://localhost:{port}/healthz || true"
+        return run("docker", "exec", node, "sh", "-c", asked)
 
     @cached_property
     def cloud(self) -> Remote:
@@ -101,14 +108,14 @@ def create(run: Run, kubeconfig: Path, environ: Mapping[str, str]) -> None:
 def start_cloud(run: Run) -> tuple[str, str]:
     """The emulator beside the cluster's nodes; where these reach it, and where this machine does."""
     name = f"{NAME}-cloud"
-    serve = ("python", "-m", "lab.cloud", "--host", "0.0.0.0", "--port", str(PORT))
+    serve = ("python", "-m", "lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT))
     source = ("--volume", f"{ROOT}:/repository:ro", "--workdir", "/repository")
-    ports = ("--network", "kind", "--publish", f"127.0.0.1::{PORT}")
+    ports = ("--network", "kind", "--publish", f"127.0.0.1::{CLOUD_PORT}")
     run("docker", "run", "--detach", "--name", name, *ports, *source, FIRST, *serve)
     [found] = json.loads(run("docker", "inspect", name))
     networks, published = found["NetworkSettings"]["Networks"], found["NetworkSettings"]["Ports"]
-    [outside] = published[f"{PORT}/tcp"]
-    return f"{networks['kind']['IPAddress']}:{PORT}", f"127.0.0.1:{outside['HostPort']}"
+    [outside] = published[f"{CLOUD_PORT}/tcp"]
+    return f"{networks['kind']['IPAddress']}:{CLOUD_PORT}", f"127.0.0.1:{outside['HostPort']}"
 
 
 def remove(run: Run) -> None:
@@ -118,17 +125,9 @@ def remove(run: Run) -> None:
     run("kind", "delete", "cluster", "--name", NAME)
 
 
-def values(endpoint: str) -> dict[str, Any]:
-    """All four features, certificates by cert-manager, and the image that the nodes have."""
-    repository, tag = FIRST.split(":")
-    ours = {
-        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "certs": {"mode": "cert-manager"},
-        "elasticity": {"enabled": True},
-        "cloud": {"subnets": [SUBNET]},
-        "ingressDaemonSet": {"enabled": True},
-    }
-    return merged(fixture.values(endpoint), ours)
+def with_cert_manager(endpoint: str) -> dict[str, Any]:
+    """The values of all scenes, with certificates by cert-manager."""
+    return merged(values(endpoint), {"certs": {"mode": "cert-manager"}})
 
 
 def cert_manager(environ: Mapping[str, str]) -> str:
@@ -142,26 +141,8 @@ def equip(kind: Kind, endpoint: str, environ: Mapping[str, str]) -> None:
     kind.kubectl("apply", "-f", cert_manager(environ))
     wait = ("--for=condition=Available", "--timeout=300s")
     kind.kubectl("-n", "cert-manager", "wait", "deployment", "--all", *wait)
-    place = ("--namespace", NAMESPACE)
-    install = ("install", RELEASE, str(CHART), *place, "--create-namespace", "--values", "-")
-    given = yaml.safe_dump(values(endpoint))
     # Its webhook has no certificate for some moments more, and then refuses the Certificate.
-    until(lambda: _done(kind, *install, stdin=given), 120, "cert-manager to take the chart's Certificate")
-    for deployment in ("webhook", "controllers"):
-        kind.kubectl(*place, "rollout", "status", f"deployment/{RELEASE}-{deployment}", "--timeout=300s")
-    admission.await_evictions(kind.client)
-    admission.await_gate(kind.client)
-    admission.await_placement(kind.client)
-    admission.await_ingress_daemonsets(kind.client)
-
-
-def _done(kind: Kind, *arguments: str, stdin: str) -> bool:
-    done = kind.helm(*arguments, check=False, stdin=stdin)
-    if done.returncode != 0 and "cert-manager" not in done.stderr:
-        raise LabError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
-    if done.returncode != 0:
-        kind.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
-    return done.returncode == 0
+    install(kind, with_cert_manager(endpoint), may_retry="cert-manager")
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Real nodes on one machine: kubelet, containerd, runc, kube-proxy and Calico in namespaces, without Docker."""

@@ -1,0 +1,125 @@
+"""The first process of one real node: containerd, the kubelet and kube-proxy live and die with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import binaries
+from lab.node import settings
+from lab.node.network import address_of
+from lab.waiting import until
+
+TUNABLES = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+"""What the kubelet sets for the whole machine: it finds them set so, and the machine keeps what it has."""
+SECONDS = 60
+EMPTY = ("/run", "/opt")
+OWN = ("/var/lib", "/var/log")
+"""Directories that programs of a node write to, each with one of the node's behind it."""
+
+
+def main() -> int:
+    home = Path(sys.argv[1])
+    given = json.loads((home / "node.json").read_text())
+    programs = {name: Path(path) for name, path in given["programs"].items()}
+    _mount(home)
+    _configure(given, programs)
+    running = _start(given, programs)
+    print("started", flush=True)
+    _await_end(running)
+    return 1
+
+
+def _mount(home: Path) -> None:
+    for path in EMPTY:
+        _run("mount", "-t", "tmpfs", "tmpfs", path)
+    for path in OWN:
+        source = home / path[1:]
+        source.mkdir(parents=True)
+        _run("mount", "--bind", str(source), path)
+    for name, value in TUNABLES.items():
+        source = Path("/run/tunables") / name
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(f"{value}\n")
+        _run("mount", "--bind", str(source), f"/proc/sys/{name}")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _configure(given: Mapping[str, Any], programs: Mapping[str, Path]) -> None:
+    kubeconfig = Path(given["kubeconfig"])
+    for path in (settings.CNI_PROGRAMS, settings.CNI_NETWORKS):
+        Path(path).mkdir(parents=True)
+    for name in ("calico", "calico-ipam"):
+        shutil.copy(programs["calico"], Path(settings.CNI_PROGRAMS) / name)
+    Path(settings.CNI_NETWORKS, "10-calico.conflist").write_text(settings.cni(given["name"], kubeconfig))
+    Path("/run/containerd.toml").write_text(settings.CONTAINERD)
+    configuration = settings.kubelet(int(given["number"]), given["cgroup"])
+    Path("/run/kubelet.json").write_text(json.dumps(configuration))
+
+
+def _start(given: Mapping[str, Any], programs: Mapping[str, Path]) -> list[subprocess.Popen[bytes]]:
+    os.environ["PATH"] = f"{programs['containerd-shim-runc-v2'].parent}:{os.environ['PATH']}"
+    name, kubeconfig = given["name"], given["kubeconfig"]
+    containerd = _background(programs, "containerd", "--config", "/run/containerd.toml")
+    until(lambda: Path(settings.SOCKET).exists(), SECONDS, "containerd to listen")
+    for archive in given["images"]:
+        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "import", "--local", archive)
+    for image, other in given["tags"]:
+        references = [f"docker.io/library/{each}" for each in (image, other)]
+        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "tag", *references)
+    kubelet = _background(
+        programs,
+        "kubelet",
+        *("--config", "/run/kubelet.json", "--kubeconfig", kubeconfig),
+        *("--hostname-override", name, "--node-ip", address_of(int(given["number"]))),
+    )
+    return [
+        containerd,
+        kubelet,
+        _background(programs, "kube-proxy", *settings.kube_proxy(name, Path(kubeconfig))),
+    ]
+
+
+def _background(programs: Mapping[str, Path], name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    with Path(f"/var/log/{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [programs[name], *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def _await_end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Of any of them; shims and what they leave behind are reaped meanwhile."""
+    pids = {process.pid: str(process.args) for process in running}
+    while True:
+        pid, status = os.wait()
+        if pid in pids:
+            print(f"{pids[pid]} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+            return
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+def write(home: Path, given: Mapping[str, object]) -> None:
+    """What the node in *home* starts with."""
+    home.mkdir(parents=True)
+    programs = {name: str(path) for name, path in binaries.ensure(*binaries.NODE).items()}
+    (home / "node.json").write_text(json.dumps({**given, "programs": programs}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

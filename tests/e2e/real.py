@@ -1,0 +1,93 @@
+"""The cluster of real nodes: Drawbridge in containers of containerd, addresses by Calico, Services by kube-proxy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lab import processes
+from lab.cloud.remote import Remote
+from lab.node import cluster, images
+from lab.node.cluster import Image, RealNodes
+from lab.node.network import CONTROL_PLANE
+from lab.waiting import until
+from tests.e2e.cluster import CLOUD_PORT, EDGE_IMAGE, FIRST, SECOND, install, values
+
+ROOT = Path(__file__).parent.parent.parent
+ARCHIVES = "DRAWBRIDGE_E2E_ARCHIVES"
+"""The environment variable with the images' archives, which are built where registries can be reached."""
+EDGE = Path(__file__).parent / "edge"
+ENDPOINT = f"{CONTROL_PLANE}:{CLOUD_PORT}"
+
+
+@dataclass(frozen=True)
+class Real(RealNodes):
+    """What the scenes need of a lab, of real nodes."""
+
+    is_real = True
+
+    @cached_property
+    def cloud(self) -> Remote:
+        return Remote(ENDPOINT)
+
+    def status(self, node: str, port: int) -> str:
+        connection = http.client.HTTPConnection(self.address(node), port, timeout=5)
+        try:
+            connection.request("GET", "/healthz")
+            return str(connection.getresponse().status)
+        except OSError:
+            return "000"
+        finally:
+            connection.close()
+
+
+def build() -> dict[str, str]:
+    """The archives of all images."""
+    return {
+        FIRST: str(images.build(ROOT, FIRST)),
+        EDGE_IMAGE: str(images.build(EDGE, EDGE_IMAGE)),
+        "": str(images.pause()),
+    }
+
+
+@contextmanager
+def running(environ: Mapping[str, str]) -> Iterator[Real]:
+    """For the length of a block, in a world; raises LabError."""
+    archives = {name: Path(path) for name, path in json.loads(environ[ARCHIVES]).items()}
+    given = [Image(path, name, (SECOND,) if name == FIRST else ()) for name, path in archives.items()]
+    with cluster.running(given, progress=lambda text: print(text, file=sys.stderr, flush=True)) as lab:
+        real = Real(lab.name, lab.home, lab.workers)
+        with _cloud(real):
+            install(real, values(ENDPOINT))
+            yield real
+        real.close()
+
+
+@contextmanager
+def _cloud(real: Real) -> Iterator[None]:
+    log = real.logs / "cloud.log"
+    command = [sys.executable, "-m", "lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT)]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=dict(os.environ),
+            stdout=output,
+            stderr=output,
+            preexec_fn=processes.die_with_parent,
+        ) as process,
+    ):
+        until(lambda: b"the cloud is at" in log.read_bytes(), 60, "the emulated cloud to listen")
+        try:
+            yield
+        finally:
+            process.kill()
