@@ -191,3 +191,30 @@ def test_a_missed_target_is_no_failure_and_a_suite_that_cannot_run_is_one(
     suites("one", failing)
     assert command.main(["one"]) == 1
     assert capsys.readouterr().err.endswith("bench: no such machine\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], {}),
+        (["--rounds", "1"], {"rounds": 1}),
+        (["--concurrency", "64", "128"], {"concurrency": [64, 128]}),
+    ],
+)
+def test_the_loads_of_the_storm_can_be_chosen(
+    suites: Callable[[str, Any], None], words: list[str], given: dict[str, Any]
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def chosen(progress: Callable[[str], None], *, quick: bool, **loads: Any) -> list[Figure]:
+        seen.update(loads)
+        return []
+
+    suites("ip_reservation", chosen)
+    suites("another", chosen)
+
+    assert command.main(["ip_reservation", *words]) == 0
+    assert seen == given
+    if words:
+        with pytest.raises(SystemExit):
+            command.main(["another", *words])

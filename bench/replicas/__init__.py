@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,6 @@ from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import msgspec
@@ -45,6 +44,8 @@ PROGRAMS = {
 }
 DEFAULT: dict[str, Any] = {}
 ALL: dict[str, Any] = {"elasticity": {"enabled": True}, "ingressDaemonSet": {"enabled": True}}
+FOLLOWED = {"elasticity": "statefulsets", "ingressDaemonSet": "ingressdaemonsets"}
+"""A kind that the feature alone follows."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +86,19 @@ def _figures(directory: Path, extent: Extent, progress: Callable[[str], None]) -
 
 def _started(directory: Path, program: str, port: int, **config: Any) -> tuple[float, float]:
     """Seconds of CPU until it is ready, and MiB at rest."""
-    with _running(directory, program, port, config) as (pid, health):
-        _await(lambda: _is_ready(health), f"the {program} to be ready")
+    kinds = {"pods", *map(FOLLOWED.__getitem__, config)} if program == "controllers" else set()
+    with _running(directory, program, port, config) as (pid, health, metrics):
+        _await(lambda: _get(health, "/readyz") is not None, f"the {program} to be ready")
         seconds = processes.of(processes.family(pid)).seconds
-        _await(lambda: _rests(pid), f"the {program} to come to rest")
+        _await(lambda: _has_synced(metrics, kinds) and _rests(pid), f"the {program} to come to rest")
         return seconds, sum(map(processes.private, processes.family(pid))) / MIB
 
 
 @contextmanager
 def _running(
     directory: Path, program: str, port: int, config: Mapping[str, Any]
-) -> Iterator[tuple[int, int]]:
-    """The pid, and the port of its health checks."""
+) -> Iterator[tuple[int, int, int]]:
+    """The pid, and the ports of its health checks and metrics."""
     ports = free_ports(PORTS, 3)
     (directory / "config.yaml").write_bytes(
         msgspec.json.encode({**_configuration(directory, ports), **config})
@@ -115,7 +117,7 @@ def _running(
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield process.pid, ports[1]
+        yield process.pid, ports[1], ports[2]
     finally:
         process.terminate()
         process.wait(PATIENCE)
@@ -163,12 +165,18 @@ def _rests(pid: int) -> bool:
     return processes.of(processes.family(pid)).seconds - before < SETTLED
 
 
-def _is_ready(port: int) -> bool:
+def _has_synced(port: int, kinds: Iterable[str]) -> bool:
+    found = _get(port, "/metrics") or ""
+    return all(f'drawbridge_informer_synced{{kind="{kind}"}} 1.0' in found for kind in kinds)
+
+
+def _get(port: int, path: str) -> str | None:
+    """The text of an answer with status 200."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
-            return bool(response.status == 200)
-    except (URLError, OSError):
-        return False
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return str(response.read().decode())
+    except OSError:
+        return None
 
 
 def _await(condition: Callable[[], bool], what: str) -> None:

@@ -20,9 +20,8 @@ import msgspec
 from bench.replicas.objects import OWNERS_OF_A_NAMESPACE, PODS_OF_AN_OWNER, Object, namespace, node, pod
 
 VERSION = "200000"
-RESERVATIONS = "ipreservations"
 LISTED = {
-    RESERVATIONS,
+    "ipreservations",
     "configmaps",
     "deployments",
     "ingressdaemonsets",
@@ -48,8 +47,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, self._page(*self.server.kinds[last], query))
         elif last in LISTED:
             self._answer(200, {"metadata": {"resourceVersion": VERSION}, "items": []})
-        elif url.path == "/apis/crd.projectcalico.org/v1":
-            self._answer(200, {"resources": [{"name": RESERVATIONS}]})
+        elif url.path.startswith("/apis/") and url.path.count("/") == 3:  # each group has all kinds
+            self._answer(200, {"resources": [{"name": each} for each in LISTED]})
         else:
             self._answer(404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": url.path})
 

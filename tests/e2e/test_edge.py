@@ -1,0 +1,170 @@
+"""Clients of a load balancer in front of an IngressDaemonSet see no failure while it is updated."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.client import Resource
+from kube.errors import KubeError
+from lab.node.network import CONTROL_PLANE
+from lab.waiting import until
+from tests.cluster import ingress_daemonset_history
+from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, by_deployment, detaching
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.e2e.cluster import EDGE_IMAGE
+from tests.e2e.real import Real
+from tests.e2e.traffic import balancing, failed, requests
+
+SERVICES = Resource("", "v1", "services")
+NODE_PORT, SERVICE_HEALTH_PORT, HEALTH_PORT = 30080, 30081, 10081
+FRONT, NAIVE_FRONT, NAIVE_CHECK = 18080, 18081, 18082
+OUTAGE_SECONDS = 60
+AT_REST = {"maxUnavailableNodes": 1}
+"""A rollout that no load balancer is prepared for."""
+
+
+def container(version: str) -> dict[str, Any]:
+    return {
+        "name": "proxy",
+        "image": EDGE_IMAGE,
+        "env": [{"name": "VERSION", "value": version}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
+    }
+
+
+def service(name: str) -> dict[str, Any]:
+    """As clouds create them; the load balancer is ours."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {
+            "type": "LoadBalancer",
+            "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": SERVICE_HEALTH_PORT,
+            "selector": {"app": name},
+            "ports": [{"port": 80, "targetPort": 8080, "nodePort": NODE_PORT}],
+        },
+    }
+
+
+@contextmanager
+def served(cluster: Real, rolling: dict[str, Any]) -> Iterator[Edge]:
+    """Pods of an IngressDaemonSet on all nodes, behind a Service, with health checkers on each node."""
+    with ingress_daemonset_history.recording(cluster.client) as record:
+        edge = Edge(cluster, record)
+        cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}", "--overwrite")
+        edge.create(pod={"containers": [container("1")]}, rolling=rolling, healthCheckNodePorts=[HEALTH_PORT])
+        edge.client.create(SERVICES, service("web"), edge.namespace)
+        edge.settle(*cluster.workers, image=EDGE_IMAGE)
+        edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
+        yield edge
+        edge.client.delete(SERVICES, "web", edge.namespace)
+        edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
+        edge.wait(edge.is_gone, "it to go")
+        edge.wait(lambda: not edge.pods(), "its pods to go")
+
+
+def all_healthy(cluster: Real) -> bool:
+    return {cluster.status(node, HEALTH_PORT) for node in cluster.workers} == {"200"}
+
+
+def targets(cluster: Real) -> dict[str, str]:
+    return {node: f"{cluster.address(node)}:{NODE_PORT}" for node in cluster.workers}
+
+
+def roll_out(cluster: Real, edge: Edge, version: str) -> None:
+    edge.change(template={"spec": {"containers": [container(version)]}})
+    what = f"all pods to be of version {version}"
+    edge.wait(lambda: all(version_of(pod) == version for pod in edge.pods()), what)
+    edge.settle(*cluster.workers, image=EDGE_IMAGE)
+    edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy again")
+
+
+def version_of(pod: dict[str, Any]) -> str:
+    return str(pod["spec"]["containers"][0]["env"][0]["value"])
+
+
+def test_no_request_fails_while_pods_are_replaced(real_nodes: Real) -> None:
+    check = f"port {HEALTH_PORT}"
+    with (
+        served(real_nodes, detaching(1, **by_deployment(5))) as edge,
+        balancing(real_nodes.home, FRONT, targets(real_nodes), check),
+    ):
+        with requests(FRONT) as counted:
+            roll_out(real_nodes, edge, "2")
+
+        assert failed(counted) == 0, counted
+        assert counted["200"] > 1000
+
+
+def test_requests_fail_while_pods_are_replaced_on_nodes_that_are_not_detached(real_nodes: Real) -> None:
+    """The control of the test above."""
+    check = f"port {HEALTH_PORT}"
+    with (
+        served(real_nodes, AT_REST) as edge,
+        balancing(real_nodes.home, FRONT, targets(real_nodes), check),
+        requests(FRONT) as counted,
+    ):
+        roll_out(real_nodes, edge, "2")
+
+    assert failed(counted) > 0
+
+
+@pytest.mark.usefixtures("naive_check")
+def test_no_request_fails_while_the_api_server_is_down_for_a_minute(real_nodes: Real) -> None:
+    """The control is a health check that asks the API server each time: it takes every node out of service."""
+    naive = f"addr {CONTROL_PLANE} port {NAIVE_CHECK}"
+    with (
+        served(real_nodes, detaching(1, **by_deployment(5))),
+        balancing(real_nodes.home, FRONT, targets(real_nodes), f"port {HEALTH_PORT}"),
+        balancing(real_nodes.home, NAIVE_FRONT, targets(real_nodes), naive),
+    ):
+        with requests(FRONT) as counted, requests(NAIVE_FRONT) as control:
+            outage(real_nodes)
+
+        assert failed(counted) == 0, counted
+        assert counted["200"] > 1000
+        assert control["503"] > 1000
+
+
+@pytest.fixture
+def naive_check(real_nodes: Real) -> Iterator[None]:
+    class Check(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if is_up(real_nodes) else 503)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer((CONTROL_PLANE, NAIVE_CHECK), Check) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield
+        server.shutdown()
+
+
+def outage(cluster: Real) -> None:
+    """Of the API server; the controller manager, as ever when it cannot renew its lease, starts again."""
+    pids = Path(cluster.home) / "kwok" / "clusters" / "lab" / "pids"
+    for component in ("kube-controller-manager", "kube-apiserver"):
+        os.kill(int((pids / f"{component}.pid").read_text()), signal.SIGKILL)
+    threading.Event().wait(OUTAGE_SECONDS)
+    cluster.kwokctl("start", "cluster")
+    until(lambda: is_up(cluster), 120, "the API server to be back", every=0.5)
+
+
+def is_up(cluster: Real) -> bool:
+    try:
+        return cluster.client.request("GET", "/readyz", type=bytes, timeout=2) == b"ok"
+    except KubeError:
+        return False
