@@ -1,9 +1,15 @@
-"""Make the kustomize components in deploy/components: what each set of values changes of deploy/install.yaml."""
+"""`python -m lab.kustomize NAMESPACE DIRECTORY`: write deploy/ with its components for another namespace.
+
+A component is what a set of values changes of deploy/install.yaml.
+"""
 
 from __future__ import annotations
 
+import functools
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,8 +18,8 @@ from lab import chart
 from lab.errors import LabError
 from lab.install import merged
 
-DIRECTORY = chart.ROOT / "deploy" / "components"
-SHARED = "deploy/shared.yaml"
+DEPLOY = chart.ROOT / "deploy"
+COMPONENTS = "components"
 CONFIG = "drawbridge-config"
 READ_AT_START = "drawbridge.io/read-at-start"
 GIVEN = {"clusterID": "cls-0", "region": "ap-region"}
@@ -38,30 +44,38 @@ Object = dict[str, Any]
 Objects = dict[Key, Object]
 
 
-def write() -> None:
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    files = made()
-    for name, text in files.items():
-        file = chart.ROOT / name
+def main(namespace: str, directory: str) -> None:
+    target = Path(directory)
+    shutil.copytree(DEPLOY, target, ignore=shutil.ignore_patterns(COMPONENTS))
+    text = (DEPLOY / "namespace.yaml").read_text()
+    (target / "namespace.yaml").write_text(text.replace(f"name: {chart.NAMESPACE}\n", f"name: {namespace}\n"))
+    (target / "install.yaml").write_text(HEAD + _documents(rendered({}, namespace).values()))
+    write(target, namespace)
+
+
+def write(directory: Path = DEPLOY, namespace: str = chart.NAMESPACE) -> None:
+    shutil.rmtree(directory / COMPONENTS, ignore_errors=True)
+    for name, text in made(namespace).items():
+        file = directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
-def made() -> dict[str, str]:
-    """Each file with its text."""
-    base = rendered({})
-    features = {name: rendered(values) for name, values in FEATURES.items()}
+def made(namespace: str = chart.NAMESPACE) -> dict[str, str]:
+    """Each file below deploy/ with its text."""
+    base = rendered({}, namespace)
+    features = {name: rendered(values, namespace) for name, values in FEATURES.items()}
     shared = _shared(base, features)
-    found = {SHARED: HEAD + _documents(shared.values())}
-    everything = merged(merged(FEATURES["anycast-ip"], FEATURES["elasticity"]), FEATURES["ingress-daemonset"])
-    whole = rendered(everything)
+    found = {"shared.yaml": HEAD + _documents(shared.values())}
+    everything = functools.reduce(merged, FEATURES.values())
+    whole = rendered(everything, namespace)
     for name, after in features.items():
         found |= _component(name, base | shared, shared | after)
     for name, values in OTHERS.items():
         before = base | {key: whole[key] for key in shared}
-        together = rendered(merged(everything, values))
+        together = rendered(merged(everything, values), namespace)
         later = {key: each for key, each in together.items() if key in shared or key not in whole}
-        found |= _component(name, before, {**later, **_of(base, rendered(values))})
+        found |= _component(name, before, {**later, **_of(base, rendered(values, namespace))})
     return found
 
 
@@ -69,8 +83,8 @@ def _of(base: Objects, after: Objects) -> Objects:
     return {key: each for key, each in after.items() if key in base}
 
 
-def rendered(values: Mapping[str, Any]) -> Objects:
-    text = chart.manifests(yaml.safe_dump(dict(values)), "--skip-tests")
+def rendered(values: Mapping[str, Any], namespace: str) -> Objects:
+    text = chart.manifests(yaml.safe_dump(dict(values)), "--skip-tests", "--namespace", namespace)
     return {key_of(each): each for each in yaml.safe_load_all(text) if each}
 
 
@@ -98,8 +112,8 @@ def _component(name: str, before: Objects, after: Objects) -> dict[str, str]:
     found = {key: part for key, part in parts.items() if part}
     texts = [*added, *([_lines_object(name, lines)] if lines else [])]
     return {
-        f"deploy/components/{name}/kustomization.yaml": HEAD + _dump(head | found),
-        f"deploy/components/{name}/resources.yaml": HEAD + _documents(texts),
+        f"{COMPONENTS}/{name}/kustomization.yaml": HEAD + _dump(head | found),
+        f"{COMPONENTS}/{name}/resources.yaml": HEAD + _documents(texts),
     }
 
 
@@ -207,3 +221,7 @@ def _of_key(name: str, old: Object, new: Object, key: str, path: str) -> Iterato
         yield {"op": "add", "path": place, "value": new[key]}
     else:
         yield from _operations(name, old[key], new[key], place)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -26,12 +26,15 @@ NAMES = [*[(name,) for name in COMPONENTS], (*FEATURES,), (*COMPONENTS,), (*reve
 
 def test_the_components_are_what_the_chart_renders_now() -> None:
     for name, text in kustomize.made().items():
-        assert (chart.ROOT / name).read_text() == text, "run: make manifests"
-    assert {each.name for each in kustomize.DIRECTORY.iterdir()} == set(COMPONENTS)
+        assert (kustomize.DEPLOY / name).read_text() == text, "run: make manifests"
+    assert {each.name for each in (kustomize.DEPLOY / kustomize.COMPONENTS).iterdir()} == set(COMPONENTS)
 
 
-def built(directory: Path, components: tuple[str, ...]) -> Objects:
-    shutil.copytree(manifests.DEPLOY, directory / "deploy")
+def built(directory: Path, components: tuple[str, ...], namespace: str = chart.NAMESPACE) -> Objects:
+    if namespace == chart.NAMESPACE:
+        shutil.copytree(manifests.DEPLOY, directory / "deploy")
+    else:
+        kustomize.main(namespace, str(directory / "deploy"))
     (directory / "mine").mkdir()
     _, settings = block("# kustomization.yaml").split("\n---\n")
     (directory / "mine" / "settings.yaml").write_text(settings)
@@ -47,12 +50,11 @@ def built(directory: Path, components: tuple[str, ...]) -> Objects:
     }
 
 
-def rendered(components: tuple[str, ...]) -> Objects:
+def rendered(components: tuple[str, ...], namespace: str = chart.NAMESPACE) -> Objects:
     values = functools.reduce(merged, (COMPONENTS[name] for name in components), {})
     if "anycast-ip" in components:
         values = merged(values, GIVEN)
-    text = chart.manifests(yaml.safe_dump(values), "--skip-tests")
-    return {kustomize.key_of(each): each for each in yaml.safe_load_all(text) if each}
+    return kustomize.rendered(values, namespace)
 
 
 def alike(value: Any, name: str = "") -> Any:
@@ -107,3 +109,12 @@ def test_the_kustomization_of_the_install_page_combines_a_feature_with_cert_mana
     config = found["ConfigMap", "drawbridge-config"]["data"]["config.yaml"]
     assert config == wanted["ConfigMap", "drawbridge", "drawbridge-config"]["data"]["config.yaml"]
     assert ("ConfigMap", "drawbridge-anycast-ip") not in found
+
+
+def test_all_of_it_can_be_written_for_another_namespace(tmp_path: Path) -> None:
+    names = (*COMPONENTS,)
+
+    found, wanted = built(tmp_path, names, "gatekeeping"), rendered(names, "gatekeeping")
+    assert found.keys() == wanted.keys()
+    assert [key for key, each in wanted.items() if alike(found[key]) != alike(each)] == []
+    assert "name: gatekeeping\n" in (tmp_path / "deploy" / "namespace.yaml").read_text()
