@@ -30,8 +30,8 @@ RUN apt-get update \
     && rm _crypt.* _curses.* _curses_panel.* _dbm.* _sqlite3.* nis.* readline.* \
     && python3.11 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /system /system/usr/lib/python3.11
 
-# Of the official client, kube/rest_config.py uses the configuration and the transport: its models, its calls, and their
-# twins for asyncio would be the greater half of the image.
+# Of the official client, kube/rest_config.py uses the configuration and the transport, for a kubeconfig: its models, its
+# calls, and their twins for asyncio would be the greater half of the image.
 FROM tools AS venv
 WORKDIR /opt/venv
 COPY requirements.txt /tmp/

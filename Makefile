@@ -17,7 +17,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format manifests bench hostile mutate up down clean
+.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format release publish actionlint manifests bench hostile mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,10 +73,19 @@ format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
 
+release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|chart|checksums]
+	@$(RUN) -m lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
+
+publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 IMAGE=... CHARTS=...
+	@$(RUN) -m lab.release.publish $(VERSION) --image=$(IMAGE) --charts=$(CHARTS)
+
+actionlint: $(STAMP) ## Check the workflows
+	@$$($(RUN) -m lab.binaries actionlint | cut -d' ' -f2)
+
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
 	@$(RUN) -m lab.manifests
 
-bench: $(STAMP) programs ## Measure against baselines: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
+bench: $(STAMP) programs ## Measure against baselines, and write docs/reference/storm.md: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
 	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?

@@ -1,5 +1,6 @@
 """The webhook server in production: one process, TLS, our worker, and a drain before its end."""
 
+import gc
 import os
 import sys
 
@@ -9,6 +10,9 @@ from gunicorn.glogging import Logger
 from settings import SettingsError, config_path, load
 from telemetry import logs
 from telemetry.http import CannotListen, listen_address
+from webhook import app as _app  # noqa: F401 - see `pre_fork`
+from webhook import features
+from webhook.health import SideServers
 from webhook.worker import WebhookWorker
 
 # For handshakes and refusals while all requests in flight occupy a thread.
@@ -57,10 +61,18 @@ control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - the heartbeat file
 
 
+features.routes()
+
+
+def pre_fork(_server: object, _worker: object) -> None:
+    """Let the worker share the memory of all modules: they are imported above, and the collector writes to none."""
+    gc.collect()
+    gc.freeze()
+
+
 def post_worker_init(worker: WebhookWorker) -> None:
-    # Imported in the worker: this file is read by the process that forks.
+    # Imported in the worker: it opens files and connections.
     import wsgi
-    from webhook.health import SideServers
 
     worker.client_ca = lambda: wsgi.settings.current.webhook.client_ca
     worker.drain_period = _settings.webhook.drain_period

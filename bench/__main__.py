@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from bench import anycast_ip, elasticity, growth, ingress_daemonset, ip_reservation, report
+from bench import anycast_ip, elasticity, growth, ingress_daemonset, ip_reservation, replicas, report
 from kube.errors import KubeError
 from lab.errors import LabError
 from lab.watching import WatchLost
@@ -24,6 +24,7 @@ SUITES: dict[str, ModuleType] = {
     "anycast_ip": anycast_ip,
     "elasticity": elasticity,
     "ingress_daemonset": ingress_daemonset,
+    "replicas": replicas,
 }
 
 
@@ -31,11 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 when a suite could not run. A target that was missed is shown, and is no failure."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.concurrency and options.suite != "ip_reservation":
-        parser.error("--concurrency is for the suite ip_reservation alone")
+    loads = _loads(options)
+    if loads and options.suite != "ip_reservation":
+        parser.error("--concurrency and --rounds are for the suite ip_reservation alone")
     try:
         for name in [options.suite] if options.suite else SUITES:
-            run(name, quick=options.quick, **_loads(options))
+            run(name, quick=options.quick, **loads)
     except (LabError, KubeError, WatchLost, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -45,11 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(name: str, *, quick: bool, **loads: Sequence[int]) -> None:
+def run(name: str, *, quick: bool, **loads: int | Sequence[int]) -> None:
     out, begin = Console(width=None if sys.stdout.isatty() else WIDTH), time.monotonic()
     figures = SUITES[name].run(_progress(begin), quick=quick, **loads)
     path = report.write(name, figures)
     out.print(report.table(name, figures))
+    for line in report.verdicts(figures):
+        out.print(line, soft_wrap=True, highlight=False)
     out.print(f"{report.summary(figures)}; it took {time.monotonic() - begin:.0f} s; {path}", soft_wrap=True)
 
 
@@ -72,11 +76,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of ip_reservation: one round with so many deletions at once each, in place of its rounds",
     )
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="of ip_reservation: so many, in place of three"
+    )
     return parser
 
 
-def _loads(options: argparse.Namespace) -> dict[str, Sequence[int]]:
-    return {"concurrency": options.concurrency} if options.concurrency else {}
+def _loads(options: argparse.Namespace) -> dict[str, int | Sequence[int]]:
+    given = {"concurrency": options.concurrency, "rounds": options.rounds}
+    return {name: value for name, value in given.items() if value}
 
 
 if __name__ == "__main__":

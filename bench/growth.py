@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ import msgspec
 
 from bench import processes
 from bench.ip_reservation import storm
+from bench.ip_reservation.allocator import POOL, assigned, ipam
 from bench.ip_reservation.deployments import CONTROLLERS, await_scaled, scale
 from bench.ip_reservation.runs import roles
 from bench.ip_reservation.variants import leader
@@ -39,7 +38,6 @@ from controllers.manager import Context
 from kube.event_recorder import EventRecorder
 from lab import binaries, install
 from lab.bootstrap import running
-from lab.errors import LabError
 from lab.session import Lab
 from settings import IPReservationSettings
 
@@ -77,7 +75,7 @@ def _grow(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Iterator
     empty = _memory(lab)["leader"]
     progress(f"creating {extent.pods:,} pods")
     storm.submit(lab.client, "default", [unscheduled(number) for number in range(extent.pods)])
-    ipam(lab, "pool", "172.16.0.0/16", "--block-size", "26")
+    ipam(lab, "pool", *POOL)
     allocating, memory = _assignment(lab, extent.assignments), _memory(lab)
     yield figure(f"{extent.pods:,} pods: memory of leader", memory["leader"], "MiB", baseline=empty)
     yield figure("0 addresses: Calico's allocator for one address", allocating, "ms")
@@ -200,21 +198,11 @@ def cached(lab: Lab, reservations: Reservations) -> Iterator[tuple[Context, Cach
 
 
 def _assignment(lab: Lab, times: int) -> float:
-    """Milliseconds until a new pod of a node has an address, start of the program included as in a CNI plugin."""
-    return 1000 * median(_timed(lambda: ipam(lab, "assign", "1", "--node", "kwok-0")) for _ in range(times))
+    """Milliseconds, the median of so many, until a new pod of a node has an address."""
+    return 1000 * median(assigned(lab) for _ in range(times))
 
 
 def _timed(work: Callable[[], object]) -> float:
     begin = time.monotonic()
     work()
     return time.monotonic() - begin
-
-
-def ipam(lab: Lab, *words: str) -> Any:
-    """Calico's own allocator; LabError with its words when it fails."""
-    program = binaries.ensure("calico-ipam")["calico-ipam"]
-    command = [str(program), *words, "--kubeconfig", str(lab.kubeconfig)]
-    done = subprocess.run(command, check=False, capture_output=True)
-    if done.returncode:
-        raise LabError(f"`calico-ipam {' '.join(words)}` failed: {done.stdout.decode().strip()}")
-    return json.loads(done.stdout)

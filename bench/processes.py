@@ -42,6 +42,22 @@ def with_variable(name: str, value: str) -> list[int]:
     return [pid for pid in _all() if _variable(pid, name.encode()) == value]
 
 
+def below(root: int) -> list[int]:
+    """*root* and all its descendants, orphans that it has adopted included."""
+    children: dict[int, list[int]] = {}
+    for pid in _all():
+        children.setdefault(_parent(pid), []).append(pid)
+    found = [root]
+    for pid in found:  # grows meanwhile
+        found += children.get(pid, ())
+    return found
+
+
+def seconds_of_tree(root: int) -> float:
+    """CPU of *root* and of all its descendants, those that have ended and were waited for included."""
+    return sum(sum(_times(pid)) for pid in below(root))
+
+
 def started_at(pid: int) -> float:
     """Seconds since this machine has booted, as CLOCK_BOOTTIME has them."""
     return int(_stat(pid)[19]) / TICKS
@@ -50,6 +66,19 @@ def started_at(pid: int) -> float:
 def of_component(lab: Lab, name: str) -> Usage:
     """One of the control plane's programs, by its name."""
     return of(pid for pid in processes.marked(lab.directory) if _program(pid) == name)
+
+
+def family(pid: int) -> list[int]:
+    """*pid* and its descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in family(int(child)))]
+
+
+def private(pid: int) -> float:
+    """Bytes that no process of another program shares; those that its own family shares are divided among them."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = dict(re.findall(r"^(\w+):\s*(\d+) kB$", rollup, re.MULTILINE))
+    return 1024.0 * (int(found["Pss_Anon"]) + int(found["Private_Clean"]))
 
 
 def of(pids: Iterable[int]) -> Usage:
@@ -77,6 +106,22 @@ def _usage(pid: int) -> Usage:
         return Usage(0.0, 0)
     seconds = (int(fields[11]) + int(fields[12])) / TICKS
     return Usage(seconds, int(fields[21]) * PAGE, int(peak[1]) * 1024 if peak else 0)
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """CPU seconds of the process, and of its children that have ended."""
+    try:
+        fields = [int(each) / TICKS for each in _stat(pid)[11:15]]
+    except OSError:
+        return 0.0, 0.0
+    return fields[0] + fields[1], fields[2] + fields[3]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_stat(pid)[1])
+    except OSError:
+        return 0
 
 
 def _variable(pid: int, name: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from rich.table import Table
@@ -42,6 +43,27 @@ def figure(
     if at_least is not None:
         return Figure(name, value, unit, baseline, ratio, f">= {at_least:g}", judged >= at_least)
     return Figure(name, value, unit, baseline, ratio)
+
+
+def of_rounds(
+    name: str, unit: str, values: Sequence[float], baselines: Sequence[float], *, at_most: float | None = None
+) -> Figure:
+    """Medians over the rounds; the ratio is the median of those of each round, so that no drift is in it."""
+    ratios = [
+        value / baseline if baseline else math.inf for value, baseline in zip(values, baselines, strict=True)
+    ]
+    judged = figure(name, median(ratios), "", at_most=at_most)
+    return Figure(name, median(values), unit, median(baselines), judged.value, judged.target, judged.met)
+
+
+def verdicts(figures: Sequence[Figure]) -> list[str]:
+    """A line for each figure that has a target."""
+    return [
+        f"{'held    ' if each.met else 'not held'}  {each.name}: "
+        f"{number(each.value if each.ratio is None else each.ratio)} ({each.target})"
+        for each in figures
+        if each.met is not None
+    ]
 
 
 def write(suite: str, figures: Sequence[Figure], directory: Path = DIRECTORY) -> Path:

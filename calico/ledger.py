@@ -1,18 +1,19 @@
 """Reservations are durable when :meth:`Ledger.reserve` returns; many callers share one write.
 
-Requests that arrive during a write wait together for the next one (group commit), in a storm a moment longer. A write
-takes as many as the segment has room for; the others are first in the next. Each process appends to separate segments,
-one after the other, and every write is guarded by the resourceVersion it was decided on. A repeated append changes
-only a timestamp, so a write whose answer was lost is repeated.
+A batch is what is queued when a writer is free. It becomes one segment under a new name: nothing is read first, no
+other write conflicts with it, and nothing is added later. A write of which it is unknown whether it succeeded is
+repeated under the same name, with the same records, while one of its requests has time; that the name exists then
+means success. A batch that the leader has compacted meanwhile is so created again, and compacted again.
+
+While all writers are busy, requests gather: the slower the API server, the fewer and larger its writes.
 """
 
 from __future__ import annotations
 
-import math
-import queue
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 
 from calico.reservations import NotServed, Reservations
-from calico.segment import IPReservation, NotReserved, Record, append
+from calico.segment import SIZE, IPReservation, NotReserved, Record, pages, size_of
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -33,23 +34,22 @@ from kube.errors import (
     TooManyRequests,
     Unreachable,
 )
+from kube.types import ObjectMeta
 from settings import IPReservationSettings
 
-WRITES = Counter("drawbridge_reservation_writes", "Attempts to write an IPReservation segment.", ["result"])
+WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
 BATCH = Histogram(
     "drawbridge_reservation_batch_size",
     "Requests made durable together.",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128),
 )
 
-GATHER, MANY, LOOK = 0.2, 24, 0.01
-"""In a storm: seconds between two writes, how many requests end that pause early, and how often they are counted.
-
-A write costs the API server the whole segment, so a few more requests in it save more than they wait.
-"""
+WRITERS = 2
+"""Writes at once: with more, batches are smaller and the API server has more to do."""
 CALL_TIMEOUT = 4.0
 PAUSE = 0.1
-PASSING = (Unreachable, ServerError, TooManyRequests)
+PASSING = (Unreachable, ServerError, TooManyRequests, Conflict, AlreadyExists, NotFound)
+"""Worth another attempt. NotFound: the group that was served is gone, and another one is looked for."""
 
 
 @dataclass(eq=False)
@@ -63,19 +63,13 @@ class _Ticket:
     deadline: float
     done: Future[IPReservation]
 
-
-@dataclass
-class _Current:
-    """The segment that is being filled, as last *seen*; None before it is created."""
-
-    name: str
-    since: float
-    seen: IPReservation | None = None
-    stale: bool = False
+    @property
+    def waits(self) -> bool:
+        return not self.done.done()
 
 
 class Ledger:
-    """Fills segments named after *owner*; the settings limit their age and their entries."""
+    """Creates segments named after *owner*; the settings limit their entries."""
 
     def __init__(
         self,
@@ -88,119 +82,99 @@ class Ledger:
     ) -> None:
         self._store, self._owner, self._settings = store, owner, settings
         self._clock, self._pause = clock, pause
-        self._tickets: queue.SimpleQueue[_Ticket] = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._writer: threading.Thread | None = None
-        self._rested = -math.inf
-        self._current = self._new()
+        self._tickets: deque[_Ticket] = deque()
+        self._queued = threading.Condition()
+        self._writers: list[threading.Thread] = []
 
     def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
         """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock.
 
         The segment that has them, or the last of them.
         """
-        self._ensure_writer()
-        ticket = _Ticket(records, deadline, Future())
-        self._tickets.put(ticket)
+        limit = self._settings().segment_max_entries
+        tickets = [_Ticket(page, deadline, Future()) for page in pages(records, limit)]
+        self._queue(tickets)
         try:
-            return ticket.done.result(timeout=max(0.0, deadline - self._clock()))
+            written = [each.done.result(timeout=max(0.0, deadline - self._clock())) for each in tickets]
         except FutureTimeoutError:
-            ticket.done.cancel()
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
+        finally:
+            for each in tickets:
+                each.done.cancel()
+        return written[-1]
 
-    def _ensure_writer(self) -> None:
-        # Started on first use: a thread of the parent would not survive gunicorn's fork.
-        with self._starting:
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write_batches, name="ledger", daemon=True)
-                self._writer.start()
+    def _queue(self, tickets: Sequence[_Ticket]) -> None:
+        with self._queued:
+            # Started on first use: a thread of the parent would not survive gunicorn's fork.
+            while len(self._writers) < WRITERS:
+                writer = threading.Thread(target=self._write_batches, name="ledger", daemon=True)
+                self._writers.append(writer)
+                writer.start()
+            self._tickets.extend(tickets)
+            self._queued.notify(len(tickets))
 
     def _write_batches(self) -> None:
-        waiting: Sequence[_Ticket] = ()
         while True:
-            waiting = self._attempt(self._gather(waiting))
+            self._write(self._next_batch())
 
-    def _gather(self, waiting: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """What the last write left over, and all requests since; blocks until there is one."""
-        batch = [*waiting] or [self._tickets.get()]
-        while self._clock() < self._rested and len(batch) + self._tickets.qsize() < MANY:
-            self._pause(LOOK)
-        while not self._tickets.empty():
-            batch.append(self._tickets.get())
-        return [each for each in batch if not each.done.cancelled()]
+    def _next_batch(self) -> Sequence[_Ticket]:
+        """As many of the queued requests as one segment takes; blocks until there is one."""
+        batch: list[_Ticket] = []
+        entries, size = self._settings().segment_max_entries, SIZE
+        with self._queued:
+            self._queued.wait_for(lambda: self._tickets)
+            while self._tickets:
+                records = self._tickets[0].records
+                entries, size = entries - len(records), size - size_of(records)
+                if batch and min(entries, size) < 0:
+                    break
+                batch.append(self._tickets.popleft())
+        return [each for each in batch if each.waits]
 
-    def _attempt(self, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """One write for as many of *batch* as it takes; returns those that still wait."""
-        if not batch:
-            return ()
+    def _write(self, batch: Sequence[_Ticket]) -> None:
+        """Create a segment for *batch*, again and again while one of its requests has time."""
         records = [record for ticket in batch for record in ticket.records]
-        left = max(ticket.deadline for ticket in batch) - self._clock()
-        try:
-            segment, written = self._append(records, max(PAUSE, min(CALL_TIMEOUT, left)))
-        except (KubeError, NotServed) as error:
-            WRITES.labels("failed").inc()
-            return self._after(error, batch)
-        except Exception as error:
-            return _fail(batch, error)
-        return self._answer(batch, segment, written)
-
-    def _answer(self, batch: Sequence[_Ticket], segment: IPReservation, written: int) -> Sequence[_Ticket]:
-        """Answer the requests whose records are all among the first *written*; returns the others."""
-        waiting = []
-        for ticket in batch:
-            own = len(ticket.records)
-            ticket.records, written = ticket.records[written:], max(0, written - own)
-            if ticket.records:
-                waiting.append(ticket)
+        name, repeated = self._new_name(), False
+        while batch:
+            left = max(ticket.deadline for ticket in batch) - self._clock()
+            try:
+                segment = self._store.create(name, records, timeout=max(PAUSE, min(CALL_TIMEOUT, left)))
+            except AlreadyExists as error:
+                if repeated:
+                    batch = _answer(batch, IPReservation(ObjectMeta(name=name)))
+                else:
+                    name, batch = self._new_name(), self._after(error, batch)
+            except (KubeError, NotServed) as error:
+                batch, repeated = self._after(error, batch), True
+            except Exception as error:
+                batch = _fail(batch, error)
             else:
-                with suppress(InvalidStateError):
-                    ticket.done.set_result(segment)
-        if len(waiting) < len(batch):
-            BATCH.observe(len(batch) - len(waiting))
-            # A single request never waits, nor does one client that deletes pod by pod.
-            self._rested = self._clock() + GATHER if len(batch) > 1 else -math.inf
-        return waiting
+                batch = _answer(batch, segment)
 
     def _after(self, error: Exception, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
-        """Get ready for another attempt when *error* may pass; returns the requests that have time for it."""
+        """Pause when *error* may pass; returns the requests that have time for another attempt."""
+        WRITES.labels("failed").inc()
+        if not isinstance(error, PASSING):
+            return _fail(batch, error)
         soon = self._clock() + PAUSE
-        waiting = [each for each in batch if each.deadline > soon]
         _fail([each for each in batch if each.deadline <= soon], error)
-        latest = max((each.deadline for each in waiting), default=soon)
-        if isinstance(error, (Conflict, AlreadyExists)):
-            self._current.stale = True
-        elif isinstance(error, NotFound):
-            self._current = self._new()
-            self._pause(PAUSE)
-        elif isinstance(error, PASSING):
-            self._pause(_asked_for(error, latest - self._clock()))
-        else:
-            return _fail(waiting, error)
+        waiting = [each for each in batch if each.waits]
+        if waiting:
+            self._pause(_asked_for(error, max(each.deadline for each in waiting) - self._clock()))
         return waiting
 
-    def _append(self, records: Sequence[Record], timeout: float) -> tuple[IPReservation, int]:
-        """Write as many of *records* as the current segment takes; returns the segment, and how many."""
-        settings = self._settings()
-        if self._current.seen and self._clock() - self._current.since > settings.segment_max_age:
-            self._current = self._new()
-        current = self._current
-        if current.stale:
-            current.seen, current.stale = self._store.get(current.name, timeout=timeout), False
-        seen = current.seen
-        held, left = append(seen.records if seen else (), records, settings.segment_max_entries)
-        if seen is None:
-            seen = self._store.create(current.name, held, timeout=timeout)
-            WRITES.labels("written").inc()
-        elif left != records:
-            seen = self._store.write(seen, held, timeout=timeout)
-            WRITES.labels("written").inc()
-        current.seen = seen
-        if left:
-            self._current = self._new()
-        return seen, len(records) - len(left)
+    def _new_name(self) -> str:
+        return f"{self._owner}-{secrets.token_hex(8)}"
 
-    def _new(self) -> _Current:
-        return _Current(f"{self._owner}-{secrets.token_hex(4)}", self._clock())
+
+def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> Sequence[_Ticket]:
+    """Answer all of *batch*; returns none."""
+    WRITES.labels("written").inc()
+    BATCH.observe(len(batch))
+    for each in batch:
+        with suppress(InvalidStateError):
+            each.done.set_result(segment)
+    return ()
 
 
 def _fail(batch: Sequence[_Ticket], error: Exception) -> Sequence[_Ticket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from calico.segment import KIND, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
+from calico.segment import KIND, LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
 from kube.client import Client, Resource
 from kube.errors import NotFound
 
@@ -52,10 +52,19 @@ class Reservations:
         return self._client.get(resource, name, type=IPReservation, timeout=left)
 
     def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:
+        """A batch; AlreadyExists when an earlier call, whose answer was lost, has succeeded."""
+        return self._create(name, records, level=0, timeout=timeout)
+
+    def create_compacted(
+        self, name: str, records: Iterable[Record], *, level: int, timeout: float
+    ) -> IPReservation:
+        return self._create(name, records, level=level, timeout=timeout)
+
+    def _create(self, name: str, records: Iterable[Record], *, level: int, timeout: float) -> IPReservation:
         resource, left = self._located(timeout)
         self._before_write()
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
-        new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER}}
+        new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER, LEVEL: str(level)}}
         try:
             return self._client.create(resource, new, type=IPReservation, timeout=left)
         except NotFound:

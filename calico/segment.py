@@ -3,6 +3,9 @@
 Calico reads ``spec.reservedCIDRs``; the records are in an annotation of the same object, so that one atomic write
 says both. Only canonical ``a.b.c.d/32`` and ``/128`` are written, none twice: one malformed entry makes most Calico
 versions refuse an address to every pod of the cluster.
+
+A segment with a level only loses records after it was created: level 0 is a batch of the ledger, a higher one was
+compacted by the leader. Earlier versions append to theirs, which have none.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from typing import Annotated, Any
 
@@ -24,6 +27,8 @@ RELEASE = "drawbridge.io/release"
 """Addresses of the segment, separated by commas, that an operator wants released as soon as their pods are gone."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
+LEVEL = "drawbridge.io/level"
+"""The label that says that no writer appends; its value is a number."""
 METADATA = "projectcalico.org/metadata"
 """Where Calico's API server (``projectcalico.org/v3``) puts the labels and annotations that its clients write.
 
@@ -78,7 +83,7 @@ class ReservationSpec(Value, frozen=True):
     reserved_cidrs: list[str] = msgspec.field(default_factory=list, name="reservedCIDRs")
 
 
-class IPReservation(Value, frozen=True):
+class IPReservation(Value, frozen=True, dict=True):
     """An IPReservation, ours or unmanaged, as the API server serves it."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -89,6 +94,17 @@ class IPReservation(Value, frozen=True):
         return revealed(self.metadata).labels.get(MANAGED_BY) == MANAGER
 
     @property
+    def level(self) -> int | None:
+        """None when a server of an earlier version may append to it."""
+        level = revealed(self.metadata).labels.get(LEVEL, "")
+        return int(level) if level.isdecimal() else None
+
+    @property
+    def size(self) -> int:
+        """Characters of its records, of SIZE at most."""
+        return len(revealed(self.metadata).annotations.get(RECORDS, ""))
+
+    @cached_property
     def records(self) -> tuple[Record, ...]:
         """At least one record per reserved address, one for each pod that had it, also after edits by users.
 
@@ -107,7 +123,7 @@ class IPReservation(Value, frozen=True):
         """Of the records, in a segment of ours."""
         return [record.key for record in self.records] if self.ours else []
 
-    @property
+    @cached_property
     def to_be_released(self) -> Mapping[str, str | None]:
         """The entries of RELEASE, each with its CIDR when it is an address."""
         named = revealed(self.metadata).annotations.get(RELEASE, "")
@@ -122,7 +138,7 @@ class IPReservation(Value, frozen=True):
 complete(IPReservation)
 
 
-# Each write reads a whole segment, and each resync of the leader all of them.
+# Each pass of the leader reads all segments that have changed.
 @lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:
     """*entry* as we would have written it, or None when it is not one address."""
@@ -135,23 +151,23 @@ def canonical(entry: str) -> str | None:
     return network.with_prefixlen if network.prefixlen == network.max_prefixlen else None
 
 
-def append(
-    held: Sequence[Record], new: Sequence[Record], entries: int, size_limit: int = SIZE
-) -> tuple[Sequence[Record], Sequence[Record]]:
-    """*held* with as many of *new* as fit into *entries* and *size_limit*, and the rest of *new*.
+def pages(records: Iterable[Record], entries: int, size: int = SIZE) -> Iterator[tuple[Record, ...]]:
+    """*records* in the order in which they are, in as few segments as these limits allow."""
+    page: list[Record] = []
+    left = size
+    for record in records:
+        left -= size_of([record])
+        if page and (len(page) >= entries or left < 0):
+            yield tuple(page)
+            page, left = [], size - size_of([record])
+        page.append(record)
+    if page:
+        yield tuple(page)
 
-    For the same pod the first reservation stays, with a new time of asking. Another pod's reservation of the address
-    stays, too: the new one may be forged.
-    """
-    by_key = {record.key: record for record in held}
-    size = len(_encode(held))
-    for position, record in enumerate(new):
-        size += len(_encode([record]))
-        full = record.key not in by_key and len(by_key) >= entries
-        if by_key and (full or size > size_limit):
-            return tuple(by_key.values()), new[position:]
-        by_key[record.key] = _again(by_key.get(record.key), record)
-    return tuple(by_key.values()), ()
+
+def size_of(records: Iterable[Record]) -> int:
+    """Bytes of *records* in a segment, at most."""
+    return len(_encode(records))
 
 
 def body(records: Iterable[Record]) -> dict[str, Any]:
@@ -161,11 +177,6 @@ def body(records: Iterable[Record]) -> dict[str, Any]:
         "metadata": {"annotations": {RECORDS: _encode(unique).decode()}},
         "spec": {"reservedCIDRs": list(dict.fromkeys(record.cidr for record in unique))},
     }
-
-
-def _again(held: Record | None, record: Record) -> Record:
-    """*held*, asked for again. Its end stays: only the leader knows whether the pod is there after all."""
-    return record if held is None else msgspec.structs.replace(held, asked=record.at)
 
 
 def _parses(entry: str) -> bool:

@@ -20,7 +20,7 @@ def certificates_in(pem: bytes) -> list[x509.Certificate]:
     """Skips what cannot be parsed."""
     found = []
     for block in _BLOCK.findall(pem):
-        with suppress(ValueError):
+        with suppress(ValueError, x509.InvalidVersion):
             found.append(x509.load_pem_x509_certificate(block))
     return found
 

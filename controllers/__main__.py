@@ -71,18 +71,14 @@ def serving(
 def enabled(settings: SettingsFile) -> dict[str, Controller]:
     """By name, the controllers of the enabled features; enabling another takes a restart, done by the chart.
 
-    A feature is a package here with a module ``controller``, which has ``enabled(settings)`` and
-    ``run(context, settings)``.
+    A feature is a package here that has ``enabled(settings)``, and a module ``controller`` with
+    ``run(context, settings)``, which is imported only for an enabled one.
     """
-    features = {
-        each.name: import_module(f"controllers.{each.name}.controller")
-        for each in pkgutil.iter_modules(controllers.__path__)
-        if each.ispkg
-    }
+    features = [each.name for each in pkgutil.iter_modules(controllers.__path__) if each.ispkg]
     return {
-        name: partial(feature.run, settings=lambda: settings.current)
-        for name, feature in features.items()
-        if feature.enabled(settings.current)
+        name: partial(import_module(f"controllers.{name}.controller").run, settings=lambda: settings.current)
+        for name in features
+        if import_module(f"controllers.{name}").enabled(settings.current)
     }
 
 

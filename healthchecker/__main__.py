@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter
 from healthchecker import METRICS_PATH, PATHS, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
 from healthchecker.config import Config, ConfigError
-from healthchecker.service_account import client_from_environment
 from healthchecker.watcher import follow
+from kube.client import Client
 from kube.errors import KubeError
 from telemetry import logs, stop_on_signals
 from telemetry.http import Check, default_host, health, metrics
@@ -47,7 +47,7 @@ def main() -> int:
     stop = stop_on_signals()
     try:
         config = Config.from_environment(os.environ)
-        client = client_from_environment(config.bound / 6)
+        client = Client.from_environment(timeout=config.bound / 6)
         checker = Checker(config)
         server = serve(checker.answer, checker.state, (default_host(), config.port))
     except (ConfigError, KubeError, OSError) as error:

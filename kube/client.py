@@ -19,7 +19,8 @@ from typing_extensions import TypeVar
 from kube.errors import Expired, NotFound
 from kube.resources import ALL, Selection
 from kube.resources import Resource as Resource
-from kube.rest_config import POOL_SIZE, Connection, connect, in_cluster
+from kube.rest_config import POOL_SIZE, Connection, connect
+from kube.service_account import in_cluster, of_pod
 from kube.transport import LineStream, Transport
 from kube.transport import Typed as Typed
 from kube.types import complete
@@ -60,7 +61,7 @@ class Client:
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
         """By the ServiceAccount in a pod, else by KUBECONFIG or ``~/.kube/config``; NotConfigured."""
         if in_cluster():
-            return cls(connect(None), timeout=timeout)
+            return cls(of_pod(), timeout=timeout)
         return cls(connect(os.environ.get("KUBECONFIG") or "~/.kube/config"), timeout=timeout)
 
     @classmethod

@@ -28,6 +28,7 @@ from kube.resources import LEASES
 from settings import LeaderElection
 
 LEADER = Gauge("drawbridge_leader", "1 while this process leads.", ["lease"])
+MASTER = Gauge("leader_election_master_status", "1 while this process leads, as Capo names it.", ["name"])
 RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did not succeed.")
 
 CALL_TIMEOUT = 5.0
@@ -209,6 +210,7 @@ class LeaderElector:
 
     def _leads(self, does: bool) -> None:
         LEADER.labels(self._name).set(does)
+        MASTER.labels(self._name).set(does)
 
 
 def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -> Future[None]:

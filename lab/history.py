@@ -95,7 +95,9 @@ class History:
         self._segments[segment.metadata.name] = segment
         if observation.gone:
             del self._segments[segment.metadata.name]
-        reserved = {record.cidr: record for each in self._segments.values() for record in each.records}
+        records = [record for each in self._segments.values() for record in each.records]
+        # Of several records of an address one that says when its pod ended, as the leader goes by it.
+        reserved = {each.cidr: each for each in sorted(records, key=lambda each: each.ended is not None)}
         self.holds = [_brought_up_to_date(hold, reserved, observation) for hold in self.holds]
         known = {hold.record.cidr for hold in self.standing()}
         self.holds += [

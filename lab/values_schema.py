@@ -9,7 +9,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import TypeAdapter
 
-from lab import chart
+from lab import chart, values_comments
 from settings import Settings, values
 from settings.relations import Order, ValuesOfOperators
 
@@ -18,6 +18,8 @@ CHECKS = chart.CHART / "templates" / "_settings.tpl"
 SOURCE = yaml.safe_load((chart.ROOT / "lab" / "values_schema.yaml").read_text())
 SETTINGS: dict[str, str] = SOURCE["settings"]
 """Which setting each value becomes."""
+REFUSED: dict[str, str] = SOURCE["refused"]
+"""Values of the originals' charts that have no effect here, each with what to do instead."""
 SHARED = {
     "address": values.Address,
     "annotations": dict[values.LabelName, str],
@@ -50,6 +52,10 @@ def schema() -> str:
     for path, given in every.items():
         found = _shared(_of_value(given, settings), definitions)
         _place(root, path.split("."), found, required=path in SETTINGS and not _may_be_null(path, found))
+    for path, instead in REFUSED.items():
+        _place(root, path.split("."), {"description": f"Refused: {instead}"}, required=False)
+    for path, comment in values_comments.read((chart.CHART / "values.yaml").read_text()).items():
+        _describe(root, path.split("."), comment)
     return json.dumps(root | {"$defs": definitions | SOURCE["definitions"]}, indent=2) + "\n"
 
 
@@ -59,7 +65,12 @@ def checks() -> str:
         f'{{{{- include "{name}" (list . {" ".join(map(json.dumps, words))}) }}}}\n'
         for name, *words in _calls()
     ]
-    return f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n'
+    refused = " ".join(json.dumps(word) for words in REFUSED.items() for word in words)
+    return (
+        f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n\n'
+        f'{{{{- define "drawbridge.validateRefused" -}}}}\n{{{{- include "drawbridge.refuse" (list . {refused}) }}}}\n'
+        "{{- end }}\n"
+    )
 
 
 def _calls() -> Iterator[tuple[str, ...]]:
@@ -142,3 +153,13 @@ def _place(section: Schema, path: list[str], found: Schema, *, required: bool) -
 
 def _object() -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _describe(section: Schema, path: list[str], comment: str) -> None:
+    """Add *comment* to the node at *path*; parts of a value, which the schema does not name, have none."""
+    name, *rest = path
+    node = section.get("properties", {}).get(name)
+    if node is not None and rest:
+        _describe(node, rest, comment)
+    elif node is not None:
+        section["properties"][name] = {"description": comment} | node

@@ -58,5 +58,6 @@ class IPReservationSettings(Model):
         )
     )
     # The records are an annotation, and Kubernetes limits an object's annotations to 256 KiB.
-    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 64
+    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 512
+    # Of segments without a level, as earlier versions write them.
     segment_max_age: Period = 600.0

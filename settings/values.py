@@ -115,7 +115,7 @@ def ca_certificates(pem: str) -> str:
     expected = max(pem.count(f"-----{word} CERTIFICATE-----") for word in ("BEGIN", "END"))
     try:
         found = x509.load_pem_x509_certificates(pem.encode()) if pem.strip() else []
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         found = []
     if pem.strip() and not len(found) == expected > 0:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -129,3 +130,10 @@ def reconciler(
         recorder or FakeRecorder(),  # type: ignore[arg-type]
         Clock(lambda: moment.now(skew), lambda: float(moment.seconds)),
     )
+
+
+def of_version(pem: str, version: int) -> str:
+    """The certificate with another number of its version, which comes after the bytes A0 03 02 01."""
+    number = b"\xa0\x03\x02\x01"
+    raw = ssl.PEM_cert_to_DER_cert(pem).replace(number + b"\x02", number + bytes([version]), 1)
+    return ssl.DER_cert_to_PEM_cert(raw)

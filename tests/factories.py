@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, IPReservation, Record, body
 from kube.types import Pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -58,12 +58,17 @@ def record(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
 
 
 def segment(
-    *records: Record, name: str = "drawbridge-a", version: str = "1", ours: bool = True
+    *records: Record,
+    name: str = "drawbridge-a",
+    version: str = "1",
+    ours: bool = True,
+    level: int | None = 0,
 ) -> IPReservation:
+    """One of *level*; None for those of an earlier version."""
     raw = body(records)
     raw["metadata"] |= {
         "name": name,
         "resourceVersion": version,
-        "labels": {MANAGED_BY: MANAGER} if ours else {},
+        "labels": ({MANAGED_BY: MANAGER} if ours else {}) | ({} if level is None else {LEVEL: str(level)}),
     }
     return msgspec.convert(raw, IPReservation)

@@ -60,6 +60,12 @@ class FakeReservations(Reservations):
         self.before("create", name)
         return super().create(name, records, timeout=AT_LEISURE)
 
+    def create_compacted(
+        self, name: str, records: Iterable[Record], *, level: int, timeout: float = 1.0
+    ) -> IPReservation:
+        self.before("compact", name)
+        return super().create_compacted(name, records, level=level, timeout=AT_LEISURE)
+
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
     ) -> IPReservation:
@@ -159,6 +165,9 @@ class FakeStore:
 
     def get(self, key: str) -> Any:
         return next((each for each in self._objects() if key in (each.metadata.name, _key(each))), None)
+
+    def wrote(self, answer: Any) -> None:
+        """There is no watch to wait for."""
 
     def by_index(self, name: str, value: str) -> list[Any]:
         return [each for each in self._objects() if value in self._indexes[name](each)]

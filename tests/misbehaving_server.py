@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from kube.client import Client
-from kube.rest_config import Connection
+from kube.rest_config import Configured
 from lab.waiting import stretch
 from tests.fake_api.calls import Request
 
@@ -94,7 +94,7 @@ class Server(ThreadingHTTPServer):
     def client(self, *, timeout: float | None = None) -> Client:
         from kubernetes.client import Configuration
 
-        return Client(Connection(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
+        return Client(Configured(Configuration(host=self.url)), timeout=timeout or 2.0 * stretch())
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # our clients hang up on purpose

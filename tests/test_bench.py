@@ -14,13 +14,9 @@ import pytest
 from bench import __main__ as command
 from bench import report
 from bench.arithmetic import buckets, growth, quantile, samples, total
-from bench.ip_reservation.figures import figures
-from bench.ip_reservation.runs import Load, Run
 from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
-from bench.ip_reservation.storm import Storm
-from bench.ip_reservation.variants import NO_OP_CONDITIONS, Variant, noop_registration
-from bench.processes import Usage
-from bench.report import Figure, figure
+from bench.ip_reservation.variants import noop_registration
+from bench.report import Figure, figure, of_rounds, verdicts
 from lab.errors import LabError
 
 KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
@@ -97,6 +93,27 @@ def test_a_figure_is_judged_by_its_ratio_where_there_is_one(
     assert (made.ratio, made.target, made.met) == (ratio, target, met)
 
 
+def test_the_ratio_of_rounds_is_the_median_of_the_ratios_of_each_round() -> None:
+    """All took twice as long in the last round, which is no difference between the two."""
+    made = of_rounds("it", "s", [3.0, 6.0, 12.0], [2.0, 4.0, 8.0], at_most=1.5)
+
+    assert (made.value, made.baseline, made.ratio) == (6.0, 4.0, 1.5)
+    assert (made.target, made.met) == ("<= 1.5", True)
+    assert of_rounds("it", "s", [3.0], [0.0]).ratio == math.inf
+    with pytest.raises(ValueError, match="shorter"):
+        of_rounds("it", "s", [3.0, 6.0], [2.0])
+
+
+def test_each_target_has_a_line_that_says_whether_it_held() -> None:
+    figures = [
+        figure("a", 3.0, "s", baseline=2.0, at_most=2.0),
+        figure("b", 3.0, "s", at_most=2.0),
+        figure("c", 3.0, "s"),
+    ]
+
+    assert verdicts(figures) == ["held      a: 1.5 (<= 2)", "not held  b: 3 (<= 2)"]
+
+
 def test_the_file_is_a_list_of_objects_with_all_keys_and_null_for_what_is_no_number(tmp_path: Path) -> None:
     figures = [figure("x", 1.0, "", baseline=2.0, at_most=1.0), figure("p99", math.nan, "ms", baseline=0.0)]
     path = report.write("it", figures, tmp_path)
@@ -106,65 +123,6 @@ def test_the_file_is_a_list_of_objects_with_all_keys_and_null_for_what_is_no_num
         dict(zip(KEYS, ["x", 1.0, "", 2.0, 0.5, "<= 1", True], strict=True)),
         dict(zip(KEYS, ["p99", None, "ms", 0.0, None, None, None], strict=True)),
     ]
-
-
-def a_run(variant: Variant, seconds: float, **counted: float) -> Run:
-    """Ten deletions, of which the servers of *variant* used a tenth of the time."""
-    name = f'{{name="{variant.webhook}"'
-    grown = {
-        f'apiserver_admission_webhook_request_total{name},code="200"}}': counted.get("calls", 0.0),
-        'apiserver_request_total{resource="ipreservations",verb="PATCH"}': counted.get("writes", 0.0),
-        'apiserver_request_total{resource="ipreservations",verb="WATCH"}': 100.0,
-        'apiserver_request_total{resource="pods",verb="DELETE"}': 100.0,
-        f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="0.1"}}': 10.0,
-        f'apiserver_admission_webhook_admission_duration_seconds_bucket{name},le="+Inf"}}': 10.0,
-    }
-    servers = "webhook server" if variant.name == "ours" else "no-op"
-    used = {f"{servers} {number}": Usage(seconds / 20, 50 << 20) for number in (1, 2)}
-    control_plane = {"kube-apiserver": Usage(seconds, 1 << 30), "etcd": Usage(seconds / 10, 1 << 20)}
-    others = {"leader": Usage(0.1, 60 << 20)} if variant.name == "ours" else {}
-    storm = Storm(seconds, int(counted.get("refused", 0)))
-    return Run(variant, Load(10, 4), storm, grown, {**used, **control_plane, **others})
-
-
-def registered(name: str) -> Variant:
-    return Variant(name, (), {"webhooks": [{"name": f"{name}.example"}]})
-
-
-FIGURES: dict[str, tuple[float, float | None, bool | None]] = {
-    "wall, no webhook": (2.0, None, None),
-    "wall, no-op against none": (5.0, 2.0, None),
-    "wall, no-op with our conditions against none": (3.0, 2.0, None),
-    "wall, ours against no-op": (4.0, 5.0, None),
-    "wall, ours against no-op with our conditions": (4.0, 3.0, None),
-    "wall, ours against none": (4.0, 2.0, False),
-    "requests refused": (3, None, False),
-    "requests refused, no-op": (0, None, None),
-    "IPReservation writes per pod": (0.2, None, False),
-    "webhook calls per pod": (1.0, None, True),
-    "webhook calls per pod, no-op": (3.9, None, None),
-    "admission p50": (50.0, 50.0, None),
-    "admission p99": (99.0, 99.0, None),
-    "CPU of the servers per 1,000 pods": (40.0, 30.0, None),
-    "CPU of kube-apiserver per 1,000 pods": (400.0, 300.0, None),
-    "CPU of leader per 1,000 pods": (10.0, None, None),
-    "memory of leader": (60.0, None, None),
-    "memory of webhook server 2": (50.0, None, None),
-}
-
-
-def test_the_figures_of_a_storm_are_those_of_its_runs() -> None:
-    """Of three rounds of each variant, one of them an outlier."""
-    runs = [a_run(Variant("no webhook"), seconds) for seconds in (2.0, 1.0, 9.0)]
-    runs += [a_run(registered("no-op"), seconds, calls=39) for seconds in (4.0, 5.0, 9.0)]
-    runs += [a_run(registered(NO_OP_CONDITIONS), seconds, calls=10) for seconds in (3.0, 2.5, 9.0)]
-    runs += [a_run(registered("ours"), seconds, calls=10, writes=2, refused=1) for seconds in (3.0, 4.0, 9.0)]
-    found = {each.name.removeprefix("10 deletions, 4 at once: "): each for each in figures(runs)}
-
-    for name, (value, baseline, met) in FIGURES.items():
-        assert found[name].value == pytest.approx(value), name
-        assert found[name].baseline == pytest.approx(baseline), name
-        assert found[name].met is met, name
 
 
 def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
@@ -186,13 +144,15 @@ def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
     conditions: bool, kept: list[dict[str, str]]
 ) -> None:
     webhook = {"name": "ours", "clientConfig": {}, "matchConditions": [{"name": "x"}], "rules": ["r"]}
+    another = {**webhook, "name": "of-kube-system"}
 
-    [noop_webhook] = noop_registration({"webhooks": [webhook]}, b"CA", conditions=conditions)["webhooks"]
+    found = noop_registration({"webhooks": [webhook, another]}, b"CA", conditions=conditions)["webhooks"]
 
-    assert noop_webhook["rules"] == ["r"]
-    assert noop_webhook["matchConditions"] == kept
-    assert noop_webhook["name"] != "ours"
-    assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
+    assert len({"ours", "of-kube-system"} | {each["name"] for each in found}) == 4
+    for noop_webhook in found:
+        assert noop_webhook["rules"] == ["r"]
+        assert noop_webhook["matchConditions"] == kept
+        assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
 
 
 @pytest.fixture
@@ -224,8 +184,37 @@ def test_a_missed_target_is_no_failure_and_a_suite_that_cannot_run_is_one(
     suites("one", missing)
 
     assert command.main([]) == 0
-    assert "1 of 1 targets missed" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 of 1 targets missed" in out
+    assert "not held  it: 1 (>= 2)" in out
     assert json.loads((tmp_path / "one.json").read_text())[0]["met"] is False
     suites("one", failing)
     assert command.main(["one"]) == 1
     assert capsys.readouterr().err.endswith("bench: no such machine\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], {}),
+        (["--rounds", "1"], {"rounds": 1}),
+        (["--concurrency", "64", "128"], {"concurrency": [64, 128]}),
+    ],
+)
+def test_the_loads_of_the_storm_can_be_chosen(
+    suites: Callable[[str, Any], None], words: list[str], given: dict[str, Any]
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def chosen(progress: Callable[[str], None], *, quick: bool, **loads: Any) -> list[Figure]:
+        seen.update(loads)
+        return []
+
+    suites("ip_reservation", chosen)
+    suites("another", chosen)
+
+    assert command.main(["ip_reservation", *words]) == 0
+    assert seen == given
+    if words:
+        with pytest.raises(SystemExit):
+            command.main(["another", *words])

@@ -221,6 +221,8 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
         "build/prometheus-operator": (
             f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}",
         ),
+        "build/actionlint": (f"github.com/rhysd/actionlint {wanted['actionlint']}",),
+        "build/crane": (f"github.com/google/go-containerregistry {wanted['crane']}",),
     }
     for module_name, requirements in required.items():
         go_mod = table.LAB / module_name / "go.mod"

@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.rotation import NOTHING, Held, Rules, data_with, held_in
-from controllers.certificates import controller
-from controllers.certificates.controller import RETRY_AFTER
+from controllers import certificates
+from controllers.certificates.controller import RETRY_AFTER, rules
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
@@ -292,13 +292,13 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     ("mode", "leads"), [("self-managed", True), ("cert-manager", False), ("files", False)]
 )
 def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool) -> None:
-    assert controller.enabled(Settings.model_validate({"certs": {"mode": mode}})) == leads
+    assert certificates.enabled(Settings.model_validate({"certs": {"mode": mode}})) == leads
 
 
 def test_the_settings_are_followed() -> None:
     settings = CertsSettings.model_validate({"serviceName": "gate", "selfManaged": {"overlap": "2m"}})
 
-    assert controller.rules(settings, "system") == Rules(
+    assert rules(settings, "system") == Rules(
         "gate.system.svc",
         ca_validity=timedelta(days=365),
         leaf_validity=timedelta(days=90),

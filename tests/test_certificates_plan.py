@@ -21,7 +21,7 @@ from certs.rotation import (
     held_in,
     plan,
 )
-from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf
+from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf, of_version
 
 A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="another CA")
 ENDED = authority(-RULES.overlap)
@@ -165,3 +165,10 @@ def test_a_leaf_of_our_name_is_no_authority() -> None:
 
     assert is_authority(A[0], RULES.authority_name)
     assert not is_authority(certificates_in(named.certificate)[0], RULES.authority_name)
+
+
+def test_a_certificate_of_a_version_that_none_has_is_skipped() -> None:
+    pem = A[1].certificate.decode()
+
+    assert len(certificates_in(pem.encode())) == 1
+    assert certificates_in(of_version(pem, 102).encode()) == []

@@ -16,6 +16,7 @@ from controllers.certificates.controller import rules
 from lab import chart
 from lab.errors import LabError
 from lab.install import merged
+from lab.values_schema import REFUSED
 from settings import Settings
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
@@ -69,7 +70,25 @@ README = (CHART / "README.md").read_text()
 def test_the_schema_has_all_values_and_no_others() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["additionalProperties"] is False
-    assert set(described(schema)) == {name for name, _ in leaves(yaml.safe_load(VALUES))} | {"global"}
+    assert (
+        set(described(schema))
+        == {name for name, _ in leaves(yaml.safe_load(VALUES))} | {"global"} | REFUSED.keys()
+    )
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, value in schema.get("properties", {}).items():
+        yield f"{path}{key}", value
+        if value.get("additionalProperties") is False and "patternProperties" not in value:
+            yield from nodes(value, f"{path}{key}.")
+
+
+def test_each_node_of_the_schema_is_described() -> None:
+    """Values that hold objects of Kubernetes are described as a whole."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    assert [path for path, node in nodes(schema) if not node.get("description", "").strip(" .")] == []
+    assert len([*nodes(schema)]) > 200
 
 
 def test_the_readme_lists_all_values_with_their_defaults_and_comments() -> None:
@@ -353,6 +372,23 @@ def test_the_notes_say_what_to_look_at(row: dict[str, Any]) -> None:
         assert words in text
         assert words not in of_nothing
     assert not re.search(SECRETS, text), "a secret is shown"
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, ["cannot pull drawbridge:0.1.0", "names no registry: build the image"]),
+        ({"registry": "registry.example"}, ["cannot pull registry.example/drawbridge:0.1.0", "SECRET"]),
+    ],
+    ids=["a checkout", "a release"],
+)
+def test_the_notes_say_what_to_do_when_the_image_cannot_be_pulled(
+    values: dict[str, str], says: list[str]
+) -> None:
+    text = notes({"image": values})
+
+    assert [words for words in says if words not in text] == []
 
 
 @helm_needed

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries
+from lab import binaries, chart
 from tests.charts import ANYCAST_IP, SETS, helm_needed, render
 from tests.monitoring import CASES, alerts
 
@@ -95,3 +95,24 @@ def test_each_alert_fires_when_it_should_and_not_before(rules: Path, case: Path)
     shutil.copy(case, rules.parent)
 
     assert "SUCCESS" in ran("test", "rules", rules.parent / case.name)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "served", "found"),
+    [
+        ("auto", (), set()),
+        ("auto", ("ServiceMonitor",), {"ServiceMonitor"}),
+        ("auto", ("ServiceMonitor", "PrometheusRule"), {"ServiceMonitor", "PrometheusRule"}),
+        (False, ("ServiceMonitor", "PrometheusRule"), set()),
+        (True, (), {"ServiceMonitor", "PrometheusRule"}),
+    ],
+)
+def test_monitoring_is_on_where_its_kinds_are(
+    enabled: bool | str, served: tuple[str, ...], found: set[str]
+) -> None:
+    values = {"monitoring": {name: {"enabled": enabled} for name in ("serviceMonitor", "prometheusRule")}}
+    kinds = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in served]
+
+    text = chart.manifests(yaml.safe_dump(values), *kinds)
+    rendered = {each["kind"] for each in yaml.safe_load_all(text) if each}
+    assert rendered & {"ServiceMonitor", "PrometheusRule"} == found

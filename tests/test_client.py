@@ -13,7 +13,7 @@ import yaml
 
 from kube import errors
 from kube.client import Client, Resource, Typed
-from kube.errors import ApiError, Expired, KubeError, NotConfigured, Unreachable
+from kube.errors import ApiError, Expired, NotConfigured, Unreachable
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
@@ -344,42 +344,6 @@ def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytes
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotConfigured, match="nowhere"):
         Client.from_kubeconfig(tmp_path / "nowhere")
-
-
-def test_a_service_account_token_is_read_again_when_it_was_rotated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kubernetes.client import Configuration
-    from kubernetes.config import incluster_config
-
-    from kube.rest_config import Connection
-
-    token = tmp_path / "token"
-    token.write_text("first\n")
-    (tmp_path / "ca.crt").write_text("certificate")
-    with serving(lambda asked: answers({})) as server:
-        configuration = Configuration()
-        loader = incluster_config.InClusterConfigLoader(
-            str(token),
-            str(tmp_path / "ca.crt"),
-            environ={
-                "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-                "KUBERNETES_SERVICE_PORT": str(server.server_port),
-            },
-        )
-        loader.load_and_set(configuration)
-        connection = Connection(configuration)
-        connection.host = server.url
-        client = Client(connection)
-        client.get(PODS, "a", "shop")
-        token.write_text("second\n")
-        loader.token_expires_at = loader.token_expires_at.replace(year=2000)
-        client.get(PODS, "a", "shop")
-        token.unlink()
-        loader.token_expires_at = loader.token_expires_at.replace(year=2000)
-        with pytest.raises(KubeError, match="credentials"):
-            client.get(PODS, "a", "shop")
-    assert [asked.headers["authorization"] for asked in server.asked] == ["bearer first", "bearer second"]
 
 
 def test_a_watch_is_interrupted_from_another_thread() -> None:

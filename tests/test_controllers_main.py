@@ -199,6 +199,9 @@ def test_sigterm_ends_it_with_0_and_its_lease_is_free_at_once(tmp_path: Path) ->
         assert spec_of(api)["holderIdentity"].startswith("controllers-0_")
         assert [program.get(program.health, path) for path in ("/healthz", "/readyz")] == ["ok\n"] * 2
         assert 'drawbridge_leader{lease="drawbridge"} 1.0' in program.get(program.metrics, "/metrics")
+        assert 'leader_election_master_status{name="drawbridge"} 1.0' in program.get(
+            program.metrics, "/metrics"
+        )
         program.process.terminate()
         code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"], server.asked[-1].method) == (0, "", "PUT")

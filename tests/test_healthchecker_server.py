@@ -6,7 +6,6 @@ import http.client
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -24,16 +23,14 @@ from healthchecker import DEFAULT_ANNOTATION, State, watcher
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
 from healthchecker.config import Config
-from healthchecker.service_account import ServiceAccount
 from healthchecker.watcher import follow
 from kube.client import Client
-from kube.errors import Backoff, NotConfigured, Unreachable
+from kube.errors import Backoff
 from lab.waiting import until
 from tests import misbehaving_server
 from tests.fake_api import FakeAPI
 from tests.misbehaving_server import (
     Answer,
-    Asked,
     answers,
     breaks_off,
     ends,
@@ -45,7 +42,6 @@ from tests.misbehaving_server import (
     serving,
     streams,
 )
-from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
 from tests.sockets import free_ports
 
 ROOT = Path(__file__).parent.parent
@@ -278,53 +274,6 @@ def test_an_answer_is_counted_before_it_is_sent() -> None:
         for expected in range(1 + int(counted()), 51 + int(counted())):
             assert asked(port) == (200, "ok\n")
             assert counted() == expected
-
-
-@contextmanager
-def serving_over_tls(
-    directory: Path, answer: Callable[[Asked], Answer]
-) -> Iterator[misbehaving_server.Server]:
-    write_pair(directory, leaf("kubernetes"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    with misbehaving_server.Server(answer) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def mounted(directory: Path, ca: bytes, token: str) -> Path:
-    (directory / "ca.crt").write_bytes(ca)
-    (directory / "token").write_text(f"{token}\n")
-    return directory
-
-
-def test_the_service_account_brings_the_token_of_the_moment_and_trusts_the_mounted_ca(tmp_path: Path) -> None:
-    account = mounted(tmp_path, CA.certificate, "one")
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
-        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
-        with closing(client):
-            client.request("GET", "/version")
-            (account / "token").write_text("two")
-            client.request("GET", "/version")
-
-        assert [each.headers["authorization"] for each in server.asked] == ["Bearer one", "Bearer two"]
-
-
-def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> None:
-    account = mounted(tmp_path, new_ca("other", BEGIN, END).certificate, "secret")
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
-        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
-        with closing(client), pytest.raises(Unreachable, match="certificate"):
-            client.request("GET", "/version")
-
-        assert server.asked == []
-
-
-def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match=f"the ServiceAccount in {tmp_path} cannot be used"):
-        ServiceAccount(tmp_path, "fd00::1", "443")
 
 
 @contextmanager

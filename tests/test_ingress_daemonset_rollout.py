@@ -251,6 +251,27 @@ def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> N
     assert conditions(here)["Degraded"]["status"] == "True"
 
 
+def test_a_rollout_halts_though_the_deployment_controller_counts_it_as_complete() -> None:
+    """As after a conflict at its write of the condition for the new ReplicaSet."""
+    here = begun(rolling=detaching(1), progressDeadlineSeconds=60)
+    here.later(10)
+    here.turn()
+    here.turn()
+    none = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 0)
+    here.deployments["web-n1"]["status"] |= none | {"observedGeneration": 99}
+    here.later(60)  # and 30 s more, for old pods to terminate
+
+    assert conditions(here)["Progressing"]["reason"] == "RollingOut"
+    assert here.plan().requeue_at == here.now + timedelta(seconds=30)
+    here.later(30)
+    assert conditions(here)["Progressing"]["reason"] == "Halted"
+    assert conditions(here)["Degraded"]["reason"] == "RolloutStuck"
+    waiting = (here.plan().status or {})["waitingFor"]
+    assert "has not become available within" in waiting[0]["reason"]
+    here.settle()
+    assert conditions(here)["Progressing"]["reason"] == "Complete"
+
+
 def test_a_changed_number_of_pods_is_written_at_once_and_detaches_no_node() -> None:
     here = world(rolling=detaching(1))
     here.raw["spec"]["podsPerNode"] = 3

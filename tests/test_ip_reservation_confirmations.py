@@ -131,8 +131,28 @@ def test_a_record_is_not_forged_before_the_informer_has_passed_it(version: int, 
     assert leader.reads == []
 
     leader.version = 5
-    assert leader.doubts(record(), version=6) == doubts(unconfirmed=[record()])
+    assert leader.doubts(V6, version=6) == doubts(unconfirmed=[V6])
     assert leader.doubts(record()) == doubts(record())
+
+
+def test_a_segment_that_is_written_or_compacted_meanwhile_delays_no_confirmation(leader: Leader) -> None:
+    leader.version = 4
+    batch = segment(record(), name="a", version="5")
+    compacted = segment(record(), name="b", version="9", level=1)
+    rewritten = segment(record(), name="b", version="12", level=1)
+    for seen in ([batch], [batch, compacted], [compacted], [rewritten]):
+        assert leader.confirmations.read(seen) == doubts(unconfirmed=[record()])
+    leader.version = 5
+    assert leader.confirmations.read([rewritten]) == doubts(record())
+
+
+def test_what_was_gone_and_comes_again_counts_from_then(leader: Leader) -> None:
+    leader.version = 4
+    leader.doubts(record())
+    leader.doubts()
+    leader.version = 5
+
+    assert leader.doubts(record(), version=6) == doubts(unconfirmed=[record()])
 
 
 def test_of_several_segments_that_have_a_record_the_oldest_counts(leader: Leader) -> None:

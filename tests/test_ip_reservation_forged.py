@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.confirmations import Doubts
-from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
+from controllers.ip_reservation.release_planner import Cause, Change, Life, Pods
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, record, segment
 
@@ -26,6 +27,12 @@ def config(**values: Any) -> IPReservationSettings:
     return IPReservationSettings.model_validate(
         {"ipReserveTime": "40m", "ipReserveMaxCount": 3, "giveBackAfter": "2m"} | values
     )
+
+
+def plan(
+    segments: Sequence[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
+) -> Sequence[Change]:
+    return release_planner.plan(segments, pods, settings, now).changes
 
 
 ENDED = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9), ended=ago(minutes=n)) for n in range(1, 4)]
@@ -59,12 +66,15 @@ def replaced(pods: Pods, doubts: Doubts) -> Pods:
 
 
 def test_a_forged_repetition_prolongs_nothing() -> None:
-    true, again = record(ended=ago(minutes=39)), record(at=NOW)
+    true, again = segment(record(ended=ago(minutes=39)), name="a"), segment(record(at=NOW), name="b")
 
-    (change,) = plan([segment(true, name="a"), segment(again, name="b")], Pods({}, {}), config(), NOW)
+    (change,) = plan([true, again], Pods({}, {}), config(), NOW)
+    # The copy with the end stays until the other one has it: a leader that is killed, or a conflict, loses no end.
+    assert change.segment.metadata.name == "b"
+    assert (change.kept, change.released) == ((record(at=NOW, ended=ago(minutes=39)),), ())
 
-    # What is kept is written by nothing: a leader that is killed, or a conflict, cannot make it lose its end.
-    assert (change.segment.metadata.name, change.kept, change.released) == ("b", (), ())
+    (change,) = plan([true, segment(*change.kept, name="b")], Pods({}, {}), config(), NOW)
+    assert (change.segment.metadata.name, change.kept, change.released) == ("a", (), ())
 
 
 def test_a_record_that_is_forged_after_its_pod_is_gone_counts_from_that() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from calico.segment import IPReservation, Record, append
+from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.ip_reservation import compaction
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
-from controllers.ip_reservation.release_planner import Cause, Pods, life_of, plan
+from controllers.ip_reservation.release_planner import Cause, Change, Pods, life_of, plan
 from kube.types import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, record, segment
@@ -19,7 +21,6 @@ from tests.fakes import FakeClock
 from webhook.ip_reservation import records_of
 
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m", "ipReserveMaxCount": 2})
-NAMES = ["drawbridge-a", "drawbridge-b"]
 ADDRESSES = [f"10.0.0.{n}" for n in range(1, 5)]
 Event = tuple[int, Pod | None, Pod | None]
 
@@ -33,7 +34,7 @@ class World(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.events: list[Event] = []
         self.gone: list[Pod] = []
-        self.stored = {name: segment(name=name, version="1") for name in NAMES}
+        self.stored: dict[str, IPReservation] = {}
         self.admitted: set[str] = set()
         self.true: set[str] = set()
         self.excused: set[str] = set()
@@ -84,8 +85,13 @@ class World(RuleBasedStateMachine):
         if not self.events:
             self.version = self.written  # a bookmark
 
-    @rule(is_shown=st.booleans())
-    def reconcile(self, is_shown: bool = True) -> None:
+    @initialize()
+    def compact_soon(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(compaction, "FEW", 2)
+
+    @rule(is_shown=st.booleans(), quiet=st.booleans())
+    def reconcile(self, is_shown: bool = True, quiet: bool = False) -> None:
         if is_shown:
             self.shown = dict(self.stored)
         segments = list(self.shown.values())
@@ -95,17 +101,22 @@ class World(RuleBasedStateMachine):
         records = [record for each in segments for record in each.records]
         lives = {each.uid: life_of(self.cache.get(each.uid)) for each in records}
         ends = {each.key: end for each in records if (end := self.addresses.ended(each))}
-        for change in plan(segments, Pods(lives, {}, ends, doubted), SETTINGS, NOW):
-            self.apply(change.segment, change.kept, change.released)
+        planned = plan(segments, Pods(lives, {}, ends, doubted), SETTINGS, NOW, quiet=quiet)
+        for change in planned.changes:
+            self.apply(change)
+        for each in planned.compactions:
+            self.store(self.new_name(), each.records, each.level)
 
-    def apply(
-        self, seen: IPReservation, kept: Sequence[Record], released: Sequence[tuple[Record, Cause]]
-    ) -> None:
-        name = seen.metadata.name
-        if self.stored[name].metadata.resource_version != seen.metadata.resource_version:
+    def apply(self, change: Change) -> None:
+        name = change.segment.metadata.name
+        live = self.stored.get(name)
+        if live is None or live.metadata.resource_version != change.segment.metadata.resource_version:
             return  # a conflict
-        self.store(name, kept)
-        for each, cause in released:
+        if change.delete:
+            del self.stored[name]
+        else:
+            self.store(name, change.kept, live.level or 0)
+        for each, cause in change.released:
             if cause is Cause.FORGED:
                 self.dropped.add(each.key)
             else:
@@ -134,31 +145,35 @@ class World(RuleBasedStateMachine):
         elif old is not None:
             self.gone.append(old)
 
-    def store(self, name: str, records: Sequence[Record]) -> None:
+    def store(self, name: str, records: Sequence[Record], level: int = 0) -> None:
         self.written += 1
-        self.stored[name] = segment(*records, name=name, version=str(self.written))
+        self.stored[name] = segment(*records, name=name, version=str(self.written), level=level)
+
+    def new_name(self) -> str:
+        self.made += 1
+        return f"drawbridge-{self.made * 7919 % 10007:05}"  # in no order of time
 
     @rule(address=st.sampled_from(ADDRESSES))
     def create(self, address: str) -> None:
         self.made += 1
         self.change(None, pod(f"redis-{self.made}", ip=address))
 
-    @rule(address=st.sampled_from(ADDRESSES), name=st.sampled_from(NAMES))
-    def create_and_delete(self, address: str, name: str) -> None:
+    @rule(address=st.sampled_from(ADDRESSES))
+    def create_and_delete(self, address: str) -> None:
         """A pod whose whole life is between two looks of the leader."""
         self.create(address)
         [(uid, going)] = [*self.pods.items()][-1:]
-        self.admit_one(going, name)
+        self.admit_one(going)
         self.change(self.pods[uid], None)
 
     @precondition(lambda self: self.pods)
-    @rule(data=st.data(), name=st.sampled_from(NAMES))
-    def admit(self, data: st.DataObject, name: str) -> None:
-        self.admit_one(self.pods[data.draw(st.sampled_from(sorted(self.pods)))], name)
+    @rule(data=st.data())
+    def admit(self, data: st.DataObject) -> None:
+        self.admit_one(self.pods[data.draw(st.sampled_from(sorted(self.pods)))])
 
-    def admit_one(self, going: Pod, name: str) -> None:
+    def admit_one(self, going: Pod) -> None:
         records = records_of(going, reason="deleted", at=NOW)
-        self.reserve(name, records)
+        self.reserve(records)
         self.admitted |= {each.key for each in records}
 
     @precondition(lambda self: self.pods)
@@ -166,23 +181,21 @@ class World(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         self.change(self.pods[data.draw(st.sampled_from(sorted(self.pods)))], None)
 
-    def reserve(self, name: str, records: Sequence[Record]) -> None:
-        held, left = append(self.stored[name].records, records, 10_000)
-        assert not left
-        self.store(name, held)
+    def reserve(self, records: Sequence[Record]) -> None:
+        self.store(self.new_name(), records)
 
     # the forger
 
-    @rule(name=st.sampled_from(NAMES), addresses=st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=2))
-    def forge(self, name: str, addresses: list[str]) -> None:
+    @rule(addresses=st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=2, unique=True))
+    def forge(self, addresses: list[str]) -> None:
         self.made += 1
-        self.reserve(name, [record(f"{each}/32", uid=f"forged-{self.made}", at=NOW) for each in addresses])
+        self.reserve([record(f"{each}/32", uid=f"forged-{self.made}", at=NOW) for each in addresses])
 
     @precondition(lambda self: self.pods or self.gone)
-    @rule(data=st.data(), name=st.sampled_from(NAMES), address=st.sampled_from(ADDRESSES))
-    def forge_for_a_pod(self, data: st.DataObject, name: str, address: str) -> None:
+    @rule(data=st.data(), address=st.sampled_from(ADDRESSES))
+    def forge_for_a_pod(self, data: st.DataObject, address: str) -> None:
         known = data.draw(st.sampled_from([*self.pods.values(), *self.gone]))
-        self.reserve(name, [record(f"{address}/32", uid=known.metadata.uid, at=NOW)])
+        self.reserve([record(f"{address}/32", uid=known.metadata.uid, at=NOW)])
 
     # what must hold
 
@@ -201,6 +214,7 @@ class World(RuleBasedStateMachine):
         return {key for each in self.stored.values() for key in each.keys}
 
     def teardown(self) -> None:
+        self.patch.undo()
         self.reconcile()
         for _ in range(3):
             self.watch_pods(len(self.events) + 1)

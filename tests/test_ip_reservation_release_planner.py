@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calico.segment import IPReservation, Record
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.release_planner import (
+    END_WAITS,
     SEALING,
     Cause,
+    Change,
     Life,
     Pods,
     asking_of,
     life_of,
     note_end,
-    plan,
 )
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, record, segment
@@ -33,6 +35,12 @@ def settings(**values: Any) -> IPReservationSettings:
     return IPReservationSettings.model_validate(
         {"ipReserveTime": "40m", "ipReserveMaxCount": 300, "giveBackAfter": "2m"} | values
     )
+
+
+def plan(
+    segments: Sequence[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
+) -> Sequence[Change]:
+    return release_planner.plan(segments, pods, settings, now).changes
 
 
 LONG_AGO = ago(hours=2)
@@ -79,8 +87,10 @@ def test_a_repeated_deletion_starts_the_wait_again() -> None:
     assert plan([segment(replace(held, asked=ago(seconds=1)))], pods, settings(), NOW) == []
 
 
-def created(*records: Record, seconds_ago: float, name: str = "drawbridge-a") -> IPReservation:
-    plain = segment(*records, name=name)
+def created(
+    *records: Record, seconds_ago: float, name: str = "drawbridge-a", level: int | None = None
+) -> IPReservation:
+    plain = segment(*records, name=name, level=level)
     return replace(plain, metadata=replace(plain.metadata, creation_timestamp=ago(seconds=seconds_ago)))
 
 
@@ -96,6 +106,54 @@ def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_
     assert (young.kept, young.delete) == ((), False)
     assert (old.kept, old.delete) == ((), True)
     assert young.released == old.released == ((held, Cause.AGE),)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_segment_that_no_writer_appends_to_is_deleted_with_its_last_record(level: int) -> None:
+    held = record(ended=ago(hours=1))
+
+    (change,) = plan([created(held, seconds_ago=0, level=level)], NONE, settings(), NOW)
+    assert (change.kept, change.delete, change.released) == ((), True, ((held, Cause.AGE),))
+
+    (change,) = plan([created(seconds_ago=0, level=level)], NONE, settings(), NOW)
+    assert change.delete
+
+
+@pytest.mark.parametrize(
+    ("reserve_time", "waits"), [("40m", END_WAITS), ("2m", 3.0)], ids=["a minute", "a share of the time"]
+)
+def test_an_end_that_is_known_in_memory_is_stored_after(reserve_time: str, waits: float) -> None:
+    going, other = record(), record("10.0.0.2/32", uid="b")
+    config = settings(ipReserveTime=reserve_time)
+
+    def stored(seconds: float) -> list[tuple[datetime | None, ...]]:
+        pods = Pods({"b": TERMINATING}, {}, {going.key: ago(seconds=seconds)})
+        changes = plan([segment(going, other)], pods, config, NOW)
+        return [tuple(each.ended for each in change.kept) for change in changes]
+
+    assert stored(waits - 0.1) == []
+    assert stored(waits) == [(ago(seconds=waits), None)]
+
+
+def test_an_end_is_stored_with_any_other_write_and_at_once_when_it_is_known_from_nothing_else() -> None:
+    just, over = record(), record("10.0.0.2/32", uid="b", ended=ago(hours=1))
+    (change,) = plan([segment(just, over)], Pods({}, {}, {just.key: ago(seconds=1)}), settings(), NOW)
+    assert change.kept == (replace(just, ended=ago(seconds=1)),)
+
+    (change,) = plan([segment(just)], NONE, settings(), NOW)
+    assert change.kept == (replace(just, ended=NOW),)
+
+
+def test_an_end_that_is_only_in_memory_counts_and_releases_nothing_by_age() -> None:
+    held = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9)) for n in range(2)]
+    pods = Pods({}, {}, {held[0].key: ago(seconds=2), held[1].key: ago(seconds=1)})
+
+    (change,) = plan([segment(*held)], pods, settings(ipReserveMaxCount=1), NOW)
+    assert [(each.cidr, cause) for each, cause in change.released] == [("10.0.0.0/32", Cause.COUNT)]
+
+    long_ago = Pods({}, {}, {held[0].key: ago(hours=1)})
+    (change,) = plan([segment(held[0])], long_ago, settings(), NOW)
+    assert (change.released, change.kept) == ((), (replace(held[0], ended=ago(hours=1)),))
 
 
 @pytest.mark.parametrize(
@@ -162,33 +220,69 @@ def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both()
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "stays"),
+    ("first", "second", "stays", "while_it_runs"),
     [
-        pytest.param(record(), record(at=ago(minutes=4)), "b", id="asked for later"),
-        pytest.param(record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "a", id="asked for again"),
-        pytest.param(record(), record(at=ago(minutes=4), late=True), "a", id="reserved late, too"),
-        pytest.param(record(), record(), "b", id="the same"),
+        pytest.param(record(), record(at=ago(minutes=4)), "b", "b", id="asked for later"),
         pytest.param(
-            record(ended=ago(minutes=1), late=True), record(at=NOW), "a", id="noted as ended, unless it runs"
+            record(asked=ago(minutes=1)), record(at=ago(minutes=4)), "b", "ab", id="asked for again"
         ),
+        pytest.param(record(), record(at=ago(minutes=4), late=True), "a", "ab", id="reserved late, too"),
+        pytest.param(record(), record(), "b", "b", id="the same"),
         pytest.param(
-            record(ended=ago(minutes=2)), record(ended=ago(minutes=1)), "b", id="noted as ended twice"
+            record(ended=ago(minutes=1), late=True), record(at=NOW), "b", "b", id="noted as ended, and late"
         ),
+        pytest.param(record(ended=ago(minutes=2)), record(ended=ago(minutes=1)), "b", "b", id="ended twice"),
     ],
 )
 @pytest.mark.parametrize("life", [TERMINATING, GONE, RUNNING])
-def test_one_record_stays_of_those_of_one_pod(first: Record, second: Record, stays: str, life: Life) -> None:
+def test_one_record_stays_of_those_of_one_pod_that_goes(
+    first: Record, second: Record, stays: str, while_it_runs: str, life: Life
+) -> None:
     kept = {"a": segment(first, name="a"), "b": segment(second, name="b")}
+    pods = Pods({first.uid: life}, {})
+    ends = [each.ended for each in (first, second) if each.ended]
 
-    for _ in range(2):
-        changes = plan(kept.values(), Pods({first.uid: life}, {}), settings(), NOW)
+    for _ in range(3):
+        changes = plan([*kept.values()], pods, settings(), NOW)
         assert not any(change.released for change in changes)
         kept |= {
             change.segment.metadata.name: segment(*change.kept, name=change.segment.metadata.name)
             for change in changes
         }
 
-    assert [name for name, each in kept.items() if each.records] == [stays]
+    assert "".join(name for name, each in kept.items() if each.records) == (
+        while_it_runs if life is RUNNING else stays
+    )
+    (held,) = {record.ended for each in kept.values() for record in each.records}
+    assert held == (min(ends, default=NOW) if life is GONE else None)
+
+
+def test_a_deletion_that_was_requested_again_gives_nothing_back_of_any_copy() -> None:
+    before, again = record(asked=ago(minutes=3)), record(at=ago(seconds=1))
+    copies = [segment(before, name="b", level=1), segment(again, name="a")]
+    waits = {asking_of(before): 600.0, asking_of(again): 1.0}
+
+    assert plan(copies, Pods({before.uid: RUNNING}, waits), settings(), NOW) == []
+
+    waits[asking_of(again)] = 120.0
+    first, second = plan(copies, Pods({before.uid: RUNNING}, waits), settings(), NOW)
+    assert [(each.segment.metadata.name, each.delete) for each in (first, second)] == [
+        ("a", True),
+        ("b", True),
+    ]
+    assert (first.released, [cause for _, cause in second.released]) == ((), [Cause.GIVEN_BACK])
+
+
+def test_a_copy_that_a_user_wants_released_stays_until_that_is_done() -> None:
+    named, copy = segment(record(), name="a"), segment(record(), name="b", level=1)
+    annotations = named.metadata.annotations | {RELEASE: "10.0.0.1"}
+    named = replace(named, metadata=replace(named.metadata, annotations=annotations))
+
+    assert plan([named, copy], Pods({record().uid: TERMINATING}, {}), settings(), NOW) == []
+
+    first, second = plan([named, copy], NONE, settings(), NOW)
+    assert (first.delete, second.delete) == (True, True)
+    assert [cause for _, cause in second.released] == [Cause.BY_HAND]
 
 
 def test_records_of_no_pod_are_not_one_anothers_duplicates() -> None:
@@ -208,30 +302,42 @@ records = st.builds(
 worlds = st.lists(st.lists(records, max_size=8, unique_by=lambda each: each.cidr), max_size=4)
 lives = st.fixed_dictionaries({}, optional={uid: st.sampled_from(Life) for uid in "abc"})
 ages = st.sampled_from([0.0, SEALED, SEALED + 1])
+levels = st.sampled_from([None, 0, 1])
 
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
-    segments = [created(*held, seconds_ago=draw(ages), name=f"s{n}") for n, held in enumerate(draw(worlds))]
+    segments = [
+        created(*held, seconds_ago=draw(ages), name=f"s{n}", level=draw(levels))
+        for n, held in enumerate(draw(worlds))
+    ]
     askings = {asking_of(each) for one in segments for each in one.records}
     waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}
     return segments, Pods(draw(lives), waits)
 
 
 @given(situations(), st.integers(1, 10))
-def test_a_second_round_on_its_own_outcome_changes_nothing(
+def test_rounds_on_their_own_outcomes_soon_change_nothing(
     situation: tuple[list[IPReservation], Pods], count: int
 ) -> None:
-    segments, pods = situation
+    """What a copy says is written into a greater one first, and what was asked later than that is over then."""
+    outcome, pods = situation
     config = settings(ipReserveMaxCount=count)
+    for _ in range(3):
+        outcome = after_a_round(outcome, pods, config)
+
+    assert plan(outcome, pods, config, NOW) == []
+
+
+def after_a_round(
+    segments: list[IPReservation], pods: Pods, config: IPReservationSettings
+) -> list[IPReservation]:
     changes = {change.segment.metadata.name: change for change in plan(segments, pods, config, NOW)}
-    outcome = [
+    return [
         written(each, changes[name].kept if (name := each.metadata.name) in changes else each.records)
         for each in segments
         if not (each.metadata.name in changes and changes[each.metadata.name].delete)
     ]
-
-    assert plan(outcome, pods, config, NOW) == []
 
 
 def written(held: IPReservation, records: Sequence[Record]) -> IPReservation:

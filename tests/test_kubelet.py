@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lab.kubelet import probes, status, volumes
+from lab.kubelet import launch, probes, status, volumes
 from lab.kubelet.expand import environment
 from lab.kubelet.process import Mount, Process, Recipe
 from lab.kubelet.status import Ended, State
@@ -275,6 +275,12 @@ def test_a_killed_container_takes_all_its_processes_along(tmp_path: Path) -> Non
     process.wait(lambda: end)
     assert process.exit_code == 137
     until(lambda: not with_argument(mark))
+
+
+def test_a_file_system_of_the_machine_below_the_place_of_a_volume_is_out_of_reach() -> None:
+    machine = {"/", "/data", "/database", "/data/store", "/data/file"}
+
+    assert launch.uncovered(machine - {"/data"}, {"/data"}) == {"/", "/database"}
 
 
 def with_argument(text: str) -> list[int]:

@@ -74,6 +74,7 @@ PURE = [
     "healthchecker/config.py",
     "kube/selectors.py",
     "kube/types.py",
+    "kube/compact.py",
     "kube/resources.py",
     "kube/quantities.py",
 ]
@@ -102,6 +103,8 @@ PLANS = [
     "controllers/ingress_daemonset/confirmation.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
+    "controllers/ip_reservation/compaction.py",
+    "controllers/ip_reservation/copies.py",
     "controllers/ip_reservation/release_planner.py",
     "controllers/ip_reservation/late_planner.py",
 ]

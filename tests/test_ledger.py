@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.ledger import GATHER, LOOK, MANY, PAUSE, Ledger, _Ticket
+from calico.ledger import PAUSE, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
-from kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
+from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
+from lab.waiting import until
 from settings import IPReservationSettings
-from tests.factories import record
+from tests.factories import NOW, ago, record
 from tests.fakes import FakeClock, FakeReservations
 
 
@@ -56,91 +56,29 @@ def test_a_reservation_stands_when_reserve_returns() -> None:
     assert all(name.startswith("pod-a-") for name in store.objects)
 
 
-def test_after_a_shared_write_the_next_one_waits_for_company_and_a_lone_caller_never_does() -> None:
-    entered, go_on, clock, pauses = threading.Event(), threading.Event(), FakeClock(), list[float]()
-
-    def hold_the_second(verb: str, name: str) -> None:
-        if len(pauses_of_lone_callers) == 2:
-            entered.set()
-            assert go_on.wait(10)
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        clock.advance(seconds)
-
-    pauses_of_lone_callers: list[float] = []
-    subject = ledger(FakeReservations(hold_the_second), clock=clock, pause=pause)
-    for number in (1, 2):
-        subject.reserve([numbered(number)], clock() + 30)
-        pauses_of_lone_callers.append(sum(pauses))
-    assert pauses_of_lone_callers == [0, 0]
-
-    with ThreadPoolExecutor(3) as pool:
-        callers = [pool.submit(subject.reserve, [numbered(3)], clock() + 30)]
-        assert entered.wait(10)
-        callers += [pool.submit(subject.reserve, [numbered(n)], clock() + 30) for n in (4, 5)]
-        while subject._tickets.qsize() < 2:
-            threading.Event().wait(0.001)
-        go_on.set()
-        for each in callers:
-            each.result(timeout=10)
-    assert sum(pauses) == 0
-    subject.reserve([numbered(6)], clock() + 30)
-    waited = sum(pauses)
-    assert GATHER <= waited < GATHER + 2 * LOOK
-    subject.reserve([numbered(7)], clock() + 30)
-    assert sum(pauses) == waited
-
-
-def test_enough_company_is_not_waited_for_any_longer() -> None:
-    clock = FakeClock()
-    company = [
-        threading.Thread(target=lambda n=n: subject.reserve([numbered(n)], clock() + 30))
-        for n in range(1, MANY)
-    ]
-
-    def bring_company(_seconds: float) -> None:
-        for each in company:
-            if each.ident is None:
-                each.start()
-        while subject._tickets.qsize() < len(company):
-            threading.Event().wait(0.001)
-
+def test_each_write_is_a_new_segment_that_no_writer_reads_or_adds_to() -> None:
     store = FakeReservations()
-    subject = ledger(store, clock=clock, pause=bring_company)
-    subject._rested = clock() + GATHER
-    subject.reserve([numbered(0)], clock() + 30)
-    for each in company:
-        each.join(10)
+    subject = ledger(store)
+    for number in range(3):
+        subject.reserve([numbered(number)], soon())
 
-    assert len(store.held) == MANY
-    assert store.writes == 1
+    assert [len(each.records) for each in store.objects.values()] == [1, 1, 1]
+    assert {each.level for each in store.objects.values()} == {0}
+    assert {call.method for call in store.api.calls if "ipreservations" in call.path} == {"POST"}
 
 
-def test_what_another_client_changed_meanwhile_is_read_again_once_and_kept() -> None:
-    calls: list[str] = []
-    store = FakeReservations(lambda verb, name: calls.append(verb))
+def test_what_another_client_changed_or_deleted_meanwhile_does_not_matter() -> None:
+    store = FakeReservations()
     subject = ledger(store)
     subject.reserve([numbered(1), numbered(2)], soon())
     (current,) = store.list()
     store.write(current, [numbered(2)])  # the leader released one
-
     subject.reserve([numbered(3)], soon())
-    subject.reserve([numbered(4)], soon())
+    assert store.held == [numbered(2).cidr, numbered(3).cidr]
 
-    assert store.held == [numbered(2).cidr, numbered(3).cidr, numbered(4).cidr]
-    assert calls.count("get") == 1
-
-
-def test_a_deleted_segment_is_followed_by_a_new_one() -> None:
-    store = FakeReservations()
-    subject = ledger(store)
-    subject.reserve([numbered(1)], soon())
     store.objects.clear()
-
-    subject.reserve([numbered(2)], soon())
-
-    assert store.held == [numbered(2).cidr]
+    subject.reserve([numbered(4)], soon())
+    assert store.held == [numbered(4).cidr]
 
 
 @pytest.mark.parametrize(
@@ -190,14 +128,58 @@ def test_an_overloaded_server_is_left_alone(
     assert pauses == [waits]
 
 
-def test_an_aged_segment_is_followed_by_a_new_one() -> None:
-    store, clock = FakeReservations(), FakeClock()
-    subject = ledger(store, clock=clock)
-    for n in range(3):
-        subject.reserve([numbered(n)], clock() + 10)
-        clock.advance(400)
+def test_a_write_whose_answer_was_lost_is_repeated_under_its_name_and_that_it_exists_is_success() -> None:
+    names: list[str] = []
 
-    assert sorted(len(each.records) for each in store.objects.values()) == [1, 2]
+    class Lossy(FakeReservations):
+        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
+            names.append(name)
+            made = super().create(name, records)
+            if len(names) == 1:
+                raise Unreachable("reset")
+            return made
+
+    store = Lossy()
+    segment = ledger(store).reserve([numbered(1)], soon())
+
+    assert names == [segment.metadata.name] * 2
+    assert (store.held, list(store.objects)) == ([numbered(1).cidr], names[:1])
+
+
+def test_a_name_that_another_client_has_taken_is_no_success() -> None:
+    names: list[str] = []
+
+    def take(verb: str, name: str) -> None:
+        names.append(name)
+        if len(names) < 3:
+            raise AlreadyExists(409, "AlreadyExists", name)
+
+    store = FakeReservations(take)
+    ledger(store).reserve([numbered(1)], soon())
+
+    assert len(set(names)) == 3
+    assert (store.held, list(store.objects)) == ([numbered(1).cidr], names[2:])
+
+
+def test_a_write_is_repeated_with_the_same_records_though_a_request_was_withdrawn() -> None:
+    clock, written = FakeClock(), list[list[str]]()
+
+    class Slow(FakeReservations):
+        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
+            written.append([each.cidr for each in records])
+            clock.advance(2)
+            if len(written) == 1:
+                raise ServerError(504, "Timeout", "the write may be carried out later")
+            return super().create(name, records)
+
+    patient = _Ticket([numbered(1)], clock() + 9, Future())
+    hasty = _Ticket([numbered(2)], clock() + 1, Future())
+    ledger(Slow(), clock=clock)._write([hasty, patient])
+
+    assert written == [[numbered(2).cidr, numbered(1).cidr]] * 2
+    patient.done.result(timeout=0)
+    with pytest.raises(NotReserved, match="carried out later"):
+        hasty.done.result(timeout=0)
 
 
 class Held(FakeReservations):
@@ -211,25 +193,18 @@ class Held(FakeReservations):
         self.begun.release()
         assert self.permits.acquire(timeout=30)
 
-    def permit(self) -> None:
-        """Let the write that has begun be done, and return when the next one has begun."""
-        self.permits.release()
-        assert self.begun.acquire(timeout=30)
 
-
-def behind_a_first_write(
+def behind_busy_writers(
     subject: Ledger, store: Held, pool: ThreadPoolExecutor, *deadlines: float
-) -> list[Future[None]]:
-    """Callers with these deadlines, all waiting for the second write while the first one is under way."""
-    first = pool.submit(subject.reserve, [numbered(0)], time.monotonic() + 60)
-    assert store.begun.acquire(timeout=30)
+) -> list[Future[IPReservation]]:
+    """Callers with these deadlines, all waiting while each writer has a write of one request under way."""
+    for number in range(WRITERS):
+        pool.submit(subject.reserve, [numbered(100 + number)], time.monotonic() + 60)
+        assert store.begun.acquire(timeout=30)
     callers = []
     for number, deadline in enumerate(deadlines, 1):
         callers.append(pool.submit(subject.reserve, [numbered(number)], deadline))
-        while subject._tickets.qsize() < number:
-            threading.Event().wait(0.001)
-    store.permit()
-    first.result(timeout=30)
+        until(lambda number=number: len(subject._tickets) == number)
     return callers
 
 
@@ -238,80 +213,93 @@ def answered() -> float:
     return REGISTRY.get_sample_value("drawbridge_reservation_batch_size_sum") or 0.0
 
 
-def test_a_request_is_answered_when_it_is_written_though_others_of_its_batch_are_not_yet() -> None:
+def later() -> float:
+    return time.monotonic() + 60
+
+
+def test_a_request_that_is_alone_is_written_at_once_also_while_another_write_is_under_way() -> None:
     store, counted = Held(), answered()
-    subject = ledger(store, settings=entries(2))
-    with ThreadPoolExecutor(8) as pool:
-        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 4)
-        store.permit()
-        callers[0].result(timeout=30)
-        assert store.held == [numbered(0).cidr, numbered(1).cidr]
-        assert not callers[1].done()
-        store.permit()
-        callers[1].result(timeout=30)
-        callers[2].result(timeout=30)
-        assert not callers[3].done()
-        store.permits.release()
-        callers[3].result(timeout=30)
-    assert len(store.held) == 5
-    assert answered() - counted == 5
+    subject = ledger(store)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        callers = []
+        for number in range(WRITERS):
+            callers.append(pool.submit(subject.reserve, [numbered(number)], later()))
+            assert store.begun.acquire(timeout=30)  # while those before are not done
+        store.permits.release(WRITERS)
+        for each in callers:
+            each.result(timeout=30)
+    assert [len(each.records) for each in store.objects.values()] == [1] * WRITERS
+    assert answered() - counted == WRITERS
 
 
 def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_request_is_not_written() -> None:
     store = Held()
     subject = ledger(store)
-    with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(subject.reserve, [numbered(1)], soon())
-        assert store.begun.acquire(timeout=10)
+    with ThreadPoolExecutor(8) as pool:
+        [hasty] = behind_busy_writers(subject, store, pool, time.monotonic() + 0.05)
         with pytest.raises(NotReserved, match="within the deadline"):
-            subject.reserve([numbered(2)], time.monotonic() + 0.05)
-        store.permits.release(2)
-        hanging.result(timeout=10)
-        subject.reserve([numbered(3)], soon())
+            hasty.result(timeout=30)
+        store.permits.release(WRITERS + 1)
+        subject.reserve([numbered(3)], later())
 
-    assert store.held == [numbered(1).cidr, numbered(3).cidr]
+    assert numbered(1).cidr not in store.held
+    assert numbered(3).cidr in store.held
 
 
-def test_callers_that_come_during_a_write_share_the_next_one() -> None:
-    store = Held()
+def test_callers_that_come_during_writes_share_the_next_one() -> None:
+    store, counted = Held(), answered()
     subject = ledger(store)
     with ThreadPoolExecutor(64) as pool:
-        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 63)
-        store.permits.release()
-        for each in callers:
-            each.result(timeout=30)
+        callers = behind_busy_writers(subject, store, pool, *[later()] * 60)
+        store.permits.release(WRITERS + 1)
+        written = {each.result(timeout=30).metadata.name for each in callers}
 
-    assert (len(store.held), store.writes) == (64, 2)
+    assert len(written) == 1
+    assert (len(store.held), store.writes) == (60 + WRITERS, WRITERS + 1)
+    assert answered() - counted == 60 + WRITERS
 
 
-def test_requests_that_come_during_one_write_of_a_batch_join_the_next_one() -> None:
+def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
     store = Held()
     subject = ledger(store, settings=entries(3))
-    with ThreadPoolExecutor(8) as pool:
-        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3)
-        callers.append(pool.submit(subject.reserve, [numbered(9)], time.monotonic() + 60))
-        while not subject._tickets.qsize():
-            threading.Event().wait(0.001)
-        store.permit()
-        store.permits.release()
+    with ThreadPoolExecutor(16) as pool:
+        callers = behind_busy_writers(subject, store, pool, *[later()] * 7)
+        store.permits.release(WRITERS + 3)
         for each in callers:
             each.result(timeout=30)
-    assert sorted(len(each.records) for each in store.objects.values()) == [2, 3]
+    assert sorted(len(each.records) for each in store.objects.values()) == [1] * (WRITERS + 1) + [3, 3]
+
+
+def test_a_request_is_answered_when_it_is_written_though_others_are_not_yet() -> None:
+    gate = threading.Event()
+
+    class Gated(FakeReservations):
+        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
+            if next(iter(records)) == numbered(0):
+                assert gate.wait(30)
+            return super().create(name, records)
+
+    subject = ledger(Gated(), settings=entries(1))
+    with ThreadPoolExecutor(3) as pool:
+        slow, *others = [pool.submit(subject.reserve, [numbered(n)], later()) for n in range(3)]
+        for each in others:
+            each.result(timeout=30)
+        assert not slow.done()
+        gate.set()
+        slow.result(timeout=30)
 
 
 def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
     store = Held()
     subject = ledger(store, settings=entries(2))
     with ThreadPoolExecutor(8) as pool:
-        late = time.monotonic() + 1.0
-        callers = behind_a_first_write(subject, store, pool, *[time.monotonic() + 60] * 3, late)
+        callers = behind_busy_writers(subject, store, pool, later(), time.monotonic() + 0.5, later())
         with pytest.raises(NotReserved, match="within the deadline"):
-            callers[3].result(timeout=30)
-        store.permit()
-        store.permits.release()
-        for each in callers[:3]:
+            callers[1].result(timeout=30)
+        store.permits.release(WRITERS + 2)
+        for each in (callers[0], callers[2]):
             each.result(timeout=30)
-    assert numbered(4).cidr not in store.held
+    assert numbered(2).cidr not in store.held
 
 
 def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -> None:
@@ -324,17 +312,14 @@ def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -
             raise Unreachable("reset")
 
     store = FakeReservations(fail)
-    subject = ledger(store, clock=clock)
     patient = _Ticket([numbered(1)], clock() + 9, Future())
     hasty = _Ticket([numbered(2)], clock() + 3, Future())
-    left = subject._attempt([patient, hasty])
-    assert [*left] == [patient, hasty]
-    assert [*subject._attempt(left)] == [patient]
+    ledger(store, clock=clock)._write([patient, hasty])
+
     with pytest.raises(NotReserved, match="reset"):
         hasty.done.result(timeout=0)
-    assert [*subject._attempt([patient])] == []
     patient.done.result(timeout=0)
-    assert store.held == [numbered(1).cidr]
+    assert numbered(1).cidr in store.held
 
 
 def test_a_fault_refuses_those_that_have_no_time_for_another_attempt() -> None:
@@ -343,8 +328,24 @@ def test_a_fault_refuses_those_that_have_no_time_for_another_attempt() -> None:
     hasty = _Ticket([numbered(1)], clock() + PAUSE, Future())
     patient = _Ticket([numbered(2)], clock() + PAUSE + 0.1, Future())
 
-    assert [*subject._attempt([hasty, patient])] == [patient]
-    assert hasty.done.done()
+    subject._write([hasty, patient])
+
+    assert isinstance(hasty.done.exception(timeout=0), NotReserved)
+    patient.done.result(timeout=0)
+
+
+def test_no_write_is_repeated_when_all_of_its_requests_are_withdrawn() -> None:
+    clock, calls = FakeClock(), list[str]()
+    ticket = _Ticket([numbered(1)], clock() + 9, Future())
+
+    def fail(verb: str, name: str) -> None:
+        calls.append(verb)
+        ticket.done.cancel()
+        raise Unreachable("reset")
+
+    ledger(FakeReservations(fail), clock=clock)._write([ticket])
+
+    assert calls == ["create"]
 
 
 def test_a_write_may_take_until_the_last_deadline_of_its_batch() -> None:
@@ -357,17 +358,27 @@ def test_a_write_may_take_until_the_last_deadline_of_its_batch() -> None:
 
     clock = FakeClock()
     subject = ledger(Timed(), clock=clock)
-    subject._attempt([_Ticket([numbered(n)], clock() + left, Future()) for n, left in ((1, 1.0), (2, 3.0))])
+    subject._write([_Ticket([numbered(n)], clock() + left, Future()) for n, left in ((1, 1.0), (2, 3.0))])
 
     assert timeouts == [3.0]
 
 
-def test_both_addresses_of_a_pod_are_written_once_when_a_segment_ends_between_them() -> None:
+def test_more_records_than_a_segment_takes_are_durable_in_several_when_reserve_returns() -> None:
     store = FakeReservations()
-    subject = ledger(store, settings=entries(3))
-    for number in range(4):
-        both = [numbered(number), replace(numbered(number), cidr=f"fd00::{number}/128")]
-        subject.reserve(both, soon())
+
+    last = ledger(store, settings=entries(3)).reserve([numbered(n) for n in range(8)], soon())
 
     assert len(store.held) == len(set(store.held)) == 8
     assert sorted(len(each.records) for each in store.objects.values()) == [2, 3, 3]
+    assert last.metadata.name in store.objects
+
+
+def test_the_same_address_of_a_pod_is_in_a_batch_once() -> None:
+    store = FakeReservations()
+    both = [_Ticket([record(at=at)], 9, Future()) for at in (ago(seconds=1), NOW)]
+
+    ledger(store, clock=FakeClock(0))._write(both)
+
+    (made,) = store.objects.values()
+    assert made.records == (record(at=NOW),)
+    assert made.spec.reserved_cidrs == [record().cidr]

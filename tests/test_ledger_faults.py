@@ -46,7 +46,7 @@ FAULTS: dict[str, Fault] = {
     "overloaded": lambda api, asked: refuses(429, "TooManyRequests", Retry_After="1"),
     "broken": lambda api, asked: refuses(500, "InternalError"),
     "in conflict": lambda api, asked: refuses(409, "Conflict"),
-    "taken": lambda api, asked: refuses(409, "AlreadyExists"),
+    "not served": lambda api, asked: refuses(404, "NotFound"),
     "away": lambda api, asked: resets,
     "lost after commit": lost_after_commit,
     "slow": slow,
@@ -130,9 +130,9 @@ def test_while_a_fault_lasts_each_caller_is_refused_by_its_deadline(fault: str) 
     assert max(storm.waited) < 30  # far below the 64 deadlines one after the other
 
 
-def test_at_a_slow_server_no_caller_is_refused_and_segments_are_filled() -> None:
+def test_at_a_slow_server_no_caller_is_refused_and_writes_are_shared() -> None:
     storm = Storm([], then="slow")
     storm.blow(seconds=20)
     storm.check()
     assert not storm.refused
-    assert sorted(map(len, storm.segments)) == [CALLERS % ENTRIES, ENTRIES, ENTRIES]
+    assert len(storm.segments) < CALLERS / 2

@@ -52,8 +52,17 @@ def test_an_edited_list_is_tested_first() -> None:
     )
 
 
-def test_a_list_that_changed_meanwhile_is_not_edited() -> None:
-    operations = patch({"taints": ["a"]}, {"taints": ["a", "b"]})
+def test_true_is_not_1() -> None:
+    assert patch({"a": 1, "b": [1]}, {"a": True, "b": [True]}) == (
+        {"op": "replace", "path": "/a", "value": True},
+        {"op": "test", "path": "/b", "value": [1]},
+        {"op": "replace", "path": "/b", "value": [True]},
+    )
+
+
+@pytest.mark.parametrize("after", [["a", "b"], ["b", "a"], []], ids=["longer", "another", "empty"])
+def test_a_list_that_changed_meanwhile_is_not_edited(after: list[str]) -> None:
+    operations = patch({"taints": ["a"]}, {"taints": after})
 
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch({"taints": ["c"]}, operations)

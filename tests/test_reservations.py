@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from calico.reservations import AUTO, NotServed, Reservations
-from calico.segment import MANAGED_BY, MANAGER, RELEASE, IPReservation
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
@@ -117,9 +117,16 @@ def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
         made = Reservations(server.client()).create("a", [first, second], timeout=1)
         (stored,) = api.list(f"/apis/{group}/ipreservations")
     assert (stored["apiVersion"], stored["kind"]) == (group, "IPReservation")
-    assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER}
+    assert stored["metadata"]["labels"] == {MANAGED_BY: MANAGER, LEVEL: "0"}
     assert stored["spec"] == {"reservedCIDRs": ["10.0.0.1/32", "fd00::1/128"]}
     assert (made.ours, made.records) == (True, (first, second))
+
+
+def test_what_is_compacted_says_of_which_level_it_is() -> None:
+    with cluster(V3) as (_, _, reservations):
+        batch = reservations.create("a", [record()], timeout=1)
+        made = reservations.create_compacted("b", [record()], level=3, timeout=1)
+    assert (batch.level, made.level, made.records) == (0, 3, (record(),))
 
 
 def test_a_write_changes_the_records_and_leaves_what_others_wrote_alone() -> None:

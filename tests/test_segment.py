@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_network
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -16,16 +17,18 @@ from msgspec.structs import replace
 
 from calico.reservations import Reservations
 from calico.segment import (
+    LEVEL,
     MANAGED_BY,
     MANAGER,
     METADATA,
     RECORDS,
     IPReservation,
-    append,
     body,
     canonical,
     laid_open,
+    pages,
     revealed,
+    size_of,
 )
 from kube.types import ObjectMeta
 from tests.factories import NOW, ago, record, segment
@@ -63,56 +66,59 @@ def test_canonical(entry: str, expected: str | None) -> None:
     assert canonical(entry) == expected
 
 
-def test_the_same_pod_keeps_its_first_reservation_and_notes_the_second_request() -> None:
-    first, second = record(at=ago(minutes=5)), record(at=NOW)
-
-    held, left = append([first], [second], 64)
-
-    assert not left
-    assert held == (replace(first, asked=NOW),)
-
-
 def test_another_pod_with_the_same_address_takes_no_place_of_the_first() -> None:
     first, later = record(), record(uid="another", at=NOW)
 
-    held, left = append([first], [later], 2)
-
-    assert (held, left) == ((first, later), ())
-    assert segment(*held).records == held
-    assert body(held)["spec"] == {"reservedCIDRs": [first.cidr]}
-
-
-def test_an_address_asked_for_again_has_ended_when_it_had() -> None:
-    held, _ = append([record(ended=ago(minutes=1))], [record(at=NOW)], 64)
-
-    assert held == (record(ended=ago(minutes=1), asked=NOW),)
+    assert segment(first, later).records == (first, later)
+    assert body([first, later])["spec"] == {"reservedCIDRs": [first.cidr]}
 
 
 @given(st.lists(addresses, unique=True, max_size=30), st.integers(1, 10))
-def test_nothing_is_lost_and_no_segment_grows_over_its_entries(many: list[str], entries: int) -> None:
-    left, segments = [record(address, uid=address) for address in many], []
-    while left:
-        held, left = append((), left, entries)
-        assert len(held) <= entries
-        segments.append(held)
+def test_nothing_is_lost_and_no_page_has_more_than_its_entries(many: list[str], entries: int) -> None:
+    records = [record(address, uid=address) for address in many]
 
-    assert [each.cidr for held in segments for each in held] == many
+    found = [*pages(records, entries)]
 
-
-def test_a_segment_is_full_when_its_records_would_outgrow_the_annotation() -> None:
-    many = [record(f"10.0.0.{n}/32", pod="p" * 250) for n in range(100)]
-
-    held, left = append((), many, 200, 10_000)
-
-    assert held
-    assert len(held) + len(left) == 100
-    assert len(body(held)["metadata"]["annotations"][RECORDS]) <= 10_000
+    assert [each for page in found for each in page] == records
+    assert [len(page) for page in found[:-1]] == [entries] * (len(found) - 1)
+    assert all(0 < len(page) <= entries for page in found)
 
 
-def test_a_full_segment_still_takes_a_pod_that_it_holds() -> None:
-    held, left = append([record()], [record(at=NOW)], 1)
+@given(st.lists(st.integers(1, 250), max_size=60), st.integers(1, 30))
+def test_a_page_is_full_when_its_records_would_outgrow_the_annotation(names: list[int], entries: int) -> None:
+    many = [record(f"10.0.0.{n}/32", pod="p" * length) for n, length in enumerate(names)]
 
-    assert (len(held), len(left)) == (1, 0)
+    found = [*pages(many, entries, 2_000)]
+
+    assert [each for page in found for each in page] == many
+    assert all(len(body(page)["metadata"]["annotations"][RECORDS]) <= 2_000 for page in found)
+    for page, following in pairwise(found):
+        full = len(page) == entries or size_of([*page, following[0]]) > 2_000 - 2 * len(page)
+        assert full, "it had room for more"
+
+
+def test_a_record_that_is_larger_than_a_page_has_one_for_itself() -> None:
+    assert [*pages([record(), record("10.0.0.2/32")], 64, 10)] == [(record(),), (record("10.0.0.2/32"),)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "level"),
+    [
+        pytest.param({}, None, id="of an earlier version"),
+        pytest.param({LEVEL: "0"}, 0, id="a batch"),
+        pytest.param({LEVEL: "12"}, 12, id="compacted"),
+        pytest.param({LEVEL: "x"}, None, id="that another client has changed"),
+    ],
+)
+def test_the_level_of_a_segment(labels: dict[str, str], level: int | None) -> None:
+    assert IPReservation(ObjectMeta(labels=labels)).level == level
+    hidden = {METADATA: json.dumps({"labels": labels})}
+    assert IPReservation(ObjectMeta(annotations=hidden)).level == level
+
+
+def test_an_entry_has_no_field_that_says_nothing() -> None:
+    (entry,) = json.loads(body([record()])["metadata"]["annotations"][RECORDS])
+    assert entry.keys() == {"cidr", "at", "namespace", "pod", "uid"}
 
 
 def test_an_address_without_a_record_counts_from_the_creation_of_its_object() -> None:

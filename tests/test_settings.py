@@ -16,6 +16,7 @@ from certs.issue import new_ca, new_leaf
 from settings import LabelSelector, Settings, SettingsError, SettingsFile, config_path, load, parse
 from settings.file import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
+from tests.certificates import of_version
 
 SPAN = datetime(2026, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
@@ -325,6 +326,7 @@ CLIENT = new_leaf(ISSUER, ["kube-apiserver"], [], *SPAN)
     [
         pytest.param("a.pem", "is not PEM (", id="the path of a file"),
         pytest.param(CA[:200], "is not PEM (", id="cut off"),
+        pytest.param(of_version(CA, 102), "is not PEM (", id="of a version that no certificate has"),
         pytest.param(CA + CA.replace("M", "?"), "is not PEM (", id="a second one that is broken"),
         pytest.param(CA + CA[:200], "is not PEM (1 of 2", id="a second one that is cut off"),
         pytest.param(CA + CLIENT.certificate.decode(), "CN=kube-apiserver is not a CA", id="a client's"),

@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import webhook
 from kube.client import Client
@@ -22,7 +23,15 @@ class Server:
     replica: str
 
 
-def webhooks(server: Server) -> list[Webhook]:
-    """Of all features: packages here with a module ``routes``, which has ``webhooks(server)``."""
+def routes() -> list[Any]:
+    """The module ``routes`` of each feature, which has ``webhooks(server)``. A feature is a package here.
+
+    Also of those that are off: the chart may enable one while this process runs.
+    """
     features = [each.name for each in pkgutil.iter_modules(webhook.__path__) if each.ispkg]
-    return [each for name in features for each in import_module(f"webhook.{name}.routes").webhooks(server)]
+    return [import_module(f"webhook.{name}.routes") for name in features]
+
+
+def webhooks(server: Server) -> list[Webhook]:
+    """Of all features."""
+    return [each for module in routes() for each in module.webhooks(server)]

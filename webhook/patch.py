@@ -1,10 +1,9 @@
 """The difference of two objects as a JSON patch that applies only to the first of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jsonpatch
-from jsonpointer import JsonPointer
+import msgspec
 
 Operation = Mapping[str, Any]
 
@@ -12,39 +11,50 @@ Operation = Mapping[str, Any]
 def patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Operation, ...]:
     """RFC 6902 operations that turn *before* into *after*.
 
-    A list that is edited by index is tested first: an index is valid in that list only.
+    A list that is edited is tested first: an index is valid in that list only.
     """
-    operations = jsonpatch.make_patch(*_differing(before, after)).patch
-    return (*_tests(before, operations), *operations)
+    return tuple(_of_objects("", before, after))
 
 
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both without the parts that are identical objects: comparing those took most of an admission's time."""
-    old = {key: value for key, value in before.items() if key not in after or after[key] is not value}
-    new = {key: value for key, value in after.items() if key in old or key not in before}
-    for key in old.keys() & new.keys():
-        if isinstance(old[key], dict) and isinstance(new[key], dict):
-            old[key], new[key] = _differing(old[key], new[key])
-    return old, new
+def _of_objects(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Operation]:
+    for name, old in before.items():
+        at = f"{path}/{_escaped(name)}"
+        if name in after:
+            yield from _of_values(at, old, after[name])
+        else:
+            yield {"op": "remove", "path": at}
+    for name, new in after.items():
+        if name not in before:
+            yield {"op": "add", "path": f"{path}/{_escaped(name)}", "value": new}
 
 
-def _tests(before: Mapping[str, Any], operations: Iterable[Operation]) -> Iterator[Operation]:
-    edited = {path for each in operations for path in _edited_lists(before, each)}
-    for path in sorted(edited):
-        yield {"op": "test", "path": path, "value": JsonPointer(path).resolve(before)}
+def _of_values(path: str, old: Any, new: Any) -> Iterator[Operation]:
+    # What is one object needs no comparison, which would take most of an admission's time.
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from _of_objects(path, old, new)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _of_lists(path, old, new)
+    elif not _is_same(old, new):
+        yield {"op": "replace", "path": path, "value": new}
 
 
-def _edited_lists(before: Mapping[str, Any], operation: Operation) -> Iterator[str]:
-    """The outermost list of *before* on the way to each place that *operation* names."""
-    for pointer in (operation["path"], operation.get("from")):
-        if pointer is not None and (path := _outermost_list(before, JsonPointer(pointer).parts)):
-            yield path
+def _of_lists(path: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[Operation]:
+    if _is_same(old, new):
+        return
+    yield {"op": "test", "path": path, "value": old}
+    if _is_same(old, new[: len(old)]):
+        for index in range(len(old), len(new)):
+            yield {"op": "add", "path": f"{path}/{index}", "value": new[index]}
+    else:
+        yield {"op": "replace", "path": path, "value": new}
 
 
-def _outermost_list(before: Any, parts: list[str]) -> str:
-    found = before
-    for depth, part in enumerate(parts):
-        if isinstance(found, list):
-            return str(JsonPointer.from_parts(parts[:depth]).path)
-        found = found.get(part) if isinstance(found, dict) else None
-    return ""
+def _is_same(old: Any, new: Any) -> bool:
+    """In JSON: to Python, True is 1."""
+    return msgspec.json.encode(old) == msgspec.json.encode(new)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,63 +1,122 @@
-"""What IP reservation costs a drain: storms of deletions with no webhook, with no-op ones, and with ours."""
+"""What IP reservation costs deletions: storms and single ones with no webhook, with no-op ones, and with ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 
-from bench.ip_reservation import server, storm
+from bench import report
+from bench.ip_reservation import page, server
+from bench.ip_reservation.allocator import POOL, ipam
 from bench.ip_reservation.deployments import NAMESPACES
 from bench.ip_reservation.figures import figures
-from bench.ip_reservation.runs import Load, Run, measured
-from bench.ip_reservation.variants import OURS, Stage
+from bench.ip_reservation.rows import rows
+from bench.ip_reservation.runs import Run, Setting, Site, measured
+from bench.ip_reservation.storm import Load
+from bench.ip_reservation.variants import NO_OP, NONE, OURS, Stage, Variant
 from bench.report import Figure
 from calico.reservations import Reservations
+from lab import binaries, install
 from lab.bootstrap import running
 from lab.session import Lab
 
 NAMESPACE = "storm"
 NODES = 20
 WARM_UP = 64
-ROUNDS = {Load(1000, 64): 3, Load(2000, 64): 2, Load(1000, 128): 1, Load(1000, 256): 1, Load(1000, 512): 1}
-QUICK_ROUNDS = {Load(200, 64): 1}
+ROUNDS = 3
+LOADS = (Load(200, 1), Load(500, 64, rate=50), Load(1000, 64), Load(2000, 64))
+QUICK_LOADS = (Load(20, 1), Load(50, 64, rate=50), Load(200, 64))
 REQUESTS, QUICK_REQUESTS = 4000, 500
 # The chart's defaults, but that servers which are switched off in turn have no clients to drain.
 VALUES = {"webhook": {"preStopSleepSeconds": 1, "drainPeriod": "0s"}}
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Each of *loads* in each round, quiet and *busy*; *requests* are for the server alone."""
+
+    loads: Sequence[Load] = LOADS
+    rounds: int = ROUNDS
+    requests: int = REQUESTS
+    busy: Sequence[bool] = (False, True)
+
+    @property
+    def settings(self) -> list[Setting]:
+        both = [Setting(load, busy) for busy, load in product(self.busy, self.loads)]
+        return [*both, *self._storms(allocating=True)]
+
+    def of(self, variant: Variant) -> list[Setting]:
+        """A no-op without our conditions, and Calico's allocator, are of interest in one storm."""
+        if variant.name == NO_OP:
+            return self._storms(allocating=False)
+        return [each for each in self.settings if not each.allocating or variant.name in (NONE, OURS)]
+
+    def _storms(self, *, allocating: bool) -> list[Setting]:
+        return [Setting(load, allocating=allocating) for load in self.loads if load.is_storm][:1]
 
 
 def run(
-    progress: Callable[[str], None], *, quick: bool = False, concurrency: Sequence[int] = ()
+    progress: Callable[[str], None],
+    *,
+    quick: bool = False,
+    concurrency: Sequence[int] = (),
+    rounds: int = 0,
 ) -> list[Figure]:
-    """About twelve minutes; *quick* is for trying it out, its figures say little.
+    """About three quarters of an hour; *quick* is for trying it out, its figures say little.
 
-    With *concurrency*, one round of 1,000 deletions with so many at once each, and nothing else.
+    With *concurrency*, one quiet round of 1,000 deletions with so many at once each, and no page.
     """
-    rounds, requests = (QUICK_ROUNDS, QUICK_REQUESTS) if quick else (ROUNDS, REQUESTS)
-    rounds = {Load(min(load.size for load in rounds), each): 1 for each in concurrency} or rounds
-    with running(values=VALUES, nodes=1, kwok_nodes=NODES, progress=progress) as lab:
-        found = figures(list(_storms(lab, rounds, progress)))
+    plan = _plan(quick, concurrency, rounds)
+    with running(calico=None, chart=False, nodes=1, kwok_nodes=NODES, progress=progress) as lab:
+        progress("installing Calico's definitions and the chart")
+        lab.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
+        install.install_chart(lab, VALUES)
+        ipam(lab, "pool", *POOL)
+        found = rows(list(_runs(lab, plan, progress)))
+        measured_figures = figures(found, plan.settings)
         if concurrency:
-            return found
+            return measured_figures
         progress("asking the servers alone")
-        return found + server.figures(lab, rounds=max(rounds.values()), requests=requests)
+        measured_figures += server.figures(lab, rounds=plan.rounds, requests=plan.requests)
+    written = page.write(found, plan.settings, measured_figures, report.DIRECTORY if quick else DOCS)
+    progress(f"{written} is written")
+    return measured_figures
 
 
-def _storms(lab: Lab, rounds: dict[Load, int], progress: Callable[[str], None]) -> Iterator[Run]:
+def _plan(quick: bool, concurrency: Sequence[int], rounds: int) -> Plan:
+    if concurrency:
+        return Plan([Load(1000, each) for each in concurrency], rounds or 1, busy=[False])
+    if quick:
+        return Plan(QUICK_LOADS, rounds or 1, QUICK_REQUESTS)
+    return Plan(rounds=rounds or ROUNDS)
+
+
+def _runs(lab: Lab, plan: Plan, progress: Callable[[str], None]) -> Iterator[Run]:
     """Interleaved, so that whatever else this machine does falls on all variants alike."""
     labels = {"ip-reserve": "enabled"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     lab.client.create(NAMESPACES, namespace)
-    stage = Stage(lab, NAMESPACE)
-    for number in range(max(rounds.values())):
-        for variant in stage.variants:
+    stage, site = Stage(lab, NAMESPACE), Site(lab, NAMESPACE, NODES)
+    for number in range(plan.rounds):
+        for variant in in_turn(stage.variants, number):
             progress(f"round {number + 1}: {variant.name}")
             stage.enter(variant)
             if variant.name != OURS:  # there, the leader would reserve again what another client deletes
                 _forget(lab)
-            storm.delete(lab, NAMESPACE, storm.create(lab, NAMESPACE, WARM_UP, NODES), concurrency=WARM_UP)
-            for load in (load for load, times in rounds.items() if number < times):
-                run = measured(lab, variant, NAMESPACE, load, NODES)
-                progress(f"  {load} in {run.storm.seconds:.1f} s, {run.storm.refused} refused")
+            site.warm_up(WARM_UP)
+            for setting in plan.of(variant):
+                run = measured(site, variant, setting)
+                progress(f"  {setting}: {run.storm.seconds:.1f} s, {run.storm.refused} refused")
                 yield run
+
+
+def in_turn(variants: Sequence[Variant], number: int) -> list[Variant]:
+    """Another one comes first in each round."""
+    first = number % len(variants)
+    return [*variants[first:], *variants[:first]]
 
 
 def _forget(lab: Lab) -> None:

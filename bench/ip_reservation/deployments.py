@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from certs import issue
@@ -24,6 +25,7 @@ BENCH = "bench"
 """The namespace of what is not ours."""
 SERVERS, CONTROLLERS = f"{RELEASE}-webhook", f"{RELEASE}-controllers"
 PATIENCE = 60.0
+TLS = "/etc/drawbridge/tls"
 
 Place = tuple[str, str]
 """Namespace and name of a Deployment."""
@@ -34,6 +36,17 @@ def deploy(client: Client, name: str, app: str) -> bytes:
 
     It gets a Service of its name and a certificate for it; the certificate of its authority is returned.
     """
+    spec = deployment_spec(client.get(DEPLOYMENTS, SERVERS, NAMESPACE)["spec"], name, app)
+    return _publish(client, name, spec)
+
+
+def deploy_program(client: Client, name: str, program: Path) -> bytes:
+    """The same with *program*, which is given where to listen, its certificate and its key."""
+    spec = deployment_spec(client.get(DEPLOYMENTS, SERVERS, NAMESPACE)["spec"], name, "")
+    return _publish(client, name, program_spec(spec, program))
+
+
+def _publish(client: Client, name: str, spec: Mapping[str, Any]) -> bytes:
     _create_namespace(client)
     authority, leaf = _certificate(f"{name}.{BENCH}.svc")
     tls = {"tls.crt": leaf.certificate, "tls.key": leaf.key}
@@ -43,9 +56,20 @@ def deploy(client: Client, name: str, app: str) -> bytes:
     _create(client, CONFIG_MAPS, "ConfigMap", f"{name}-config", {"data": config})
     ports = [{"port": 443, "targetPort": "webhook"}]
     _create(client, SERVICES, "Service", name, {"spec": {"selector": {"app": name}, "ports": ports}})
-    spec = deployment_spec(client.get(DEPLOYMENTS, SERVERS, NAMESPACE)["spec"], name, app)
     _create(client, DEPLOYMENTS, "Deployment", name, {"spec": spec}, "apps/v1")
     return authority
+
+
+def program_spec(spec: Mapping[str, Any], program: Path) -> dict[str, Any]:
+    """*spec* with *program* in place of its server, and a probe that any server passes."""
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    [port] = [each["containerPort"] for each in container["ports"] if each["name"] == "webhook"]
+    kept = {key: container[key] for key in ("name", "image", "env", "ports", "volumeMounts", "resources")}
+    command = [str(program), f"$(POD_IP):{port}", f"{TLS}/tls.crt", f"{TLS}/tls.key"]
+    ready = {"httpGet": {"port": "webhook", "scheme": "HTTPS"}}
+    pod = pod | {"containers": [kept | {"command": command, "readinessProbe": ready}]}
+    return {**spec, "template": {**spec["template"], "spec": pod}}
 
 
 def deployment_spec(ours: Mapping[str, Any], name: str, app: str) -> dict[str, Any]:

@@ -1,70 +1,168 @@
-"""One storm in one variant, with all that the control plane and the kernel counted meanwhile."""
+"""One load in one variant, with all that the control plane and the kernel counted meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from bench import processes
 from bench.arithmetic import Samples, growth, samples
 from bench.ip_reservation import storm
+from bench.ip_reservation.allocator import assigned, assigning
 from bench.ip_reservation.deployments import BENCH, SERVERS
-from bench.ip_reservation.storm import Storm
-from bench.ip_reservation.variants import Variant, leader
+from bench.ip_reservation.judge import Judged, judged
+from bench.ip_reservation.side_load import side_load
+from bench.ip_reservation.storm import PODS, Load, Storm
+from bench.ip_reservation.variants import OURS, Variant, leader
 from bench.processes import Usage
-from kube.client import Client
+from calico.reservations import Reservations
+from calico.segment import IPReservation
+from kube.client import Client, Resource
+from kube.types import Pod
+from lab import workdir
+from lab.errors import LabError
+from lab.history import Observation
 from lab.install import NAMESPACE
 from lab.session import Lab
+from lab.watching import Kind, Observations, observed_by_now, watching
 
 CALLS = "apiserver_admission_webhook_request_total"
 DURATION = "apiserver_admission_webhook_admission_duration_seconds"
 REQUESTS = "apiserver_request_total"
 COMPONENTS = ("kube-apiserver", "etcd")
+CLUSTER = "whole cluster"
+"""All processes of the lab: our own and no-op servers and the lab's kubelets and Services, no client of the bench."""
+SETTLE, PAUSE = 15.0, 2.0
+"""Seconds that are measured after the last pod of a storm, and of other loads: what is done later has its price."""
+LATE = 30.0
+ASSIGNMENTS = 10
 
 
-class Load(NamedTuple):
-    """*size* deletions, *concurrency* at once."""
+@dataclass(frozen=True)
+class Setting:
+    """*load* on a machine *busy* with a side load or not; *allocating* while Calico assigns addresses."""
 
-    size: int
-    concurrency: int
+    load: Load
+    busy: bool = False
+    allocating: bool = False
 
     def __str__(self) -> str:
-        return f"{self.size:,} deletions, {self.concurrency} at once"
+        return f"{'busy' if self.busy else 'quiet'}, {self.load}{', allocating' if self.allocating else ''}"
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Seconds of each assignment of Calico's allocator, *before* a storm and *during* it."""
+
+    before: Sequence[float] = ()
+    during: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class Run:
-    """What *storm* cost in *variant*: by how much each counter grew, and what each program used for it."""
+    """What was counted during *storm*, and *later*, until the cluster has settled."""
 
     variant: Variant
-    load: Load
+    setting: Setting
     storm: Storm
+    counted: Counted
+    later: Counted
+    judged: Judged
+    assigned: Assigned = field(default_factory=Assigned)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """By how much each counter *grew*, and what each program *used* by its role."""
+
     grown: Samples
     used: Mapping[str, Usage]
 
 
-def measured(lab: Lab, variant: Variant, namespace: str, load: Load, nodes: int) -> Run:
+@dataclass(frozen=True)
+class Site:
+    """Where the pods are: in *namespace*, on so many *nodes*."""
+
+    lab: Lab
+    namespace: str
+    nodes: int
+
+    def fill(self, count: int) -> list[str]:
+        return storm.create(self.lab, self.namespace, count, self.nodes)
+
+    def warm_up(self, count: int) -> None:
+        """Delete *count* pods at once, so that connections are open."""
+        names = self.fill(count)
+        with watching(self.lab.client, {PODS: Pod}) as observations:
+            stream = storm.observed(observations)
+            storm.delete(self.lab, self.namespace, names, Load(count, count), stream)
+
+
+def measured(site: Site, variant: Variant, setting: Setting) -> Run:
     """Create the pods, which is not measured, and delete them."""
-    names = storm.create(lab, namespace, load.size, nodes)
-    counted, before = _counted(lab.client), usage(lab)
-    result = storm.delete(lab, namespace, names, concurrency=load.concurrency)
-    after, grown = usage(lab), growth(counted, _counted(lab.client))
+    lab, names, seen = site.lab, site.fill(setting.load.size), list[Observation]()
+    kinds: dict[Resource, Kind] = {PODS: Pod, Reservations(lab.client).resource(): IPReservation}
+    with watching(lab.client, kinds) as observations:
+        with side_load(busy=setting.busy):
+            before = [assigned(lab) for _ in range(ASSIGNMENTS)] if setting.allocating else []
+            begin = _now(lab)
+            with assigning(lab, on=setting.allocating) as during:
+                stream = _kept(storm.observed(observations), seen)
+                result = storm.delete(lab, site.namespace, names, setting.load, stream)
+            end = _now(lab)
+            time.sleep(SETTLE if setting.load.is_storm else PAUSE)
+            counted, later = _since(begin, end), _since(end, _now(lab))
+        verdict = _judged(site, variant, seen, observations)
+    return Run(variant, setting, result, counted, later, verdict, Assigned(before, during))
+
+
+def _kept(stream: Iterator[Observation], seen: list[Observation]) -> Iterator[Observation]:
+    for each in stream:
+        seen.append(each)
+        yield each
+
+
+def _judged(site: Site, variant: Variant, seen: list[Observation], observations: Observations) -> Judged:
+    """Wait for a watch that may be behind the other, as long as anything seems to be lost."""
+
+    def verdict() -> Judged:
+        seen.extend(observed_by_now(observations))
+        return judged(seen, site.namespace)
+
+    if variant.name == OURS:
+        with suppress(LabError):
+            site.lab.wait(
+                lambda: not verdict().lost,
+                LATE,
+                "no address to be lost",
+            )
+    return verdict()
+
+
+def _since(before: Counted, after: Counted) -> Counted:
     used = {
-        role: Usage(now.seconds - before[role].seconds, now.bytes)
-        for role, now in after.items()
-        if role in before
+        role: Usage(now.seconds - before.used[role].seconds, now.bytes)
+        for role, now in after.used.items()
+        if role in before.used
     }
-    return Run(variant, load, result, grown, used)
+    return Counted(growth(before.grown, after.grown), used)
+
+
+def _now(lab: Lab) -> Counted:
+    return Counted(_counted(lab.client), usage(lab))
 
 
 def usage(lab: Lab) -> dict[str, Usage]:
     """By the role that a program has: ours, the no-op's, and the control plane's."""
     ours = processes.of_pods(lab.client, NAMESPACE)
+    state = workdir.read_state(lab.name)
     return {
         **roles(ours, leader(lab.client)),
         **{f"no-op {number}": each for number, each in _numbered(processes.of_pods(lab.client, BENCH))},
         **{name: processes.of_component(lab, name) for name in COMPONENTS},
+        CLUSTER: Usage(processes.seconds_of_tree(state.pid) if state else 0.0, 0),
     }
 
 
@@ -84,4 +182,4 @@ def _numbered(usages: Mapping[str, Usage]) -> list[tuple[int, Usage]]:
 
 def _counted(client: Client) -> dict[str, float]:
     scrape = client.request("GET", "/metrics", type=bytes)
-    return samples(scrape, CALLS, REQUESTS, f"{DURATION}_bucket")
+    return samples(scrape, CALLS, REQUESTS, f"{DURATION}_sum", f"{DURATION}_count")

@@ -40,7 +40,8 @@ class Measured:
 
 def figures(lab: Lab, *, rounds: int, requests: int) -> list[Figure]:
     """Both servers are up; asked one after the other in each round."""
-    noop, alone = places = [(BENCH, "noop"), (BENCH, "alone")]
+    noop, alone = places = [(BENCH, "flask"), (BENCH, "alone")]
+    deploy(lab.client, "flask", "bench.noop:app")
     deploy(lab.client, "alone", "bench.alone:app")
     for place in places:
         scale(lab.client, place, 1)

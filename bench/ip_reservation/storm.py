@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,9 @@ from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
 from kube.types import Pod
 from lab.errors import LabError
+from lab.history import Observation
 from lab.session import Lab
-from lab.watching import Observations, WatchLost, watching
+from lab.watching import Observations, WatchLost
 
 PODS = Resource("", "v1", "pods")
 CREATORS = 24
@@ -28,12 +29,35 @@ ATTEMPTS = 30
 PATIENCE = 180.0
 
 
+class Load(NamedTuple):
+    """*size* deletions, *concurrency* at once; with a *rate*, so many a second, whatever the answers take."""
+
+    size: int
+    concurrency: int
+    rate: int = 0
+
+    def __str__(self) -> str:
+        if self.rate:
+            return f"{self.size:,} deletions, {self.rate} per second"
+        return (
+            f"{self.size:,} deletions, {f'{self.concurrency} at once' if self.is_storm else 'one at a time'}"
+        )
+
+    @property
+    def is_storm(self) -> bool:
+        return self.concurrency > 1 and not self.rate
+
+
 @dataclass(frozen=True)
 class Storm:
-    """*seconds* from the first request to the end of the last pod; *refused* counts requests, not pods."""
+    """*seconds* from the first request to the end of the last pod; *refused* counts requests, not pods.
+
+    *waited* are the seconds that each client waited until its deletion was accepted, from when it was due.
+    """
 
     seconds: float
     refused: int
+    waited: Sequence[float] = ()
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -73,35 +97,52 @@ def submit(client: Client, namespace: str, wanted: Sequence[Mapping[str, Any]]) 
         list(pool.map(create_one, wanted))
 
 
-def delete(lab: Lab, namespace: str, names: Sequence[str], *, concurrency: int) -> Storm:
-    """Delete *names*, *concurrency* at once, and repeat what is refused."""
+def delete(
+    lab: Lab, namespace: str, names: Sequence[str], load: Load, observations: Iterator[Observation]
+) -> Storm:
+    """Delete *names* as *load* says, and repeat what is refused; *observations* show when they are gone."""
     # Each keeps its connection: else the handshakes of the bench itself would be measured.
-    client = Client.from_kubeconfig(lab.kubeconfig, pool_size=concurrency)
-    with (
-        closing(client),
-        watching(lab.client, {PODS: Pod}) as observations,
-        ThreadPoolExecutor(concurrency) as pool,
-    ):
+    client = Client.from_kubeconfig(lab.kubeconfig, pool_size=load.concurrency)
+    with closing(client), ThreadPoolExecutor(load.concurrency) as pool:
         begin = time.monotonic()
-        deletions = pool.map(partial(_delete, client, namespace), names)
-        end = _end_of_last(observations, len(names), begin + PATIENCE)
-        return Storm(end - begin, sum(deletions))
+        deletions = pool.map(
+            partial(_delete_when_due, client, namespace, load, begin), range(load.size), names
+        )
+        end = _end_of_last(observations, namespace, len(names))
+        answers = list(deletions)
+    return Storm(end - begin, sum(refused for refused, _ in answers), [waited for _, waited in answers])
 
 
-def _end_of_last(observations: Observations, count: int, deadline: float) -> float:
-    while count:
+def observed(observations: Observations) -> Iterator[Observation]:
+    """Each as it comes; LabError when none came for long, WatchLost when one may be missing."""
+    while True:
         try:
-            seen = observations.get(timeout=max(0.0, deadline - time.monotonic()))
+            seen = observations.get(timeout=PATIENCE)
         except Empty:
-            raise LabError(f"{count} pods were not gone after {PATIENCE:g} s") from None
+            raise LabError(f"no pod was deleted for {PATIENCE:g} s") from None
         if isinstance(seen, WatchLost):
             raise seen
-        count -= seen.gone
+        yield seen
+
+
+def _end_of_last(observations: Iterator[Observation], namespace: str, count: int) -> float:
+    while count:
+        seen = next(observations)
+        count -= seen.gone and isinstance(seen.object, Pod) and seen.object.metadata.namespace == namespace
     return time.monotonic()
 
 
+def _delete_when_due(
+    client: Client, namespace: str, load: Load, begin: float, number: int, name: str
+) -> tuple[int, float]:
+    """How often the request was refused before it was accepted, and the seconds until then."""
+    due = begin + number / load.rate if load.rate else time.monotonic()
+    time.sleep(max(0.0, due - time.monotonic()))
+    refused = _delete(client, namespace, name)
+    return refused, time.monotonic() - due
+
+
 def _delete(client: Client, namespace: str, name: str) -> int:
-    """How often the request was refused before it was accepted."""
     for attempt in range(ATTEMPTS):
         try:
             client.delete(PODS, name, namespace, timeout=30.0)

@@ -17,12 +17,13 @@ from bench.ip_reservation.deployments import (
     SERVERS,
     Place,
     await_scaled,
-    deploy,
+    deploy_program,
     replicas,
     scale,
 )
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
+from lab import binaries
 from lab.install import NAMESPACE, RELEASE
 from lab.session import Lab
 
@@ -55,7 +56,7 @@ class Stage:
         ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
         programs = ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS))
         runs = {place: replicas(self._client, place) for place in programs}
-        authority = deploy(self._client, "noop", "bench.noop:app")
+        authority = deploy_program(self._client, "noop", binaries.ensure("noop-webhook")["noop-webhook"])
         noop = {(BENCH, "noop"): runs[NAMESPACE, SERVERS]}
         self.variants = (
             Variant(NONE),
@@ -105,14 +106,21 @@ def leader(client: Client) -> str:
 
 
 def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: bool) -> dict[str, Any]:
-    """Our own registration, to the no-op server, with or without its match conditions."""
-    [webhook] = ours["webhooks"]
+    """Our own webhooks, to the no-op server, with or without their match conditions."""
     service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
     called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
     # Separate names, so that the API server's metrics say which of them is in force.
-    name, kept = ("noop-conditions", webhook["matchConditions"]) if conditions else ("noop", [])
-    noop = webhook | {"name": f"{name}.bench.drawbridge.io", "clientConfig": called, "matchConditions": kept}
-    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": [noop]}
+    name = "noop-conditions" if conditions else "noop"
+    noops = [
+        webhook
+        | {
+            "name": f"{name}-{number}.bench.drawbridge.io",
+            "clientConfig": called,
+            "matchConditions": webhook["matchConditions"] if conditions else [],
+        }
+        for number, webhook in enumerate(ours["webhooks"])
+    ]
+    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": noops}
 
 
 def _evict_absent_pod(client: Client, namespace: str) -> None:

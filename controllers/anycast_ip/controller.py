@@ -42,10 +42,6 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 log = structlog.stdlib.get_logger(__name__)
 
 
-def enabled(settings: Settings) -> bool:
-    return settings.anycast_ip.enabled
-
-
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops; wait for complete cloud settings before."""
     client, stop = context.client, context.stop

@@ -35,10 +35,6 @@ PAUSES = Backoff(base=0.1, cap=15.0)
 log = structlog.get_logger(__name__)
 
 
-def enabled(settings: Settings) -> bool:
-    return settings.certs.mode == "self-managed"
-
-
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops."""
     now = settings().certs

@@ -167,10 +167,6 @@ CHECK = 0.5
 Settings = Callable[[], ElasticitySettings]
 
 
-def enabled(settings: AllSettings) -> bool:
-    return settings.elasticity.enabled or settings.elasticity.open_gates
-
-
 def run(context: Context, settings: Callable[[], AllSettings]) -> None:
     """Work until the context stops. While the feature is off, gates are opened."""
 

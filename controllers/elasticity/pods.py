@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from controllers.elasticity.pod_spec import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
-from kube.types import Condition, ObjectMeta, OwnerReference, Toleration, Value
+from kube.compact import compact
+from kube.types import Condition, ObjectMeta, Toleration, Value
 from webhook.elasticity import (
     ANY,
     BURST,
@@ -123,7 +123,7 @@ def decode(encoded: msgspec.Raw) -> Pod:
     ports = host_ports(spec.containers, spec.init_containers)
     key = _key(raw.metadata)
     if spec.node_name or finished:
-        bound = _slim(raw.metadata)
+        bound = compact(raw.metadata, KEPT)
         return Pod(bound, sys.intern(spec.node_name), finished, None, repels, ports, key)
     return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
 
@@ -184,36 +184,6 @@ def _since(raw: RawPod, condition: Condition) -> datetime | None:
     return condition.last_transition_time or raw.metadata.creation_timestamp
 
 
-def _slim(metadata: ObjectMeta) -> ObjectMeta:
-    owner = metadata.controller
-    return ObjectMeta(
-        name=metadata.name,
-        namespace=sys.intern(metadata.namespace),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        labels=_shared(tuple(metadata.labels.items())),
-        annotations=_only(metadata.annotations, KEPT),
-        owner_references=_owners(owner.kind, owner.name, owner.uid) if owner else (),
-        deletion_timestamp=metadata.deletion_timestamp,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _owners(kind: str, name: str, uid: str) -> tuple[OwnerReference, ...]:
-    """One for all pods of an owner."""
-    return (OwnerReference(kind=kind, name=name, uid=uid, controller=True),)
-
-
-@lru_cache(maxsize=4096)
-def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """One for all pods of a template: by their labels, other pods choose their nodes."""
-    return {sys.intern(name): sys.intern(value) for name, value in labels}
-
-
-def _only(values: dict[str, str], names: Iterable[str]) -> dict[str, str]:
-    return {sys.intern(name): sys.intern(values[name]) for name in names if name in values} or _NOTHING
-
-
 def _age(pod: Pod) -> tuple[float, int, str]:
     created = pod.metadata.creation_timestamp
     return created.timestamp() if created else 0.0, len(pod.metadata.name), pod.metadata.name
@@ -225,6 +195,5 @@ def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> Non
         known.pop(uid, None)
 
 
-_NOTHING: dict[str, str] = {}
 _RAW_POD = msgspec.json.Decoder(RawPod)
 _RAW_SPEC = msgspec.json.Decoder(RawSpec)

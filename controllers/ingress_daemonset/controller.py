@@ -36,10 +36,6 @@ class NotServed(Exception):
     """The API server does not know IngressDaemonSets."""
 
 
-def enabled(settings: Settings) -> bool:
-    return settings.ingress_daemonset.enabled
-
-
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops, after the CRD is installed."""
     client = context.client

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -33,7 +34,7 @@ class Baseline(Value, frozen=True):
     """What we applied: hashes of the *template* and the *settings*, and the *digest* of what became of the template.
 
     *shared* is a hash of the part of the template that is the same for all nodes, *generation* the one that our write
-    made, *undone* has the digests of alterations that we have restored.
+    made, *undone* has the digests of alterations that we have restored, *updated* is when the template was replaced.
     """
 
     template: str = ""
@@ -42,6 +43,7 @@ class Baseline(Value, frozen=True):
     generation: int = 0
     digest: str = ""
     undone: tuple[str, ...] = ()
+    updated: datetime | None = None
 
     def is_answered_by(self, held: Workload) -> bool:
         """Whether only our own write has changed *held*; one without effect made no generation."""

@@ -47,7 +47,8 @@ def _deployment_changes(
     apart = rollout.outdated and shares_ports(rollout.resource) and not template
     spec = ({} if apart else _settings(rollout, held)) | template
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
-        annotations = annotations | _recorded(rollout, held, apart=apart, template=bool(template))
+        updated = now if template else None
+        annotations = annotations | _recorded(rollout, held, apart=apart, updated=updated)
     labels = rollout.body["metadata"]["labels"]
     metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
     return metadata | ({"annotations": annotations} if annotations else {}), spec
@@ -70,8 +71,10 @@ def _annotations_and_template(
     return ({wanted.key: wanted.value} if wanted and lost else {}), {}
 
 
-def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, template: bool) -> Changes:
+def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, updated: datetime | None) -> Changes:
     """The baseline after a write, which makes a generation. Settings *apart* are not written.
+
+    *updated* is when the template is replaced; None if this write does not replace it.
 
     While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
     moves on, because the template may be desired again.
@@ -79,10 +82,12 @@ def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, template: bo
     old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
     if apart:
         asked = replace(asked, settings=old.settings)
-    if template:
+    if updated:
+        asked = replace(asked, updated=updated)
         return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
     if rollout.drift.is_accepted:
-        return annotations_of(replace(asked, digest=held.template_digest, undone=old.undone))
+        kept = replace(asked, undone=old.undone, updated=old.updated)
+        return annotations_of(replace(kept, digest=held.template_digest))
     if old.template and not old.digest and old.is_answered_by(held):
         return annotations_of(replace(old, digest=held.template_digest))
     return {}

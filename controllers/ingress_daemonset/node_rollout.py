@@ -209,9 +209,23 @@ class NodeRollout:
     def is_detaching(self) -> bool:
         return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
-    @property
-    def is_stuck(self) -> bool:
-        return self.phase is Phase.UPDATING and self.deployment is not None and self.deployment.is_stuck
+    def is_stuck(self, now: datetime) -> bool:
+        if self.phase is not Phase.UPDATING or self.deployment is None:
+            return False
+        return self.deployment.is_stuck or ((overdue_at := self.overdue_at) is not None and overdue_at <= now)
+
+    @cached_property
+    def overdue_at(self) -> datetime | None:
+        """When its pods should be available, while the Deployment controller does not watch its deadline.
+
+        If its write of the new ReplicaSet's condition meets a conflict, that condition is never written, and a
+        Deployment whose pods cannot be created counts as complete indefinitely (Kubernetes, pkg/controller/deployment:
+        getNewReplicaSet and syncRolloutStatus). A new ReplicaSet may wait for the old pods to terminate.
+        """
+        held, updated = self.deployment, self.baseline.updated if self.baseline else None
+        if self.phase is not Phase.UPDATING or held is None or updated is None or not held.was_complete:
+            return None
+        return _after(updated, self.resource.spec.progress_deadline_seconds + held.termination_grace)
 
     @cached_property
     def deployment_unmarked(self) -> bool:

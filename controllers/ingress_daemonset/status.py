@@ -52,7 +52,7 @@ def status_of(
     verdicts = {
         "Available": _available(rollouts),
         "Progressing": _progressing(resource, rollouts, now),
-        "Degraded": _degraded(rollouts, findings),
+        "Degraded": _degraded(rollouts, findings, now),
     }
     leaving = [_leaving(each) for each in findings.departures if each.goes_at]
     return {
@@ -117,8 +117,8 @@ def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], no
         return False, "Complete", message
     if resource.spec.paused:
         return False, "Paused", message
-    if any(each.is_stuck for each in rollouts):
-        message += f"; {_stuck(rollouts)} did not become available with the new template"
+    if stuck := _stuck(rollouts, now):
+        message += f"; {stuck} did not become available with the new template"
         return False, "Halted", message
     for each in rollouts:
         if each.lacks_timestamp or each.is_doubted(now):
@@ -150,15 +150,15 @@ def _hindrance(rollout: NodeRollout) -> str:
     return "cordoned" if rollout.node.cordoned else "detached"
 
 
-def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
+def _degraded(rollouts: Sequence[NodeRollout], findings: Findings, now: datetime) -> Verdict:
     for each in rollouts:
         if each.unmanaged:
             return True, "ForeignDeployment", f"{each.node.name}: {why(each, LONG_AGO)}"
     if findings.unmanaged:
         taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
         return True, "ForeignObject", taken
-    if any(each.is_stuck for each in rollouts):
-        return True, "RolloutStuck", f"no available pods in time on {_stuck(rollouts)}"
+    if stuck := _stuck(rollouts, now):
+        return True, "RolloutStuck", f"no available pods in time on {stuck}"
     if findings.altered:
         return True, "TemplateAltered", _altered(findings.altered)
     short = [each for each in rollouts if each.phase is Phase.DEGRADED]
@@ -168,8 +168,8 @@ def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
     return False, "AsDesired", "no node has lost pods"
 
 
-def _stuck(rollouts: Sequence[NodeRollout]) -> str:
-    return ", ".join([each.node.name for each in rollouts if each.is_stuck][:SHOWN])
+def _stuck(rollouts: Sequence[NodeRollout], now: datetime) -> str:
+    return ", ".join([each.node.name for each in rollouts if each.is_stuck(now)][:SHOWN])
 
 
 def _altered(altered: Sequence[Altered]) -> str:
@@ -197,7 +197,7 @@ def why(rollout: NodeRollout, now: datetime) -> str:
 
 
 def _sentence(rollout: NodeRollout, now: datetime) -> str:
-    name, held = rollout.name, rollout.deployment
+    name = rollout.name
     match rollout.phase:
         case Phase.UNMANAGED:
             return f"Deployment {name} {_difference(rollout)}: delete or rename it"
@@ -205,7 +205,7 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
         case Phase.DRAINING:
             return _draining(rollout, now)
-        case Phase.UPDATING if held and held.is_stuck:
+        case Phase.UPDATING if rollout.is_stuck(now):
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"

@@ -13,6 +13,9 @@ from controllers.ingress_daemonset.desired import digest, shared_digest, without
 from kube.types import Condition, Value, complete
 from webhook.ingress_daemonset.types import Metadata
 
+DEFAULT_GRACE = 30
+"""Seconds: the API server's default."""
+
 
 class Child(Value, frozen=True, dict=True):
     metadata: Metadata = Metadata()
@@ -47,6 +50,12 @@ class Workload(Child, frozen=True, dict=True):
     @property
     def replicas(self) -> int:
         return int(self.spec.get("replicas", 1))
+
+    @property
+    def termination_grace(self) -> int:
+        """Of its pods, in seconds."""
+        pod = (self.spec.get("template") or {}).get("spec") or {}
+        return int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
 
     @property
     def available(self) -> bool:

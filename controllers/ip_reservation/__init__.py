@@ -4,3 +4,9 @@ The leader reconciles three kinds of keys: all segments every few seconds, each 
 each segment that another client has changed. An address stays reserved while its pod may still have it and until its
 time is over; only the leader shrinks or deletes segments.
 """
+
+from settings import Settings
+
+
+def enabled(settings: Settings) -> bool:
+    return settings.ip_reservation.enabled

@@ -1,9 +1,10 @@
 """Confirm that the pods of records exist or existed: any client that reaches a webhook server can ask for a record.
 
 A true record is durable before the deletion of its pod is admitted, so its pod exists when it is written. The leader's
-informer has or had that pod as soon as its version is the one of the record's segment, unless the pod was gone before
-the informer's last LIST. Records that were there at that LIST are therefore presumed true. Of all others, one whose
-pod the informer never had is unconfirmed, and forged once the informer's version has passed it. No clock plays a part.
+informer has or had that pod as soon as its version is the one of the segment in which the record was first seen,
+unless the pod was gone before the informer's last LIST. Records that were there at that LIST are therefore presumed
+true. Of all others, one whose pod the informer never had is unconfirmed, and forged once the informer's version has
+passed it. No clock plays a part.
 """
 
 from __future__ import annotations
@@ -110,19 +111,27 @@ class Confirmations:
     def __init__(self, pods: PodInformer, addresses: PodAddresses, live: Live, clock: Clock) -> None:
         self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
         self._known: dict[str, float] = {}
+        self._written: dict[str, int] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf
 
     def read(self, segments: Sequence[IPReservation]) -> Doubts:
         version = self._pods.version  # first: all that it covers is known below
         held = not_ended(segments)
         self._presume(record.key for _, record in held)
-        unconfirmed: dict[str, tuple[int, Record]] = {}
-        for written, record in held:
+        unconfirmed: dict[str, Record] = {}
+        for _, record in held:
             if not self._is_confirmed(record):
-                unconfirmed.setdefault(record.key, (written, record))
+                unconfirmed.setdefault(record.key, record)
         self._keep_known({record.key for _, record in held} - unconfirmed.keys())
-        passed = [record for written, record in unconfirmed.values() if 0 < written <= version]
+        self._keep_written((written, record.key) for written, record in held if record.key in unconfirmed)
+        passed = [each for key, each in unconfirmed.items() if 0 < self._written[key] <= version]
         return Doubts(frozenset(unconfirmed), frozenset(self._forged(passed)))
+
+    def _keep_written(self, held: Iterable[tuple[int, str]]) -> None:
+        """The version at which each was first seen: it has a higher one when its segment is written or compacted."""
+        before, self._written = self._written, {}
+        for written, key in held:
+            self._written.setdefault(key, before.get(key, written))
 
     def _presume(self, keys: Iterable[str]) -> None:
         """After a gap in what is known of pods, all records that are there are presumed true."""

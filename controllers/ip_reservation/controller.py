@@ -12,6 +12,7 @@ from calico.ledger import Ledger
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import CLOCK
+from controllers.ip_reservation.compaction import MANY, is_small
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.reconcilers import (
@@ -35,14 +36,14 @@ LATE_WORKERS, RESTORE_WORKERS = 8, 4
 """They wait for the ledger together, so that their reservations share its writes."""
 DEADLINE = 8.0
 """Seconds for one reservation; a leader that stops waits for those that have begun."""
+SEGMENTS = "segments"
+"""The one key of the release queue."""
 LAST_WORK = 5.0
 """Seconds for queued reservations when the leader stops."""
 
+Handler = Callable[[IPReservation | None, IPReservation | None], None]
+
 log = structlog.get_logger(__name__)
-
-
-def enabled(settings: AllSettings) -> bool:
-    return settings.ip_reservation.enabled
 
 
 def run(context: Context, settings: Callable[[], AllSettings]) -> None:
@@ -84,11 +85,23 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         context.working(release_queue, release.reconcile),
     ):
         caches.segments.on_change(removals.observe)
+        caches.segments.on_change(_crowding(caches, settings, release_queue.add))
         caches.pods.on_change(departures.observe)
         caches.pods.on_change(addresses.observe)
-        release_queue.add("segments")
+        release_queue.add(SEGMENTS)
         context.stop.wait()
         _finish((late_queue, restore_queue), context.check)
+
+
+def _crowding(caches: Caches, settings: Settings, enqueue: Callable[[str], None]) -> Handler:
+    """A change handler of segments: between two passes, a storm makes more of them than Calico should read."""
+
+    def observe(old: IPReservation | None, _: IPReservation | None) -> None:
+        segments = caches.segments.list() if old is None else ()
+        if len(segments) >= MANY and sum(is_small(each, settings()) for each in segments) >= MANY:
+            enqueue(SEGMENTS)
+
+    return observe
 
 
 def _finish(queues: Sequence[WorkQueue], check: Callable[[], None]) -> None:

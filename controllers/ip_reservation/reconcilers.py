@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 
 import structlog
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import Departure, decide, passes_admission
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.release_planner import Change, is_over, plan
@@ -21,6 +23,8 @@ from webhook.ip_reservation import kubelet_evicted
 
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
+AT_ONCE = 0.0
+"""Run again without a pause."""
 STALE = 150.0
 """Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
 
@@ -33,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class ReleaseReconciler:
-    """Note which pods ended, release what is due, and report what is reserved.
+    """Note which pods ended, release what is due, compact small segments, and report what is reserved.
 
     There is one key: a total limits all segments together.
     """
@@ -52,10 +56,26 @@ class ReleaseReconciler:
             log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
             return settings.ip_release_period
         snapshot = self.reader.read(settings)
-        for change in plan(snapshot.ours, snapshot.pods, settings, now):
+        planned = plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet)
+        for change in planned.changes:
             self._apply(change)
+        compacted = [self._compact(each) for each in planned.compactions]
         self.reporter.inventory(snapshot, settings)
-        return settings.ip_release_period
+        return AT_ONCE if any(compacted) else settings.ip_release_period
+
+    def _compact(self, compaction: Compaction) -> bool:
+        """Create what takes the place of small segments, which the next run deletes."""
+        try:
+            name = f"drawbridge-compacted-{token_hex(8)}"
+            made = self.reservations.create_compacted(
+                name, compaction.records, level=compaction.level, timeout=5.0
+            )
+        except KubeError as error:
+            log.warning("segments not compacted", error=str(error))
+            return False
+        self.reader.wrote(made)
+        self.reporter.compacted(compaction)
+        return True
 
     def _apply(self, change: Change) -> None:
         name, kept = change.segment.metadata.name, {record.key for record in change.kept}

@@ -1,14 +1,15 @@
 """Plan which reservations to release: those that are over, and the oldest when there are too many.
 
-A reservation's time counts from the end of its pod, which the leader notes in the record when it first sees the pod
-gone: so it survives a restart, and only the leader's clock counts. An address that its pod still has neither counts
-nor is released, unless the pod's deletion was refused. Of several records for one pod, one stays. An unconfirmed record
-neither counts nor ends; a forged one is dropped.
+A reservation's time counts from the end of its pod, which the leader notes in the record: so it survives a restart,
+and only the leader's clock counts. An address that its pod still has neither counts nor is released, unless the pod's
+deletion was refused. An unconfirmed record neither counts nor ends; a forged one is dropped.
+
+What is decided about a record is decided from all its copies, and carried out in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
@@ -16,16 +17,19 @@ from enum import Enum, StrEnum
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation.compaction import Compaction, compact
 from controllers.ip_reservation.confirmations import Doubts
+from controllers.ip_reservation.copies import Copy, Identity, by_identity, identity_of, merged, place_of
 from kube.types import Pod
 from settings import IPReservationSettings
 
 SEALING = 60.0
 """Seconds beyond segmentMaxAge in which a segment's last write may be under way, and two clocks differ."""
+END_WAITS, SHARE_OF_TIME = 60.0, 1 / 40
+"""An end that is known in memory is stored after so many seconds, or that share of ipReserveTime if it is less.
 
-Noted = tuple[IPReservation, list[Record]]
-"""A segment and its records, with what is known of the ends of their pods."""
-Rank = tuple[bool, bool, datetime]
+Many ends share a write so. A leader that is killed before makes a reservation so much longer.
+"""
 
 Asking = tuple[str, str, datetime]
 """One admitted deletion: address, pod uid, and when by the webhook server's clock."""
@@ -60,6 +64,14 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """*changes* leave the greatest copy of each record for last."""
+
+    changes: Sequence[Change]
+    compactions: Sequence[Compaction]
+
+
+@dataclass(frozen=True)
 class Pods:
     """What is known of the records' pods.
 
@@ -75,53 +87,96 @@ class Pods:
     def life_of(self, record: Record) -> Life:
         return self.lives.get(record.uid, Life.GONE)
 
+    def goes(self, record: Record) -> bool:
+        """Whether it is certain that its pod does not stay."""
+        return self.life_of(record) is not Life.RUNNING and record.key not in self.doubts.unconfirmed
+
 
 def plan(
-    segments: Iterable[IPReservation], pods: Pods, settings: IPReservationSettings, now: datetime
-) -> list[Change]:
-    """The segments to rewrite or to delete."""
-    held = without_duplicates(segments)
-    noted = [(segment, [note_end(record, pods, now) for record in records]) for segment, records in held]
-    stored = {record.key for _, records in held for record in records if record.ended}
-    causes = _causes(noted, stored, pods, settings, now)
-    changes = []
-    for segment, records in noted:
-        kept = tuple(record for record in records if record not in causes)
-        released = tuple((record, causes[record]) for record in records if record in causes)
-        delete = not kept and is_sealed(segment, settings, now)
-        # A write also repairs a malformed entry, for which Calico would give no pod an address.
-        if delete or kept != segment.records or segment.malformed:
-            changes.append(Change(segment, kept, released, delete))
-    return changes
-
-
-def without_duplicates(segments: Iterable[IPReservation]) -> list[Noted]:
-    """Keep one record for each address of a pod: one that has ended, or that by which its deletion was last requested.
-
-    A forced deletion is validated twice by the API server, and a drain repeats its evictions, and not always at the
-    same webhook server. What has ended keeps its first end: a forged repetition prolongs nothing.
-    """
-    held = [(segment, segment.records) for segment in segments]
-    last: dict[str, tuple[Rank, int]] = {}
-    ends: dict[str, datetime] = {}
-    for number, (_, records) in enumerate(held):
-        for record in records:
-            rank = (record.ended is not None, not record.late, record.last_asked)
-            last[record.key] = max(last.get(record.key, (rank, number)), (rank, number))
-            if record.ended:
-                ends[record.key] = min(ends.get(record.key, record.ended), record.ended)
-    return [
-        (segment, [_first_end(each, ends) for each in records if _is_last(each, number, last)])
-        for number, (segment, records) in enumerate(held)
+    segments: Sequence[IPReservation],
+    pods: Pods,
+    settings: IPReservationSettings,
+    now: datetime,
+    *,
+    quiet: bool = False,
+) -> Plan:
+    """The segments to rewrite or to delete, and to create; *quiet*: none was created for a while."""
+    copies = by_identity(segments)
+    noted = {identity: note_end(merged(each), pods, now) for identity, each in copies.items()}
+    causes = _causes(copies, noted, pods, settings, now)
+    decided = _Decided(noted, causes, set(_dropped(copies, causes, pods)))
+    changes = [decided.change(segment, settings, now) for segment in sorted(segments, key=place_of)]
+    whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
+    compactions = compact([(each, decided.records(each)) for each in whole], settings, quiet=quiet)
+    sources = {name for each in compactions for name in each.sources}
+    needed = [
+        each
+        for each in changes
+        if each.segment.metadata.name not in sources and _is_needed(each, pods, settings, now)
     ]
+    return Plan(needed, compactions)
 
 
-def _is_last(record: Record, number: int, last: Mapping[str, tuple[Rank, int]]) -> bool:
-    return not record.uid or last[record.key][1] == number
+@dataclass(frozen=True)
+class _Decided:
+    """What is *noted* of each record, why it is released, and which copies are *dropped*."""
+
+    noted: Mapping[Identity, Record]
+    causes: Mapping[Identity, Cause]
+    dropped: Container[tuple[str, str]]
+
+    def records(self, segment: IPReservation) -> Sequence[Record]:
+        """With all that is known from their copies."""
+        return [self.noted[identity_of(segment, each)] for each in segment.records]
+
+    def change(self, segment: IPReservation, settings: IPReservationSettings, now: datetime) -> Change:
+        kept, released, name = [], [], segment.metadata.name
+        for record in segment.records:
+            identity = identity_of(segment, record)
+            if (name, record.key) in self.dropped:
+                continue
+            if cause := self.causes.get(identity):
+                released.append((self.noted[identity], cause))
+            else:
+                kept.append(_with_end(record, self.noted[identity].ended))
+        delete = not kept and (segment.level is not None or is_sealed(segment, settings, now))
+        return Change(segment, tuple(kept), tuple(released), delete)
 
 
-def _first_end(record: Record, ends: Mapping[str, datetime]) -> Record:
-    return replace(record, ended=ends.get(record.key)) if record.uid else record
+def _dropped(
+    copies: Mapping[Identity, Sequence[Copy]], causes: Container[Identity], pods: Pods
+) -> Iterator[tuple[str, str]]:
+    """Segment and key of each copy that a greater one makes needless.
+
+    One that a user wants released stays until that is done: the order to do so would go with its segment.
+    """
+    for identity, each in copies.items():
+        *lesser, greatest = each
+        if not lesser:
+            continue
+        goes = pods.goes(greatest.record)
+        for number, copy in enumerate(lesser, 1):
+            needless = any(copy.is_covered_by(other, goes=goes) for other in each[number:])
+            if identity in causes or (needless and not copy.segment.to_be_released):
+                yield copy.segment.metadata.name, copy.record.key
+
+
+def _with_end(record: Record, ended: datetime | None) -> Record:
+    return record if record.ended == ended else replace(record, ended=ended)
+
+
+def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
+    """Whether it is worth a write, which stores all ends that are known."""
+    before = change.segment.records
+    # A write also repairs a malformed entry, for which Calico would give no pod an address.
+    if change.delete or len(change.kept) < len(before) or change.segment.malformed:
+        return True
+    recent = timedelta(seconds=min(END_WAITS, SHARE_OF_TIME * settings.ip_reserve_time))
+    return any(
+        held.ended or not (ended := pods.ends.get(held.key)) or now - ended >= recent
+        for held, kept in zip(before, change.kept, strict=True)
+        if held is not kept
+    )
 
 
 def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
@@ -137,8 +192,8 @@ def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: date
 def note_end(record: Record, pods: Pods, now: datetime) -> Record:
     """*record* with the time at which its pod ended; without while the pod has its address or is unconfirmed."""
     if pods.life_of(record) is not Life.GONE or record.key in pods.doubts.unconfirmed:
-        return replace(record, ended=None)
-    return replace(record, ended=min(record.ended or pods.ends.get(record.key, now), now))
+        return _with_end(record, None)
+    return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now))
 
 
 def asking_of(record: Record) -> Asking:
@@ -154,23 +209,32 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
 
 
 def _causes(
-    noted: Sequence[Noted], stored: Container[str], pods: Pods, settings: IPReservationSettings, now: datetime
-) -> dict[Record, Cause]:
-    """Why each record is released; by age only one whose end is *stored*, so that it shows when its time began."""
+    copies: Mapping[Identity, Sequence[Copy]],
+    noted: Mapping[Identity, Record],
+    pods: Pods,
+    settings: IPReservationSettings,
+    now: datetime,
+) -> Mapping[Identity, Cause]:
+    """Why each record is released."""
     causes = {}
-    for segment, records in noted:
-        named = segment.to_be_released.values()
-        for record in records:
-            if record.key in pods.doubts.forged:
-                causes[record] = Cause.FORGED
-            elif record.ended and record.cidr in named:
-                causes[record] = Cause.BY_HAND
-            elif record.key in stored and is_over(record, settings, now):
-                causes[record] = Cause.AGE
-            elif may_be_given_back(record, pods, settings):
-                causes[record] = Cause.GIVEN_BACK
-    reserved = [record for _, records in noted for record in records if record.ended and record not in causes]
+    for identity, record in noted.items():
+        if cause := _cause(record, copies[identity], pods, settings, now):
+            causes[identity] = cause
+    reserved = {each: record for each, record in noted.items() if record.ended and each not in causes}
     return causes | dict.fromkeys(_beyond(reserved, settings.ip_reserve_max_count), Cause.COUNT)
+
+
+def _cause(
+    record: Record, copies: Sequence[Copy], pods: Pods, settings: IPReservationSettings, now: datetime
+) -> Cause | None:
+    """By age only when its end is stored, so that it shows when its time began."""
+    if record.key in pods.doubts.forged:
+        return Cause.FORGED
+    if record.ended and any(record.cidr in each.segment.to_be_released.values() for each in copies):
+        return Cause.BY_HAND
+    if is_over(record, settings, now) and any(each.record.ended for each in copies):
+        return Cause.AGE
+    return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 
 
 def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
@@ -178,12 +242,12 @@ def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> b
     return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
 
 
-def _beyond(reserved: Sequence[Record], count: int) -> list[Record]:
+def _beyond(reserved: Mapping[Identity, Record], count: int) -> Sequence[Identity]:
     """The records whose time began first, so that *count* addresses stay."""
-    latest = {record.cidr: _began(record) for record in sorted(reserved, key=_began)}
+    latest = {record.cidr: _began(record) for record in sorted(reserved.values(), key=_began)}
     oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
     surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
-    return [record for record in reserved if record.cidr in surplus]
+    return [identity for identity, record in reserved.items() if record.cidr in surplus]
 
 
 def _began(record: Record) -> tuple[datetime, datetime]:

@@ -9,6 +9,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from calico.segment import KIND, RELEASE, IPReservation, Record
+from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import GONE, TERMINATING
 from controllers.ip_reservation.release_planner import Cause
 from controllers.ip_reservation.snapshot import Snapshot
@@ -36,6 +37,9 @@ UNCONFIRMED = Gauge(
     "drawbridge_unconfirmed_reservations", "Reservations for pods that the leader has not seen yet."
 )
 SEGMENTS = Gauge("drawbridge_reservation_segments", "IPReservation objects of ours.")
+COMPACTIONS = Counter(
+    "drawbridge_reservation_compactions", "Large segments created from the records of small ones."
+)
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 LATE = Counter(
     "drawbridge_late_reservations",
@@ -75,6 +79,10 @@ class Reporter:
                 self._warn(each, "MalformedReservation", f"Entry {entry!r} {message}")
         for each in ours:
             self._not_releasable(each)
+
+    def compacted(self, compaction: Compaction) -> None:
+        COMPACTIONS.inc()
+        log.info("segments compacted", segments=len(compaction.sources), records=len(compaction.records))
 
     def _not_releasable(self, segment: IPReservation) -> None:
         reserved = {record.cidr for record in segment.records}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from calico.reservations import Reservations
@@ -15,6 +16,7 @@ from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ip_reservation.confirmations import Confirmations, Doubts, PodAddresses
+from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -23,6 +25,7 @@ from controllers.ip_reservation.release_planner import (
     life_of,
     may_be_given_back,
 )
+from controllers.ip_reservation.trimmed_pods import decode
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Informer
@@ -44,6 +47,8 @@ OWNER_KINDS = {
     for group, version in [api_version.split("/")]
 }
 REMEMBERED_OWNERS = 10_000
+QUIET = 5.0
+"""Seconds without a new segment in which small ones are worth compacting: no storm goes on."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +72,7 @@ def caches_of(informers: Informers, reservations: Resource) -> Caches:
     caches = Caches(
         informers.of(reservations, IPReservation),
         informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
-        informers.of(PODS, Pod),
+        informers.of(PODS, Pod, decode=decode),
     )
     caches.segments.add_index("keys", lambda segment: segment.keys)
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
@@ -148,20 +153,23 @@ class LiveReader:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All segments, *ours* among them, and what is known of their pods."""
+    """All segments, *ours* among them, and what is known of their pods; *quiet*: none is new."""
 
     everything: Sequence[IPReservation]
     ours: Sequence[IPReservation]
     pods: Pods
+    quiet: bool
 
 
 class SnapshotReader:
-    """Remembers since when a pod runs on although its deletion was admitted."""
+    """Remembers since when a pod runs on although its deletion was admitted, and when a segment was new."""
 
     def __init__(self, caches: Caches, live: LiveReader, addresses: PodAddresses, clock: Clock) -> None:
         self._caches, self._live, self._addresses, self._clock = caches, live, addresses, clock
         self._confirmations = Confirmations(caches.pods, addresses, live, clock)
         self._first_seen: dict[Asking, float] = {}
+        self._names: set[str] = set()
+        self._grew_at = -math.inf
 
     @property
     def silence(self) -> float:
@@ -172,8 +180,19 @@ class SnapshotReader:
         everything = self._caches.segments.list()
         ours = [segment for segment in everything if segment.ours]
         doubts = self._confirmations.read(ours)
-        records = [record for segment in ours for record in segment.records]
-        return Snapshot(everything, ours, self._pods(records, doubts, settings))
+        records = [merged(copies) for copies in by_identity(ours).values()]
+        return Snapshot(everything, ours, self._pods(records, doubts, settings), self._is_quiet(ours))
+
+    def wrote(self, segment: IPReservation) -> None:
+        """Decide on *segment* from now on, whenever the watch delivers it."""
+        self._caches.segments.wrote(msgspec.Raw(msgspec.json.encode(segment)))
+
+    def _is_quiet(self, ours: Sequence[IPReservation]) -> bool:
+        names, now = {segment.metadata.name for segment in ours}, self._clock.monotonic()
+        if names - self._names:
+            self._grew_at = now
+        self._names = names
+        return now - self._grew_at >= QUIET
 
     def _pods(self, records: Sequence[Record], doubts: Doubts, settings: IPReservationSettings) -> Pods:
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}

@@ -31,10 +31,13 @@ SELDOM = (
     *NODE,
     "calico-ipam",
     "configs",
+    "noop-webhook",
     "prometheus",
     "promtool",
     "cert-manager-controller",
     "cert-manager-cainjector",
+    "actionlint",
+    "crane",
 )
 """Programs of single tests, which labs do not need."""
 DEFAULT = tuple(name for name in programs() if name not in SELDOM)

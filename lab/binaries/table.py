@@ -67,10 +67,12 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"], TOGETHER, CONTROL_PLANE),
         *_kubernetes(wanted["kubernetes"], TOGETHER, ("kubectl",)),
         _helm(wanted["helm"], TOGETHER),
-        _configs(wanted["helm"]),
+        _own("configs", wanted["helm"], "configs"),
+        _own("noop-webhook", wanted["go"], "noop"),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),
+        *_of_releases(wanted),
         *_kubernetes(wanted["kubernetes"], NODE, ("kubelet", "kube-proxy")),
         _pause(),
         *_containerd(wanted["containerd"]),
@@ -145,14 +147,14 @@ def _helm(version: str, module: Path) -> Program:
     )
 
 
-def _configs(version: str) -> Program:
-    """Our own program, with the libraries of the lab's Helm."""
-    source = (TOGETHER / "configs" / "main.go").read_bytes()
+def _own(name: str, version: str, directory: str) -> Program:
+    """Our own program, in the module of the programs of the lab; *version* is of what it is made with."""
+    source = (TOGETHER / directory / "main.go").read_bytes()
     return Program(
-        "configs",
+        name,
         f"{version}-{hashlib.sha256(source).hexdigest()[:8]}",
         TOGETHER,
-        "drawbridge/lab/build/programs/configs",
+        f"drawbridge/lab/build/programs/{directory}",
         version_question=None,
     )
 
@@ -203,6 +205,26 @@ def _cert_manager(version: str) -> list[Program]:
             version_question=None,
         )
         for name in ("controller", "cainjector")
+    ]
+
+
+def _of_releases(wanted: Mapping[str, str]) -> list[Program]:
+    """What checks the workflows, and what pushes images."""
+    return [
+        Program(
+            "actionlint",
+            wanted["actionlint"],
+            LAB / "build/actionlint",
+            "github.com/rhysd/actionlint/cmd/actionlint",
+        ),
+        Program(
+            "crane",
+            wanted["crane"],
+            LAB / "build/crane",
+            "github.com/google/go-containerregistry/cmd/crane",
+            version_question=("version",),
+            ldflags=f"-X github.com/google/go-containerregistry/cmd/crane/cmd.Version={wanted['crane']}",
+        ),
     ]
 
 

@@ -117,8 +117,13 @@ def enter_root(container: dict[str, Any]) -> None:
     os.rmdir("/.volumes")
     if container["readOnlyRoot"]:
         volumes = {os.path.realpath(volume["target"]) for volume in container["mounts"]}
-        for path in {"/", *machine_mounts()} - volumes:
+        for path in uncovered({"/", *machine_mounts()} - volumes, volumes):
             forbid_writing(path)
+
+
+def uncovered(paths: set[str], volumes: set[str]) -> set[str]:
+    """Those of *paths* that no volume hides, where this machine has a file system below the place of one."""
+    return {path for path in paths if not any(path.startswith(f"{volume}/") for volume in volumes)}
 
 
 def layers(base: str, root: str, mounted: list[str]) -> None:

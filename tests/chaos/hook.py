@@ -61,7 +61,10 @@ def in_turn(*answers: Answer) -> Answering:
 
 
 def stuck_in_releasing() -> Answering:
-    """The first write that takes addresses out of a segment passes, and no other one for a long time."""
+    """The first write that takes addresses out of a segment passes, and no other one for a long time.
+
+    What is taken out is over, or has been compacted.
+    """
     releases, taking = count(), threading.Lock()
 
     def answer(review: Review) -> Answer:

@@ -32,15 +32,7 @@ class Once:
         return CONFLICT
 
     def _is_meant(self, request: Review) -> bool:
-        return request["userInfo"]["username"].endswith(self.by) and not _is_release(request)
-
-
-def _is_release(request: Review) -> bool:
-    """The leader's rounds, which are repeated anyway, also note in a segment that a pod has gone."""
-    if request["resource"]["resource"] != "ipreservations" or request["operation"] != "UPDATE":
-        return False
-    after, before = (set(request[which]["spec"]["reservedCIDRs"]) for which in ("object", "oldObject"))
-    return after <= before
+        return bool(request["userInfo"]["username"].endswith(self.by))
 
 
 @contextmanager

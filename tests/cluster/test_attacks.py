@@ -47,12 +47,14 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-def workload(kind: str, name: str, *, owned: bool = False, **template: Any) -> dict[str, Any]:
+def workload(
+    kind: str, name: str, namespace: str = "kube-system", *, owned: bool = False, **template: Any
+) -> dict[str, Any]:
     owners = {"ownerReferences": [OWNER]} if owned else {}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": name, "namespace": "kube-system", **owners},
+        "metadata": {"name": name, "namespace": namespace, **owners},
         "spec": {
             "selector": {"matchLabels": {"app": "victim"}},
             "template": {**TEMPLATE, **({"spec": template} if template else {})},
@@ -140,10 +142,11 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
         None,
         "nothing but annotations and taints of a node",
     ),
+    # In a namespace of IngressDaemonSets: of two policies that refuse, the API server names either.
     "start privileged pods under any ServiceAccount": (
         "controllers",
         CREATE,
-        workload("Deployment", "evil", serviceAccountName="default", **EVIL),
+        workload("Deployment", "evil", "default", serviceAccountName="default", **EVIL),
         "only Deployments and DaemonSets of an IngressDaemonSet",
     ),
     "start pods in kube-system by a forged owner": (

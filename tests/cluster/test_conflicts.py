@@ -13,12 +13,11 @@ from tests.cluster.ingress_daemonset_history import Record
 
 
 def test_an_address_is_reserved_despite_a_conflict_on_its_segment(lab: Lab, group: str, redis: str) -> None:
-    # Each of the two servers has its own segment by then, or begins one.
     pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(4)]
-    with conflicting(lab, by="webhook", ipreservations="UPDATE"):
+    with conflicting(lab, by="webhook", ipreservations="CREATE"):
         for pod in pods:
             lab.client.delete(workloads.PODS, pod.metadata.name, redis)
-    with conflicting(lab, by="controllers", ipreservations="UPDATE"):
+    with conflicting(lab, by="controllers", ipreservations="CREATE"):
         for _ in range(3):
             workloads.settle(lab, group)
 

@@ -116,7 +116,7 @@ def await_checkers(edge: Edge, name: str) -> None:
 def test_what_its_health_checkers_may_read_is_put_back(thirty: Edge) -> None:
     given = binding_of(thirty)
     thirty.client.patch(BINDINGS, "web-health-checker", {"subjects": []}, thirty.namespace)
-    thirty.wait(lambda: binding_of(thirty)["subjects"] == given["subjects"], "the subjects to be back")
+    thirty.wait(lambda: binding_of(thirty).get("subjects") == given["subjects"], "the subjects to be back")
 
     replaced = thirty.wait(
         lambda: replaced_by_hand(thirty, {**given["roleRef"], "name": "view"}), "another role"

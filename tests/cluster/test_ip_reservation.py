@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import yaml
 
-from kube.client import Resource
+from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, body
+from controllers.ip_reservation.compaction import FEW
+from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
+from tests.chaos.judge import judging
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
-from webhook.ip_reservation import RESERVE
+from tests.fake_api import merged
+from webhook.ip_reservation import RESERVE, records_of
 
 
 def dry_run(lab: Lab, namespace: str) -> None:
@@ -149,10 +157,7 @@ def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None
         lab.kubectl("delete", "statefulset", "redis", "-n", redis)
         lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
 
-    # Webhook servers may still append to their segments, so these are deleted later.
-    segments = lab.client.list(GROUPS[group]).items
-    assert segments
-    assert [each["spec"]["reservedCIDRs"] for each in segments] == [[]] * len(segments)
+    assert segments(lab, group) == set()
 
 
 @RELEASED
@@ -308,15 +313,74 @@ def are_running(lab: Lab, namespace: str) -> bool:
     )
 
 
-def test_a_segment_is_deleted_when_it_is_empty_and_sealed(lab: Lab, group: str, redis: str) -> None:
-    workloads.running_pod(lab, redis, "a")
-    lab.client.delete(workloads.PODS, "a", redis)
-    before = segments(lab, group)
-    assert before
+def test_many_small_segments_are_compacted_and_no_address_is_free_meanwhile(
+    lab: Lab, group: str, redis: str
+) -> None:
+    with ThreadPoolExecutor(FEW) as pool:
+        pods = list(pool.map(lambda n: workloads.running_pod(lab, redis, f"p{n}"), range(FEW)))
+    uids = {pod.metadata.uid for pod in pods}
+    with judging(lab, GROUPS[group]) as judge:
+        for pod in pods:  # one after the other: each has a segment
+            lab.client.delete(workloads.PODS, pod.metadata.name, redis)
 
-    soon = {"config": {"ipReserveTime": "1s"}, "ipReservation": {"segmentMaxAge": "1s"}}
-    with workloads.configured(lab, **soon):
-        lab.wait(lambda: before - segments(lab, group), SECONDS, "one of the segments to go")
+        def is_compacted() -> bool:
+            made = [each for each in lab.client.list(GROUPS[group], type=IPReservation).items if each.level]
+            return uids <= {record.uid for each in made for record in each.records}
+
+        lab.wait(is_compacted, SECONDS, "the leader to compact")
+        lab.wait(lambda: len(segments(lab, group)) < FEW, SECONDS, "the small segments to go")
+        judge.await_gone(pods)
+        lab.wait(lambda: not judge.unreserved(pods), SECONDS, "both watches to be current")
+        holds = [hold for hold in judge.history.holds if hold.record.uid in uids]
+
+    assert len(holds) == len(pods)
+    assert [hold.until for hold in holds] == [None] * len(pods)
+
+
+def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_an_upgrade(
+    lab: Lab, group: str, redis: str
+) -> None:
+    records = []
+    for name in ("a", "b"):
+        pod = workloads.running_pod(lab, redis, name)
+        patch_pod(lab, pod, annotations={RESERVE: "false"})
+        records += records_of(pod, reason="deleted", at=datetime.now(UTC))
+    labels = {MANAGED_BY: MANAGER}
+    head = {"apiVersion": GROUPS[group].api_version, "kind": KIND}
+    metadata = {"name": f"drawbridge-earlier-{redis}", "labels": labels}
+    with earlier_server(lab) as server:
+        server.create(GROUPS[group], merged(body(records[:1]) | head, {"metadata": metadata}))
+        seen = server.get(GROUPS[group], metadata["name"])
+        version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
+        server.patch(GROUPS[group], metadata["name"], merged(body(records), {"metadata": version}))
+    for each in ("a", "b"):
+        lab.client.delete(workloads.PODS, each, redis)
+
+    with workloads.configured(lab, config={"ipReserveTime": "1s"}):
+        lab.wait(lambda: not of(lab, group, redis), SECONDS, "the addresses to be released")
+
+    # Its server may still append to it, so it is deleted later.
+    left = lab.client.get(GROUPS[group], metadata["name"])
+    assert left["spec"]["reservedCIDRs"] == []
+    lab.client.delete(GROUPS[group], metadata["name"])
+
+
+@contextmanager
+def earlier_server(lab: Lab) -> Iterator[Client]:
+    """With the permissions of a webhook server."""
+    token = lab.kubectl("create", "token", "drawbridge-webhook", "-n", "drawbridge").stdout.strip()
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "kubeconfig"
+        kubeconfig = yaml.safe_load(lab.kubeconfig.read_text())
+        kubeconfig["users"] = [
+            {"name": each["name"], "user": {"token": token}} for each in kubeconfig["users"]
+        ]
+        path.write_text(yaml.safe_dump(kubeconfig))
+        client = Client.from_kubeconfig(path)
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 def segments(lab: Lab, group: str) -> set[str]:

@@ -8,6 +8,8 @@ a value is.
 {{- range list
   (list "cloud.region" "config.region.longName" "")
   (list "cloud.region" "cloud.regionLong" "")
+  (list "cloud.regionShort" "config.region.shortName" "")
+  (list "cloud.appID" "credential.appID" "")
   (list "cloud.rootDomain" "cloud.apiDomain" "tencentcloudapi.com")
   (list "cloud.secretID" "credential.secretID" "")
   (list "cloud.secretKey" "credential.secretKey" "")
@@ -46,7 +48,7 @@ endpoint: {{ .Values.cloud.endpoint | quote }}
 scheme: {{ .Values.cloud.scheme }}
 rootDomain: {{ get $names "cloud.rootDomain" | quote }}
 proxy: {{ .Values.cloud.proxy | quote }}
-caFile: {{ and .Values.cloud.caBundle "/etc/drawbridge/config/cloud-ca.crt" | quote }}
+caFile: {{ empty .Values.cloud.caBundle | ternary "" "/etc/drawbridge/config/cloud-ca.crt" | quote }}
 credentials: {{ .Values.cloud.credentials }}
 credentialsDir: {{ and (include "drawbridge.cloudSecret" .) "/etc/drawbridge/cloud" | quote }}
 cvmRole: {{ .Values.cloud.cvmRole | quote }}

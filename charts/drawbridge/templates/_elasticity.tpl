@@ -75,10 +75,10 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- define "drawbridge.validateEklet" -}}
 {{- $names := include "drawbridge.twoNames" . | fromJson }}
 {{- $needed := dict
-  "cloud.appID" .Values.cloud.appID
+  "cloud.appID" (get $names "cloud.appID")
   "cloud.ownerUIN" .Values.cloud.ownerUIN
   "cloud.vpcID" .Values.cloud.vpcID
-  "cloud.regionShort" .Values.cloud.regionShort
+  "cloud.regionShort" (get $names "cloud.regionShort")
   "cloud.region" (get $names "cloud.region")
   "eklet.image.ref" .Values.eklet.image.ref
   "eklet.podUsedApiserver" .Values.eklet.podUsedApiserver }}

@@ -31,11 +31,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "drawbridge.image" -}}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Combinations of values that cannot work, each with the way out. */}}
 {{- define "drawbridge.validate" -}}
+{{- include "drawbridge.validateRefused" . }}
+{{- include "drawbridge.validateCapo" . }}
 {{- include "drawbridge.validateCerts" . }}
+{{- if and .Values.image.digest (contains "@" .Values.image.tag) }}
+{{- fail (printf "image.digest is %s, and image.tag has a digest, too: leave one of them out" .Values.image.digest) }}
+{{- end }}
 {{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}
@@ -49,6 +55,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "drawbridge.validateGrace" . }}
 {{- include "drawbridge.validateLabels" . }}
 {{- include "drawbridge.validateQuota" . }}
+{{- end }}
+
+{{/* Values of Capo's chart that have the same names here, and would be wrong. */}}
+{{- define "drawbridge.validateCapo" -}}
+{{- if regexMatch "(^|/)(capo[^/]*|ip-reserve-delay-release)$" .Values.image.repository }}
+{{- fail (printf "image.repository is %s, Capo's image, which has none of our programs: leave image out, or name an image of Drawbridge (docs/how-to/migrate-from-capo.md)" .Values.image.repository) }}
+{{- end }}
+{{- if contains "\"capo\"" (toJson .Values.affinity) }}
+{{- fail "affinity selects pods of Capo, and would replace the default, which spreads ours: leave it out (docs/how-to/migrate-from-capo.md)" }}
+{{- end }}
+{{- with .Values.autoscaling }}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
+{{- fail (printf "autoscaling.minReplicas (%d) must be no more than autoscaling.maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* How many webhook servers there are at least. */}}
+{{- define "drawbridge.webhookReplicas" -}}
+{{- .Values.autoscaling.enabled | ternary .Values.autoscaling.minReplicas .Values.replicaCount | int }}
 {{- end }}
 
 {{- define "drawbridge.validatePorts" -}}
@@ -154,6 +180,13 @@ nodeSelector:
 {{- with $own.tolerations | default $root.Values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- $ours := include "drawbridge.selectorLabels" $root | fromYaml | merge (dict "app.kubernetes.io/component" (index $ 1)) }}
+  {{- range . }}
+  - {{ hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" (dict "matchLabels" $ours)) .) | toYaml | nindent 4 | trim }}
+  {{- end }}
 {{- end }}
 affinity:
   {{- with $own.affinity | default $root.Values.affinity }}

@@ -1,3 +1,10 @@
+{{/* Whether objects of the Prometheus operator are installed. Takes a list of the root context, a value of monitoring, and a kind. */}}
+{{- define "drawbridge.monitors" -}}
+{{- $enabled := (get (first .).Values.monitoring (index . 1)).enabled -}}
+{{- $served := (first .).Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)) -}}
+{{- eq (toString $enabled) "auto" | ternary $served $enabled }}
+{{- end }}
+
 {{/* Which groups of files/alerts.yaml, and which of files/dashboards, apply to the enabled features. */}}
 {{- define "drawbridge.monitored" -}}
 platform: true
@@ -15,7 +22,7 @@ ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
 {{- $values := dict
   "namespace" .Release.Namespace
   "job" (printf "%s-metrics" (include "drawbridge.fullname" .))
-  "webhookReplicas" .Values.replicaCount
+  "webhookReplicas" (include "drawbridge.webhookReplicas" .)
   "controllersReplicas" .Values.controllers.replicaCount
 }}
 {{- range $name := list "reservedShare" "certificateDays" "quotaLeft" }}

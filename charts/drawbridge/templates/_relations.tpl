@@ -28,6 +28,21 @@
 {{- end }}
 {{- end }}
 
+{{/* Values that are set without effect, all at once. Takes a list of the root context, and paths, each before its way out. */}}
+{{- define "drawbridge.refuse" -}}
+{{- $root := first . }}
+{{- $words := rest . }}
+{{- $found := list }}
+{{- range $at, $path := $words }}
+{{- if and (eq (mod $at 2) 0) (include "drawbridge.valueAt" (list $root $path) | fromJson).value }}
+{{- $found = append $found (printf "%s %s" $path (index $words (add1 $at))) }}
+{{- end }}
+{{- end }}
+{{- with $found }}
+{{- fail (join "\n" .) }}
+{{- end }}
+{{- end }}
+
 {{/* As JSON, under "value". Takes a list of the root context, and the path of a value. */}}
 {{- define "drawbridge.valueAt" -}}
 {{- $found := (index . 0).Values }}

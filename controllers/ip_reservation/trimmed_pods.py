@@ -1,0 +1,35 @@
+"""What the leader keeps of each pod of the cluster: as much as reserving its addresses may need."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from kube.compact import compact
+from kube.types import MIRROR, Pod, PodSpec, PodStatus
+from webhook.ip_reservation import DISRUPTION, RESERVE
+
+KEPT = (MIRROR, RESERVE)
+"""Annotations."""
+
+
+def decode(encoded: msgspec.Raw) -> Pod:
+    """MsgspecError when it cannot be read."""
+    pod = _POD.decode(encoded)
+    spec, status = pod.spec, pod.status
+    return Pod(
+        compact(pod.metadata, KEPT),
+        PodSpec(sys.intern(spec.node_name), spec.host_network, sys.intern(spec.restart_policy)),
+        PodStatus(
+            phase=sys.intern(status.phase),
+            reason=status.reason,
+            pod_ip="" if status.pod_ips else status.pod_ip,
+            pod_ips=status.pod_ips,
+            # Of one that has not finished, no other condition is read.
+            conditions=tuple(each for each in status.conditions if pod.finished or each.type == DISRUPTION),
+        ),
+    )
+
+
+_POD = msgspec.json.Decoder(Pod)

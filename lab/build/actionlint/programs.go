@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package programs names what the lab builds, so that go.sum covers all that it needs.
+package programs
+
+import _ "github.com/rhysd/actionlint/cmd/actionlint"

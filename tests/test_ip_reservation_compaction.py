@@ -1,0 +1,244 @@
+"""Many small segments become few large ones, when that is worth it, and nothing is ever in neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.compaction import FEW, MANY, is_small
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.release_planner import Life, Plan, Pods, plan
+from controllers.ip_reservation.snapshot import QUIET, SnapshotReader
+from kube.errors import Unreachable
+from settings import IPReservationSettings
+from tests import ip_reservation_world
+from tests.factories import NOW, ago, record, segment
+from tests.fakes import FakeReservations
+
+LIMIT = 512
+CONFIG = IPReservationSettings.model_validate({"segmentMaxEntries": LIMIT, "ipReserveMaxCount": 100_000})
+
+
+def numbered(n: int, **fields: Any) -> Record:
+    return record(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}/32", uid=f"uid-{n}", **fields)
+
+
+def batches(count: int, size: int = 2, **fields: Any) -> list[IPReservation]:
+    return [
+        segment(*(numbered(size * n + k, **fields) for k in range(size)), name=f"batch-{n:03}")
+        for n in range(count)
+    ]
+
+
+def terminating(segments: Sequence[IPReservation]) -> Pods:
+    return Pods({record.uid: Life.TERMINATING for each in segments for record in each.records}, {})
+
+
+def planned(segments: Sequence[IPReservation], *, quiet: bool = True) -> Plan:
+    return plan(segments, terminating(segments), CONFIG, NOW, quiet=quiet)
+
+
+@pytest.mark.parametrize(
+    ("count", "quiet", "expected"),
+    [
+        pytest.param(FEW - 1, True, 0, id="few"),
+        pytest.param(FEW, True, 1, id="enough when no new ones come"),
+        pytest.param(MANY - 1, False, 0, id="a storm"),
+        pytest.param(MANY, False, 1, id="too many in a storm"),
+    ],
+)
+def test_small_segments_are_compacted_when_there_are(count: int, quiet: bool, expected: int) -> None:
+    segments = batches(count)
+
+    found = planned(segments, quiet=quiet)
+
+    assert (len(found.compactions), found.changes) == (expected, [])
+    for each in found.compactions:
+        assert each.records == tuple(record for held in segments for record in held.records)
+        assert (each.level, each.sources) == (1, {held.metadata.name for held in segments})
+
+
+def test_what_is_compacted_is_then_dropped_from_its_sources_and_these_are_deleted() -> None:
+    segments = batches(FEW)
+    (made,) = planned(segments).compactions
+    large = segment(*made.records, name="compacted", level=made.level)
+
+    found = planned([*segments, large])
+
+    assert found.compactions == ()
+    assert [(each.segment, each.delete, each.released) for each in found.changes] == [
+        (each, True, ()) for each in segments
+    ]
+
+
+def test_a_compacted_segment_is_compacted_again_when_it_is_half_empty() -> None:
+    half = [numbered(1000 + n) for n in range(LIMIT // 2)]
+    small, large = (
+        segment(*half, name="small", level=3),
+        segment(*half, numbered(LIMIT), name="large", level=3),
+    )
+
+    assert (is_small(small, CONFIG), is_small(large, CONFIG)) == (True, False)
+    (made,) = planned([small, *batches(FEW - 1)]).compactions
+    assert made.level == 4
+
+
+def test_the_records_of_many_segments_go_into_as_few_as_the_limits_allow() -> None:
+    segments = batches(LIMIT // 2 + 1)
+
+    assert [len(each.records) for each in planned(segments).compactions] == [LIMIT, 2]
+
+
+def with_annotation(held: IPReservation) -> IPReservation:
+    annotations = held.metadata.annotations | {RELEASE: "10.9.9.9"}
+    return replace(held, metadata=replace(held.metadata, annotations=annotations))
+
+
+def with_junk(held: IPReservation) -> IPReservation:
+    return replace(held, spec=replace(held.spec, reserved_cidrs=[*held.spec.reserved_cidrs, "10.0.0.1-9"]))
+
+
+def with_an_address_without_record(held: IPReservation) -> IPReservation:
+    return replace(held, spec=replace(held.spec, reserved_cidrs=[*held.spec.reserved_cidrs, "10.9.9.9/32"]))
+
+
+@pytest.mark.parametrize("edit", [with_annotation, with_junk, with_an_address_without_record])
+def test_a_segment_is_left_out_that_users_have_edited(edit: Any) -> None:
+    first, *others = batches(FEW + 1)
+
+    (made,) = planned([edit(first), *others]).compactions
+
+    assert made.sources == {each.metadata.name for each in others}
+    assert planned([edit(first), *others[1:]]).compactions == ()
+
+
+def test_ends_are_stored_by_the_compaction_and_not_in_its_sources() -> None:
+    segments = batches(FEW)
+    pods = Pods({}, {}, {each.key: ago(minutes=2) for held in segments for each in held.records})
+
+    found = plan(segments, pods, CONFIG, NOW, quiet=True)
+
+    (made,) = found.compactions
+    assert (found.changes, {each.ended for each in made.records}) == ([], {ago(minutes=2)})
+
+
+def test_all_that_copies_say_is_in_the_compacted_segment() -> None:
+    """A pod that still runs: none of its copies is needless before."""
+    first, *others = batches(FEW)
+    again = segment(replace(first.records[0], at=NOW), name="again", level=0)
+    before = segment(replace(first.records[0], asked=ago(seconds=1)), name="zzz")
+    segments = [first, *others, again, before]
+    pods = Pods({each.uid: Life.RUNNING for held in segments for each in held.records}, {})
+
+    found = plan(segments, pods, CONFIG, NOW, quiet=True)
+    made = {each.key: each for one in found.compactions for each in one.records}
+
+    assert made[first.records[0].key] == replace(first.records[0], asked=NOW)
+
+
+def test_nothing_that_is_over_is_compacted() -> None:
+    over, *others = batches(FEW + 1)
+    over = segment(*(replace(each, ended=ago(hours=1)) for each in over.records), name="over")
+    pods = terminating(others)
+
+    found = plan([over, *others], pods, CONFIG, NOW, quiet=True)
+
+    assert [(each.segment, each.delete) for each in found.changes] == [(over, True)]
+    assert [each.sources for each in found.compactions] == [{each.metadata.name for each in others}]
+
+
+@pytest.mark.parametrize("size", [4, 40])
+def test_ten_thousand_reservations_are_at_most_sixty_four_objects_at_rest(size: int) -> None:
+    segments, made = batches(10_000 // size, size), 0
+    while (found := planned(segments)).changes or found.compactions:
+        gone = {each.segment.metadata.name for each in found.changes if each.delete}
+        segments = [each for each in segments if each.metadata.name not in gone]
+        for each in found.compactions:
+            made += 1
+            segments.append(segment(*each.records, name=f"compacted-{made:03}", level=each.level))
+
+    assert {each.key for held in segments for each in held.records} == {
+        numbered(n).key for n in range(10_000 // size * size)
+    }
+    assert len(segments) <= 64
+
+
+# The leader does it
+
+
+class World(ip_reservation_world.World):
+    def __init__(self, count: int, reservations: FakeReservations | None = None) -> None:
+        super().__init__(*batches(count), reservations=reservations, segmentMaxEntries=LIMIT)
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
+        self.reconciler = ReleaseReconciler(
+            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
+        )
+
+
+def compactions() -> float:
+    return REGISTRY.get_sample_value("drawbridge_reservation_compactions_total") or 0.0
+
+
+def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_sources_at_once() -> None:
+    world, before = World(FEW), compactions()
+    world.reconciler.reconcile("")
+    world.advance(seconds=QUIET - 1)
+    world.reservations.put(segment(numbered(999), name="batch-999"))
+    world.reconciler.reconcile("")
+    world.advance(seconds=QUIET - 1)
+    world.reconciler.reconcile("")
+    assert len(world.reservations.objects) == FEW + 1
+
+    world.advance(seconds=1)
+    held = world.reservations.held
+    assert world.reconciler.reconcile("") == 0.0
+    assert len(world.reservations.objects) == FEW + 2
+    assert world.reconciler.reconcile("") == world.settings.ip_release_period
+
+    (name,) = world.reservations.objects
+    assert name.startswith("drawbridge-compacted-")
+    assert world.reservations.held == held
+    assert compactions() == before + 1
+
+
+def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the_next_pass() -> None:
+    def refuse(verb: str, name: str) -> None:
+        if verb == "compact":
+            raise Unreachable("reset")
+
+    world = World(MANY, FakeReservations(refuse))
+    held = world.reservations.held
+    assert world.reconciler.reconcile("") == world.settings.ip_release_period
+    assert (len(world.reservations.objects), world.reservations.held) == (MANY, held)
+
+    world.reservations.before = lambda verb, name: None
+    world.reconciler.reconcile("")
+    world.reconciler.reconcile("")
+    assert (len(world.reservations.objects), world.reservations.held) == (1, held)
+
+
+def test_a_deletion_of_a_source_is_not_restored() -> None:
+    world = World(MANY)
+    before = dict(world.reservations.objects)
+    world.reconciler.reconcile("")
+    world.reconciler.reconcile("")
+
+    for each in before.values():
+        world.removals.observe(each, None)
+    assert world.keys == {}
+
+
+def test_a_leader_that_is_killed_after_it_created_leaves_copies_that_the_next_one_drops() -> None:
+    world = World(MANY)
+    held = world.reservations.held
+    world.reconciler.reconcile("")
+    assert len(world.reservations.objects) == MANY + 1
+
+    following = World(0, world.reservations)
+    following.reconciler.reconcile("")
+    assert (len(following.reservations.objects), following.reservations.held) == (1, held)
