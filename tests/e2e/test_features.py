@@ -109,3 +109,4 @@ def test_each_node_is_off_before_its_pods_are_replaced_and_back_when_they_are_th
     )
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
     edge.wait(edge.is_gone, "it to go")
+    cluster.kubectl("label", "node", *nodes, f"{EDGE}-")

@@ -116,7 +116,7 @@ def test_the_controllers_report_what_they_lack(cluster: Cluster) -> None:
 
     state = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"
     assert cluster.kubectl("get", "pod", "lacking", "--output", state).stdout == "2"
-    assert "cannot connect to the API server" in cluster.kubectl("logs", "lacking").stdout
+    assert "the controllers cannot start:\nthe ServiceAccount in" in cluster.kubectl("logs", "lacking").stdout
     cluster.kubectl("delete", "pod", "lacking")
 
 
