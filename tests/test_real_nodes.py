@@ -59,6 +59,14 @@ def test_a_world_removes_what_a_killed_one_left(home: Path, monkeypatch: pytest.
     assert [each.name for each in (home / "cgroups" / "cpu").iterdir()] == ["others"]
 
 
+@pytest.mark.parametrize(("file", "found"), [("cgroup.controllers", [""]), ("cpu/tasks", ["cpu"])])
+def test_cgroups_are_found_in_both_versions(home: Path, file: str, found: list[str]) -> None:
+    (world.CGROUPS / file).parent.mkdir(parents=True)
+    (world.CGROUPS / file).touch()
+
+    assert world.hierarchies() == [world.CGROUPS / each for each in found]
+
+
 def test_one_world_at_a_time_runs_on_a_machine(home: Path) -> None:
     assert workdir.acquire(world.NAME) is not None
 

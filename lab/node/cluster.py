@@ -151,7 +151,7 @@ def _start_node(
 ) -> subprocess.Popen[bytes]:
     namespace = network.create_node_namespace(name, number)
     cgroup = f"/{world.NAME}/{name}"
-    for hierarchy in world.CGROUPS.iterdir():
+    for hierarchy in world.hierarchies():
         (hierarchy / cgroup[1:]).mkdir(parents=True, exist_ok=True)
     given = {
         "name": name,
