@@ -1,16 +1,17 @@
 """Reservations are durable when :meth:`Ledger.reserve` returns; many callers share one write.
 
-A batch is what is queued when a writer is free. It becomes one segment under a new name: nothing is read first, no
-other write conflicts with it, and nothing is added later. A write of which it is unknown whether it succeeded is
-repeated under the same name, with the same records, while one of its requests has time; that the name exists then
-means success. A batch that the leader has compacted meanwhile is so created again, and compacted again. A write that
-was refused for certain is repeated with all that came since.
+A batch is what is queued when no write is under way, or when the one under way takes long. It becomes one segment
+under a new name: nothing is read first, no other write conflicts with it, and nothing is added later. A write of which
+it is unknown whether it succeeded is repeated under the same name, with the same records, while one of its requests has
+time; that the name exists then means success. A batch that the leader has compacted meanwhile is so created again, and
+compacted again. A write that was refused for certain is repeated with all that came since.
 
-While all writers are busy, requests gather: the slower the API server, the fewer and larger its writes.
+During a write, requests gather: the slower the API server, the fewer and larger its writes.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -45,8 +46,11 @@ BATCH = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128),
 )
 
-WRITERS = 2
-"""Writes at once: with more, batches are smaller and the API server has more to do."""
+WRITERS, LONG = 2, 0.25
+"""Writes at once, and after how many seconds a request no longer waits for the end of another write.
+
+With more writes, batches are smaller, and the API server has more to do; a write that hangs must not hold up others.
+"""
 CALL_TIMEOUT = 4.0
 PAUSE = 0.1
 UNKNOWN = (Unreachable, ServerError)
@@ -65,6 +69,7 @@ class _Ticket:
     records: Sequence[Record]
     deadline: float
     done: Future[IPReservation]
+    since: float = -math.inf
 
     @property
     def waits(self) -> bool:
@@ -88,14 +93,15 @@ class Ledger:
         self._tickets: deque[_Ticket] = deque()
         self._queued = threading.Condition()
         self._writers: list[threading.Thread] = []
+        self._writing = 0
 
     def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
         """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock.
 
         The segment that has them, or the last of them.
         """
-        limit = self._settings().segment_max_entries
-        tickets = [_Ticket(page, deadline, Future()) for page in pages(records, limit)]
+        limit, now = self._settings().segment_max_entries, self._clock()
+        tickets = [_Ticket(page, deadline, Future(), now) for page in pages(records, limit)]
         self._queue(tickets)
         try:
             written = [each.done.result(timeout=max(0.0, deadline - self._clock())) for each in tickets]
@@ -122,13 +128,17 @@ class Ledger:
     def _write_batches(self) -> None:
         while True:
             self._write(self._next_batch())
+            with self._queued:
+                self._writing -= 1
 
     def _next_batch(self) -> Sequence[_Ticket]:
         """As many of the queued requests as one segment takes; blocks until there is one."""
         batch: list[_Ticket] = []
         entries, size = self._settings().segment_max_entries, SIZE
         with self._queued:
-            self._queued.wait_for(lambda: self._tickets)
+            while (due := self._due()) != 0:
+                self._queued.wait(due)
+            self._writing += 1
             self._tickets = deque(each for each in self._tickets if each.waits)
             while self._tickets:
                 records = self._tickets[0].records
@@ -137,6 +147,12 @@ class Ledger:
                     break
                 batch.append(self._tickets.popleft())
         return batch
+
+    def _due(self) -> float | None:
+        """Seconds until the next write; None while nothing is queued."""
+        if not self._tickets:
+            return None
+        return max(0.0, self._tickets[0].since + LONG - self._clock()) if self._writing else 0.0
 
     def _write(self, batch: Sequence[_Ticket]) -> None:
         """Create a segment for *batch*, again and again while it may exist and one of the requests has time.

@@ -85,7 +85,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         context.working(release_queue, release.reconcile),
     ):
         caches.segments.on_change(removals.observe)
-        caches.segments.on_change(_crowding(caches, settings, release_queue.add))
+        caches.segments.on_change(_crowding(settings, release_queue.add))
         caches.pods.on_change(departures.observe)
         caches.pods.on_change(addresses.observe)
         release_queue.add(SEGMENTS)
@@ -93,12 +93,16 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         _finish((late_queue, restore_queue), context.check)
 
 
-def _crowding(caches: Caches, settings: Settings, enqueue: Callable[[str], None]) -> Handler:
+def _crowding(settings: Settings, enqueue: Callable[[str], None]) -> Handler:
     """A change handler of segments: between two passes, a storm makes more of them than Calico should read."""
+    small = set[str]()
 
-    def observe(old: IPReservation | None, _: IPReservation | None) -> None:
-        segments = caches.segments.list() if old is None else ()
-        if len(segments) >= MANY and sum(is_small(each, settings()) for each in segments) >= MANY:
+    def observe(old: IPReservation | None, new: IPReservation | None) -> None:
+        if old is not None:
+            small.discard(old.metadata.name)
+        if new is not None and is_small(new, settings()):
+            small.add(new.metadata.name)
+        if old is None and len(small) >= MANY:
             enqueue(SEGMENTS)
 
     return observe
