@@ -60,8 +60,7 @@ cluster: $(STAMP) programs ## Run the tests on the real control plane
 chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
 	@ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
 
-e2e: $(STAMP) ## Run one test for each feature with kind and cert-manager; needs Docker and kind
-	@$(RUN) -m lab.binaries kubectl helm >/dev/null
+e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root
 	@$(RUN) -m tests.e2e
 
 check: $(STAMP) ## Check format, lint, types and words

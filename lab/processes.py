@@ -95,8 +95,9 @@ def listeners(pids: Iterable[int]) -> set[tuple[str, int]]:
 
 def _socket_inodes(pid: int) -> list[str]:
     links: list[str] = []
-    with suppress(OSError):  # the process, or one of its files, is gone meanwhile
-        links.extend(os.readlink(entry) for entry in os.scandir(f"/proc/{pid}/fd"))
+    # The process, or one of its files, may be gone meanwhile.
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        links.extend(os.readlink(entry) for entry in entries)
     return [link[len("socket:[") : -1] for link in links if link.startswith("socket:[")]
 
 

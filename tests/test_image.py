@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.image import context
-from lab.image.dockerfile import Instruction, parse
 from settings import Settings
+from tests import build_context as context
+from tests.dockerfile import Instruction, parse
 from tests.test_layers import FLOORS
 
 ROOT = Path(__file__).parent.parent
@@ -108,3 +108,13 @@ def test_its_version_is_the_charts() -> None:
 
     chart = (ROOT / "charts" / "drawbridge" / "Chart.yaml").read_text()
     assert f'appVersion: "{labels["org.opencontainers.image.version"]}"' in chart
+
+
+def test_the_last_rule_about_a_path_decides() -> None:
+    rules = context.patterns("# a word\n*\n\n!webhook\n!wsgi.py\n**/__pycache__\n")
+
+    paths = ["webhook/app.py", "webhook/elasticity/webhook.py", "wsgi.py"]
+    paths += ["webhook/__pycache__/app.pyc", "tests/webhook", ".git/config"]
+    assert [context.ignored(Path(path), rules) for path in paths] == [False] * 3 + [True] * 3
+    ours = context.patterns((ROOT / ".dockerignore").read_text())
+    assert context.ignored(Path("webhook/elasticity/__pycache__/gate.cpython-311.pyc"), ours)

@@ -147,3 +147,18 @@ def test_values_merge_as_helm_merges_them() -> None:
 
     assert install.merged(base, {"a": {"c": [3]}, "d": None}) == {"a": {"b": 1, "c": [3]}, "d": None}
     assert base == {"a": {"b": 1, "c": [1, 2]}, "d": 3}
+
+
+def test_looking_at_a_process_that_ends_leaves_no_directory_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is a warning, which is an error, in a test that has nothing to do with it."""
+
+    def gone(_path: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("os.readlink", gone)
+    opened: list[Iterator[os.DirEntry[str]]] = []
+    scan = os.scandir
+    monkeypatch.setattr("os.scandir", lambda path: opened.append(scan(path)) or opened[-1])
+
+    assert processes.listeners([os.getpid()]) == set()
+    assert [next(each, None) for each in opened] == [None]

@@ -111,14 +111,19 @@ def _install_calico(lab: RealNodes) -> None:
     ready = {"datastoreReady": True, "clusterType": "k8s,kdd"}
     lab.client.create(INFORMATION, _calico("ClusterInformation", "default", ready))
     for number, name in enumerate(lab.workers):
-        pool = {
-            "cidr": network.pods_of(number),
-            "blockSize": 26,
-            "ipipMode": "Never",
-            "vxlanMode": "Never",
-            "nodeSelector": f"kubernetes.io/hostname == '{name}'",
-        }
-        lab.client.create(POOLS, _calico("IPPool", name, pool))
+        lab.client.create(POOLS, pool(name, network.pods_of(number), 26, name))
+
+
+def pool(name: str, cidr: str, block_size: int, node: str) -> dict[str, Any]:
+    """Addresses for the pods of one *node*."""
+    spec = {
+        "cidr": cidr,
+        "blockSize": block_size,
+        "ipipMode": "Never",
+        "vxlanMode": "Never",
+        "nodeSelector": f"kubernetes.io/hostname == '{node}'",
+    }
+    return _calico("IPPool", name, spec)
 
 
 def _calico(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _start_node(
 ) -> subprocess.Popen[bytes]:
     namespace = network.create_node_namespace(name, number)
     cgroup = f"/{world.NAME}/{name}"
-    for hierarchy in world.CGROUPS.iterdir():
+    for hierarchy in world.hierarchies():
         (hierarchy / cgroup[1:]).mkdir(parents=True, exist_ok=True)
     given = {
         "name": name,

@@ -14,7 +14,8 @@ from pathlib import Path
 from lab import binaries
 from lab.binaries import cache, progress
 from lab.errors import LabError
-from lab.node.packages import SUITE, over_usr
+from lab.node.packages import over_usr
+from lab.node.requirements import SUITE
 from lab.node.settings import PAUSE
 
 BASE = f"localhost/drawbridge-base:{SUITE}"
@@ -42,7 +43,7 @@ def build(
         identity = settings / "image"
         given = {"BASE": BASE, **(arguments or {})}
         options = [word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")]
-        options += ["--file", str(dockerfile or context / "Dockerfile"), *_mounts(settings)]
+        options += ["--file", str(dockerfile or context / "Dockerfile"), *mounts(settings)]
         with progress.step(f"building {name} with buildah"):
             buildah(
                 "bud",
@@ -114,7 +115,7 @@ def _policy(settings: Path) -> list[str]:
     return ["--signature-policy", str(settings / "policy.json")]
 
 
-def _mounts(settings: Path) -> list[str]:
+def mounts(settings: Path) -> list[str]:
     """How a RUN reaches the registries of packages: as this machine does."""
     found = ssl.get_default_verify_paths().cafile
     pip = configparser.ConfigParser()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lab.binaries import cache, progress
 from lab.errors import LabError
+from lab.node.requirements import SUITE
 
-SUITE = "bookworm"
 NAMES = (
     "buildah",
     "containernetworking-plugins",

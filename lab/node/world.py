@@ -48,9 +48,16 @@ def run(command: Sequence[str]) -> int:
 def remove_leftovers() -> None:
     """Files and cgroups: what the kernel keeps of a world that has ended."""
     shutil.rmtree(directory(), ignore_errors=True)
-    for hierarchy in CGROUPS.iterdir():
+    for hierarchy in hierarchies():
         for path, _, _ in os.walk(hierarchy / NAME, topdown=False):
             os.rmdir(path)
+
+
+def hierarchies() -> list[Path]:
+    """The roots of cgroups: one in version 2, one for each controller in version 1."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [path for path in CGROUPS.iterdir() if path.is_dir()]
 
 
 @contextmanager

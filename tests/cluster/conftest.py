@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from lab import binaries, install, slots
+from lab import binaries, install
 from lab.bootstrap import running
-from lab.image import base
-from lab.image.build import build
-from lab.image.stage import Stage
 from lab.session import Lab
 from tests.cluster import (
     anycast,
@@ -34,10 +30,8 @@ from tests.cluster.workloads import VALUES, reserved_namespace
 from tests.sockets import PEER_GONE
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 
-
-LABS = ("lab_v3", "lab_v1", "bare_lab", "cloud_lab", "elastic_lab", "edge_lab", "image")
+LABS = ("lab_v3", "lab_v1", "bare_lab", "cloud_lab", "elastic_lab", "edge_lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,22 +117,6 @@ def played(
     """The SCENARIOS of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
     with ingress_daemonset_scenarios.playing(edge_lab, record, request.module.SCENARIOS) as end_of:
         yield end_of
-
-
-@pytest.fixture(scope="session")
-def image() -> Stage:
-    """What the Dockerfile makes."""
-    if missing := base.missing():
-        pytest.skip(f"the image cannot be made: {missing}")
-    return build(ROOT)
-
-
-@pytest.fixture(scope="session")
-def address() -> Iterator[str]:
-    """A loopback address at which no server listens."""
-    slot, holder = slots.claim()
-    with holder:
-        yield str(ip_network(slot.pod_range)[1])
 
 
 @pytest.fixture(params=["v3", "v1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
@@ -28,6 +29,9 @@ class Cluster(Protocol):
     """The nodes on which pods run."""
     is_real: bool
     """Whether Calico, a load balancer and clients are beside it, as on real nodes."""
+
+    def archive(self) -> Path:
+        """The image, as `docker save` writes it."""
 
     def status(self, node: str, port: int) -> str:
         """What a load balancer gets from the health check of the node: an HTTP status."""

@@ -49,6 +49,11 @@ class Kind(Lab):
         names = self.kubectl("get", "nodes", f"--selector={roles}", "--output=name").stdout.split()
         return tuple(each for name in names if "eklet" not in (each := name.removeprefix("node/")))
 
+    def archive(self) -> Path:
+        path = self.home / "image.tar"
+        run("docker", "save", "--output", str(path), FIRST)
+        return path
+
     def status(self, node: str, port: int) -> str:
         ask = ("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}")
         asked = f"{' '.join(ask)} http://localhost:{port}/healthz || true"

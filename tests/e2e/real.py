@@ -38,6 +38,9 @@ class Real(RealNodes):
     def cloud(self) -> Remote:
         return Remote(ENDPOINT)
 
+    def archive(self) -> Path:
+        return Path(json.loads(os.environ[ARCHIVES])[FIRST])
+
     def status(self, node: str, port: int) -> str:
         connection = http.client.HTTPConnection(self.address(node), port, timeout=5)
         try:

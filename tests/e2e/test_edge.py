@@ -18,7 +18,7 @@ from kube.errors import KubeError
 from lab.node.network import CONTROL_PLANE
 from lab.waiting import until
 from tests.cluster import ingress_daemonset_history
-from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, by_deployment, detaching
+from tests.cluster.ingress_daemonset import EDGE, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real
@@ -62,16 +62,18 @@ def served(cluster: Real, rolling: dict[str, Any]) -> Iterator[Edge]:
     """Pods of an IngressDaemonSet on all nodes, behind a Service, with health checkers on each node."""
     with ingress_daemonset_history.recording(cluster.client) as record:
         edge = Edge(cluster, record)
-        cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}", "--overwrite")
-        edge.create(pod={"containers": [container("1")]}, rolling=rolling, healthCheckNodePorts=[HEALTH_PORT])
-        edge.client.create(SERVICES, service("web"), edge.namespace)
-        edge.settle(*cluster.workers, image=EDGE_IMAGE)
-        edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
-        yield edge
-        edge.client.delete(SERVICES, "web", edge.namespace)
-        edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
-        edge.wait(edge.is_gone, "it to go")
-        edge.wait(lambda: not edge.pods(), "its pods to go")
+        cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}")
+        try:
+            edge.create(
+                pod={"containers": [container("1")]}, rolling=rolling, healthCheckNodePorts=[HEALTH_PORT]
+            )
+            edge.client.create(SERVICES, service("web"), edge.namespace)
+            edge.settle(*cluster.workers, image=EDGE_IMAGE)
+            edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
+            yield edge
+        finally:
+            cluster.kubectl("delete", "namespace", edge.namespace, "--timeout=180s")
+            cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}-")
 
 
 def all_healthy(cluster: Real) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.install import NAMESPACE, RELEASE
+from lab.install import NAMESPACE
 from tests.cluster import ingress_daemonset_history
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template, workload
@@ -33,10 +33,6 @@ def test_cert_manager_has_issued_what_the_servers_show(cluster: Cluster) -> None
             "no registry has cert-manager's images for it: tests/cluster/test_cert_manager.py runs its programs"
         )
     cluster.kubectl("-n", NAMESPACE, "wait", "certificate", "--all", "--for=condition=Ready", "--timeout=60s")
-
-    output = cluster.helm("test", RELEASE, "--namespace", NAMESPACE).stdout
-
-    assert "Phase:          Succeeded" in output
 
 
 @pytest.mark.parametrize("block", TRIED, ids=str)
@@ -113,3 +109,4 @@ def test_each_node_is_off_before_its_pods_are_replaced_and_back_when_they_are_th
     )
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
     edge.wait(edge.is_gone, "it to go")
+    cluster.kubectl("label", "node", *nodes, f"{EDGE}-")

@@ -19,7 +19,8 @@ RATE = 200
 MOST_SECONDS = 400
 ANSWER_SECONDS = 20
 REQUEST = b"GET / HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n"
-# No retries: what reaches a node without pods fails.
+# No retries: what reaches a node without pods fails. A node is attached sooner than another is detached: a rollout
+# goes on as soon as the health check of a node succeeds.
 CONFIGURATION = """\
 defaults
     mode http
@@ -41,7 +42,8 @@ listen edge
 def balancing(home: Path, port: int, servers: Mapping[str, str], check: str) -> Iterator[None]:
     """HAProxy on *port* of the loopback, for *servers* by name (host and port), each with this health *check*."""
     lines = (
-        f"    server {name} {at} check inter 500ms fall 2 rise 2 {check}" for name, at in servers.items()
+        f"    server {name} {at} check inter 500ms downinter 250ms fall 4 rise 1 {check}"
+        for name, at in servers.items()
     )
     configuration = home / f"haproxy-{port}.cfg"
     configuration.write_text(CONFIGURATION.format(port=port, servers="\n".join(lines)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,15 +30,6 @@ def within(paths: Sequence[Path], source: str) -> list[Path]:
     """Those that `COPY source` copies: the file, or all that is in the directory."""
     wanted = Path(source)
     return [path for path in paths if path == wanted or wanted in path.parents]
-
-
-def digest(root: Path, paths: Sequence[Path]) -> str:
-    """Changes when a file does."""
-    found = hashlib.sha256()
-    for path in paths:
-        mode = os.stat(root / path).st_mode & 0o777
-        found.update(f"{path}\0{mode:o}\0".encode() + hashlib.sha256((root / path).read_bytes()).digest())
-    return found.hexdigest()
 
 
 def _walk(root: Path, rules: Sequence[str]) -> Iterator[Path]:
