@@ -15,25 +15,15 @@ from webhook.worker import stopping
 
 
 class Store(Reservations):
-    """Keeps what was written to no segment but the last one."""
+    """Encodes what a server writes, and keeps nothing."""
 
     def __init__(self) -> None:
         """Without an API server."""
 
-    def get(self, name: str, *, timeout: float) -> IPReservation:  # noqa: ARG002 - answers at once
-        return self._last
-
-    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:  # noqa: ARG002
-        return self._keep(ObjectMeta(name=name), records)
-
-    def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:  # noqa: ARG002
-        return self._keep(segment.metadata, records)
-
-    def _keep(self, metadata: ObjectMeta, records: Iterable[Record]) -> IPReservation:
-        said = body(records)
-        metadata = ObjectMeta(name=metadata.name, annotations=said["metadata"]["annotations"])
-        self._last = IPReservation(metadata, ReservationSpec(said["spec"]["reservedCIDRs"]))
-        return self._last
+    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:  # noqa: ARG002 - at once
+        new = body(records)
+        metadata = ObjectMeta(name=name, annotations=new["metadata"]["annotations"])
+        return IPReservation(metadata, ReservationSpec(new["spec"]["reservedCIDRs"]))
 
 
 class Cluster:

@@ -3,7 +3,8 @@
 A batch is what is queued when a writer is free. It becomes one segment under a new name: nothing is read first, no
 other write conflicts with it, and nothing is added later. A write of which it is unknown whether it succeeded is
 repeated under the same name, with the same records, while one of its requests has time; that the name exists then
-means success. A batch that the leader has compacted meanwhile is so created again, and compacted again.
+means success. A batch that the leader has compacted meanwhile is so created again, and compacted again. A write that
+was refused for certain is repeated with all that came since.
 
 While all writers are busy, requests gather: the slower the API server, the fewer and larger its writes.
 """
@@ -48,7 +49,9 @@ WRITERS = 2
 """Writes at once: with more, batches are smaller and the API server has more to do."""
 CALL_TIMEOUT = 4.0
 PAUSE = 0.1
-PASSING = (Unreachable, ServerError, TooManyRequests, Conflict, AlreadyExists, NotFound)
+UNKNOWN = (Unreachable, ServerError)
+"""The write may have been carried out, or be so later."""
+PASSING = (*UNKNOWN, TooManyRequests, Conflict, AlreadyExists, NotFound)
 """Worth another attempt. NotFound: the group that was served is gone, and another one is looked for."""
 
 
@@ -103,14 +106,17 @@ class Ledger:
                 each.done.cancel()
         return written[-1]
 
-    def _queue(self, tickets: Sequence[_Ticket]) -> None:
+    def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
         with self._queued:
             # Started on first use: a thread of the parent would not survive gunicorn's fork.
             while len(self._writers) < WRITERS:
                 writer = threading.Thread(target=self._write_batches, name="ledger", daemon=True)
                 self._writers.append(writer)
                 writer.start()
-            self._tickets.extend(tickets)
+            if first:
+                self._tickets.extendleft(reversed(tickets))
+            else:
+                self._tickets.extend(tickets)
             self._queued.notify(len(tickets))
 
     def _write_batches(self) -> None:
@@ -123,39 +129,54 @@ class Ledger:
         entries, size = self._settings().segment_max_entries, SIZE
         with self._queued:
             self._queued.wait_for(lambda: self._tickets)
+            self._tickets = deque(each for each in self._tickets if each.waits)
             while self._tickets:
                 records = self._tickets[0].records
                 entries, size = entries - len(records), size - size_of(records)
                 if batch and min(entries, size) < 0:
                     break
                 batch.append(self._tickets.popleft())
-        return [each for each in batch if each.waits]
+        return batch
 
     def _write(self, batch: Sequence[_Ticket]) -> None:
-        """Create a segment for *batch*, again and again while one of its requests has time."""
+        """Create a segment for *batch*, again and again while it may exist and one of the requests has time.
+
+        What is refused for certain is queued again, to share the next write with those that came meanwhile.
+        """
         records = [record for ticket in batch for record in ticket.records]
-        name, repeated = self._new_name(), False
+        name, may_exist = f"{self._owner}-{secrets.token_hex(8)}", False
         while batch:
-            left = max(ticket.deadline for ticket in batch) - self._clock()
             try:
-                segment = self._store.create(name, records, timeout=max(PAUSE, min(CALL_TIMEOUT, left)))
-            except AlreadyExists as error:
-                if repeated:
-                    batch = _answer(batch, IPReservation(ObjectMeta(name=name)))
-                else:
-                    name, batch = self._new_name(), self._after(error, batch)
+                segment = self._create(name, records, batch, may_exist=may_exist)
             except (KubeError, NotServed) as error:
-                batch, repeated = self._after(error, batch), True
+                batch, may_exist = self._after(error, batch), may_exist or isinstance(error, UNKNOWN)
+                if not may_exist:
+                    self._queue(batch, first=True)
+                    return
             except Exception as error:
-                batch = _fail(batch, error)
+                _fail(batch, error)
+                return
             else:
-                batch = _answer(batch, segment)
+                _answer(batch, segment)
+                return
+
+    def _create(
+        self, name: str, records: Sequence[Record], batch: Sequence[_Ticket], *, may_exist: bool
+    ) -> IPReservation:
+        left = max(ticket.deadline for ticket in batch) - self._clock()
+        try:
+            return self._store.create(name, records, timeout=max(PAUSE, min(CALL_TIMEOUT, left)))
+        except AlreadyExists:
+            if not may_exist:
+                raise
+            return IPReservation(ObjectMeta(name=name))
 
     def _after(self, error: Exception, batch: Sequence[_Ticket]) -> Sequence[_Ticket]:
         """Pause when *error* may pass; returns the requests that have time for another attempt."""
         WRITES.labels("failed").inc()
         if not isinstance(error, PASSING):
-            return _fail(batch, error)
+            _fail(batch, error)
+            return ()
         soon = self._clock() + PAUSE
         _fail([each for each in batch if each.deadline <= soon], error)
         waiting = [each for each in batch if each.waits]
@@ -163,28 +184,21 @@ class Ledger:
             self._pause(_asked_for(error, max(each.deadline for each in waiting) - self._clock()))
         return waiting
 
-    def _new_name(self) -> str:
-        return f"{self._owner}-{secrets.token_hex(8)}"
 
-
-def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> Sequence[_Ticket]:
-    """Answer all of *batch*; returns none."""
+def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> None:
     WRITES.labels("written").inc()
     BATCH.observe(len(batch))
     for each in batch:
         with suppress(InvalidStateError):
             each.done.set_result(segment)
-    return ()
 
 
-def _fail(batch: Sequence[_Ticket], error: Exception) -> Sequence[_Ticket]:
-    """Refuse all of *batch*; returns none."""
+def _fail(batch: Sequence[_Ticket], error: Exception) -> None:
     for each in batch:
         failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
         failure.__cause__ = error
         with suppress(InvalidStateError):
             each.done.set_exception(failure)
-    return ()
 
 
 def _asked_for(error: Exception, left: float) -> float:

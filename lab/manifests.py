@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab import chart, renders, values_schema
+from lab import chart, kustomize, renders, values_schema
 
 DEPLOY = chart.ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
@@ -12,6 +12,7 @@ def main() -> None:
     values_schema.SCHEMA.write_text(values_schema.schema())
     values_schema.CHECKS.write_text(values_schema.checks())
     (DEPLOY / "install.yaml").write_text(rendered())
+    kustomize.write()
     renders.write()
 
 

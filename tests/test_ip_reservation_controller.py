@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, IPReservation, Record, body
 from controllers.ip_reservation import controller
+from controllers.ip_reservation.compaction import MANY
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings import IPReservationSettings
@@ -30,8 +31,7 @@ SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipRe
 ENABLED = "ip-reserve in (enabled,enable)"
 DUE = record("10.0.0.9/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
 """Of a pod that went long ago: the first round releases it."""
-SEALED = "2026-01-01T00:00:00Z"
-"""When a segment was created that is not filled any more."""
+CREATED = "2026-01-01T00:00:00Z"
 
 
 class World:
@@ -39,17 +39,17 @@ class World:
 
     def __init__(self, api: FakeAPI, server: Server) -> None:
         self.api, self.server, self.recorder = api, server, FakeRecorder()
-        self.stop, self.checks = threading.Event(), 0
+        self.stop, self.checks, self.settings = threading.Event(), 0, SETTINGS
         self.check: Callable[[int], None] = lambda number: None
         self.raised: BaseException | None = None
         self.thread = threading.Thread(target=self._lead, daemon=True)
         api.put(NAMESPACES, {"metadata": {"name": "redis", "labels": {"ip-reserve": "enabled"}}})
         api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
 
-    def hold(self, *records: Record) -> None:
+    def hold(self, *records: Record, name: str = "drawbridge-a") -> None:
         raw = body(records)
-        labels = {MANAGED_BY: MANAGER}
-        raw["metadata"] |= {"name": "drawbridge-a", "labels": labels, "creationTimestamp": SEALED}
+        labels = {MANAGED_BY: MANAGER, LEVEL: "0"}
+        raw["metadata"] |= {"name": name, "labels": labels, "creationTimestamp": CREATED}
         self.api.put(self.reservations, raw)
 
     @property
@@ -76,7 +76,7 @@ class World:
     def _lead(self) -> None:
         recorder: Any = self.recorder
         try:
-            sections = {"ip_reservation": SETTINGS}
+            sections = {"ip_reservation": self.settings}
             lead(controller, self.server.client(), lambda: sections, recorder, self.stop, self._check)
         except BaseException as error:
             self.raised = error
@@ -131,6 +131,21 @@ def test_a_forged_record_is_dropped_and_one_of_a_pod_that_went_is_released_in_it
         here.api.remove(PODS, "redis-0", "redis")
         until(lambda: not here.held)
         until(lambda: released() == [forged + 1, over + 2])
+
+
+def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:
+    with world(V3) as here:
+        here.settings = SETTINGS.model_copy(update={"ip_release_period": 3600.0})
+        for number in range(MANY):
+            here.api.put(PODS, raw_pod(f"redis-{number}", ip=f"10.0.0.{number}"))
+        here.thread.start()
+        until(lambda: here.checks)  # its first pass
+        here.recorder.events.clear()
+        for number in range(MANY):
+            here.hold(record(f"10.0.0.{number}/32", uid=f"uid-redis-{number}"), name=f"drawbridge-{number}")
+        until(lambda: len(here.api.list(here.reservations)) == 1)
+        assert len(here.held) == MANY
+        assert here.recorder.reasons == []
 
 
 def released() -> list[float]:

@@ -78,6 +78,13 @@ def test_copies_together_say_what_came_first_and_what_was_asked_last() -> None:
     assert merged(copies[:1]) == first
 
 
+def test_what_only_one_copy_says_is_kept_and_a_copy_alone_is_no_second_request() -> None:
+    ended = record(ended=ago(minutes=1))
+    (copies,) = by_identity([in_segment(ended, "a"), in_segment(record(), "b")]).values()
+
+    assert merged(copies) == ended
+
+
 def test_records_of_different_pods_and_of_none_are_no_copies() -> None:
     records = [record(), record(uid="b"), record(uid=""), record(uid="")]
     segments = [in_segment(each, f"{n}") for n, each in enumerate(records)]

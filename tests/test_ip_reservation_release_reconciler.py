@@ -131,12 +131,14 @@ def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_relea
 
 
 def test_what_a_replica_appends_meanwhile_is_not_lost() -> None:
-    world = World(segment(record(ended=ago(hours=1))))
+    world = World(segment(record(ended=ago(hours=1)), level=None))
 
     def append_first(verb: str, name: str) -> None:
         if verb == "delete" and len(world.reservations.held) == 1:
             current = world.reservations.objects[name]
-            world.reservations.put(segment(*current.records, record("10.0.0.2/32", uid="b"), name=name))
+            world.reservations.put(
+                segment(*current.records, record("10.0.0.2/32", uid="b"), name=name, level=None)
+            )
 
     world.reservations.before = append_first
     world.twice()

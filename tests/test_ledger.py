@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from prometheus_client import REGISTRY
 
+from calico import ledger as ledger_module
 from calico.ledger import PAUSE, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
@@ -41,6 +42,10 @@ def failing(*errors: Exception) -> FakeReservations:
 
 def soon() -> float:
     return time.monotonic() + 10
+
+
+def later() -> float:
+    return time.monotonic() + 60
 
 
 def numbered(n: int) -> Record:
@@ -146,6 +151,25 @@ def test_a_write_whose_answer_was_lost_is_repeated_under_its_name_and_that_it_ex
     assert (store.held, list(store.objects)) == ([numbered(1).cidr], names[:1])
 
 
+def test_what_comes_while_an_overloaded_server_is_left_alone_shares_the_next_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refused batch does not keep its writer from those behind it."""
+    monkeypatch.setattr(ledger_module, "WRITERS", 1)
+    store = failing(TooManyRequests(429, "TooManyRequests", "overload", 1))
+
+    def pause(_seconds: float) -> None:
+        callers.extend(pool.submit(subject.reserve, [numbered(n)], later()) for n in (2, 3))
+        until(lambda: len(subject._tickets) == 2)
+
+    subject, callers = ledger(store, pause=pause), []
+    with ThreadPoolExecutor(3) as pool:
+        written = subject.reserve([numbered(1)], later())
+        for each in callers:
+            assert each.result(timeout=30) == written
+    assert len(written.records) == 3
+
+
 def test_a_name_that_another_client_has_taken_is_no_success() -> None:
     names: list[str] = []
 
@@ -211,10 +235,6 @@ def behind_busy_writers(
 def answered() -> float:
     """Requests that the histogram of batches has counted."""
     return REGISTRY.get_sample_value("drawbridge_reservation_batch_size_sum") or 0.0
-
-
-def later() -> float:
-    return time.monotonic() + 60
 
 
 def test_a_request_that_is_alone_is_written_at_once_also_while_another_write_is_under_way() -> None:
@@ -296,7 +316,7 @@ def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_w
         callers = behind_busy_writers(subject, store, pool, later(), time.monotonic() + 0.5, later())
         with pytest.raises(NotReserved, match="within the deadline"):
             callers[1].result(timeout=30)
-        store.permits.release(WRITERS + 2)
+        store.permits.release(WRITERS + 1)
         for each in (callers[0], callers[2]):
             each.result(timeout=30)
     assert numbered(2).cidr not in store.held

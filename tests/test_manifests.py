@@ -50,7 +50,8 @@ def test_they_are_what_helm_would_install_without_its_test_in_their_own_namespac
     assert {each["metadata"].get("namespace") for each in installed} == {None, namespace["metadata"]["name"]}
     labels = set().union(*(each["metadata"].get("labels", {}) for each in installed))
     assert {"app.kubernetes.io/managed-by", "helm.sh/chart"}.isdisjoint(labels)
-    assert named(kustomized(manifests.DEPLOY)) == named(installed) | {("Namespace", "drawbridge")}
+    shared = named(documents((manifests.DEPLOY / "shared.yaml").read_text()))
+    assert named(kustomized(manifests.DEPLOY)) == named(installed) | shared | {("Namespace", "drawbridge")}
 
 
 def block(beginning: str) -> str:

@@ -164,6 +164,23 @@ def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path
         assert kept.sock is not None
 
 
+def test_a_response_arrives_in_one_piece(server: Server) -> None:
+    """One read returns one TLS record at most."""
+    sock = server.tls()
+    sock.sendall(post(review()))
+    head, _, body = sock.recv(65536).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b'"allowed":true' in body
+
+
+def test_a_response_without_a_body_has_its_head(server: Server) -> None:
+    sock = server.tls()
+    sock.sendall(b"HEAD /naps HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    assert sock.recv(65536).startswith(b"HTTP/1.1 405 ")
+
+
 def test_requests_sent_in_one_go_are_all_answered(server: Server) -> None:
     sock = server.tls()
     sock.sendall(post(review(uid="a")) + post(review(uid="b")) + post(review(uid="c"))[:-5])

@@ -29,6 +29,7 @@ from webhook.admission import ARRIVED
 from webhook.connection import Arrival, Budget, Connection, Limits
 from webhook.fair_queue import FairQueue
 from webhook.inbox import Refused
+from webhook.joined import Joined
 from webhook.poller import Poller
 
 log = structlog.stdlib.get_logger(__name__)
@@ -263,15 +264,19 @@ class WebhookWorker(ThreadWorker):
             listener.close()
 
     def _connected(self, application: Application) -> Application:
-        """Pass on when the request arrived, and obey `Connection: close`, which gunicorn drops from responses."""
+        """Pass on when the request arrived, obey `Connection: close`, which gunicorn drops, and send all at once."""
 
         def connected(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            environ[ARRIVED] = start_response.__self__.req.arrived
+            response = start_response.__self__
+            environ[ARRIVED] = response.req.arrived
 
             def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
                 if self.drain_ends is not None or ("Connection", "close") in headers:
-                    start_response.__self__.force_close()
-                return start_response(status, headers, exc_info)
+                    response.force_close()
+                write = start_response(status, headers, exc_info)
+                if response.response_length and not response._omits_body:
+                    response.sock = Joined(response.sock)
+                return write
 
             return application(environ, start)
 

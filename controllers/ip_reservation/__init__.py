@@ -2,7 +2,7 @@
 
 The leader reconciles three kinds of keys: all segments every few seconds, each pod that goes without a record, and
 each segment that another client has changed. An address stays reserved while its pod may still have it and until its
-time is over; only the leader shrinks or deletes segments.
+time is over; only the leader shrinks or deletes segments. It compacts small ones.
 """
 
 from settings import Settings
