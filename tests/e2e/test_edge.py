@@ -22,12 +22,16 @@ from tests.cluster.ingress_daemonset import EDGE, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real
-from tests.e2e.traffic import balancing, failed, requests
+from tests.e2e.traffic import balancing, failed, log_of, requests
 
 SERVICES = Resource("", "v1", "services")
-NODE_PORT, SERVICE_HEALTH_PORT, HEALTH_PORT = 30080, 30081, 10081
+ROLLOUT, CONTROL, OUTAGE = 30080, 30081, 30082
+"""One port for each test: nodes remember for minutes to which pods they led the connections of another test."""
+SERVICE_HEALTH_PORT, HEALTH_PORT = 30090, 10081
 FRONT, NAIVE_FRONT, NAIVE_CHECK = 18080, 18081, 18082
 OUTAGE_SECONDS = 60
+ROUTED_SECONDS = 5
+"""After so many seconds kube-proxy leads the node's port to pods that are ready."""
 AT_REST = {"maxUnavailableNodes": 1}
 """A rollout that no load balancer is prepared for."""
 
@@ -37,11 +41,12 @@ def container(version: str) -> dict[str, Any]:
         "name": "proxy",
         "image": EDGE_IMAGE,
         "env": [{"name": "VERSION", "value": version}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
+        # A busy machine answers late.
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 20},
     }
 
 
-def service(name: str) -> dict[str, Any]:
+def service(name: str, port: int) -> dict[str, Any]:
     """As clouds create them; the load balancer is ours."""
     return {
         "apiVersion": "v1",
@@ -52,22 +57,25 @@ def service(name: str) -> dict[str, Any]:
             "externalTrafficPolicy": "Local",
             "healthCheckNodePort": SERVICE_HEALTH_PORT,
             "selector": {"app": name},
-            "ports": [{"port": 80, "targetPort": 8080, "nodePort": NODE_PORT}],
+            "ports": [{"port": 80, "targetPort": 8080, "nodePort": port}],
         },
     }
 
 
 @contextmanager
-def served(cluster: Real, rolling: dict[str, Any]) -> Iterator[Edge]:
+def served(cluster: Real, rolling: dict[str, Any], port: int) -> Iterator[Edge]:
     """Pods of an IngressDaemonSet on all nodes, behind a Service, with health checkers on each node."""
     with ingress_daemonset_history.recording(cluster.client) as record:
         edge = Edge(cluster, record)
         cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}")
         try:
             edge.create(
-                pod={"containers": [container("1")]}, rolling=rolling, healthCheckNodePorts=[HEALTH_PORT]
+                pod={"containers": [container("1")]},
+                rolling=rolling,
+                healthCheckNodePorts=[HEALTH_PORT],
+                minReadySeconds=ROUTED_SECONDS,
             )
-            edge.client.create(SERVICES, service("web"), edge.namespace)
+            edge.client.create(SERVICES, service("web", port), edge.namespace)
             edge.settle(*cluster.workers, image=EDGE_IMAGE)
             edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
             yield edge
@@ -80,8 +88,8 @@ def all_healthy(cluster: Real) -> bool:
     return {cluster.status(node, HEALTH_PORT) for node in cluster.workers} == {"200"}
 
 
-def targets(cluster: Real) -> dict[str, str]:
-    return {node: f"{cluster.address(node)}:{NODE_PORT}" for node in cluster.workers}
+def targets(cluster: Real, port: int) -> dict[str, str]:
+    return {node: f"{cluster.address(node)}:{port}" for node in cluster.workers}
 
 
 def roll_out(cluster: Real, edge: Edge, version: str) -> None:
@@ -99,13 +107,13 @@ def version_of(pod: dict[str, Any]) -> str:
 def test_no_request_fails_while_pods_are_replaced(real_nodes: Real) -> None:
     check = f"port {HEALTH_PORT}"
     with (
-        served(real_nodes, detaching(1, **by_deployment(5))) as edge,
-        balancing(real_nodes.home, FRONT, targets(real_nodes), check),
+        served(real_nodes, detaching(1, **by_deployment(5)), ROLLOUT) as edge,
+        balancing(real_nodes.home, FRONT, targets(real_nodes, ROLLOUT), check),
     ):
         with requests(FRONT) as counted:
             roll_out(real_nodes, edge, "2")
 
-        assert failed(counted) == 0, counted
+        assert failed(counted) == 0, log_of(real_nodes.home, FRONT)
         assert counted["200"] > 1000
 
 
@@ -113,8 +121,8 @@ def test_requests_fail_while_pods_are_replaced_on_nodes_that_are_not_detached(re
     """The control of the test above."""
     check = f"port {HEALTH_PORT}"
     with (
-        served(real_nodes, AT_REST) as edge,
-        balancing(real_nodes.home, FRONT, targets(real_nodes), check),
+        served(real_nodes, AT_REST, CONTROL) as edge,
+        balancing(real_nodes.home, FRONT, targets(real_nodes, CONTROL), check),
         requests(FRONT) as counted,
     ):
         roll_out(real_nodes, edge, "2")
@@ -127,14 +135,14 @@ def test_no_request_fails_while_the_api_server_is_down_for_a_minute(real_nodes: 
     """The control is a health check that asks the API server each time: it takes every node out of service."""
     naive = f"addr {CONTROL_PLANE} port {NAIVE_CHECK}"
     with (
-        served(real_nodes, detaching(1, **by_deployment(5))),
-        balancing(real_nodes.home, FRONT, targets(real_nodes), f"port {HEALTH_PORT}"),
-        balancing(real_nodes.home, NAIVE_FRONT, targets(real_nodes), naive),
+        served(real_nodes, detaching(1, **by_deployment(5)), OUTAGE),
+        balancing(real_nodes.home, FRONT, targets(real_nodes, OUTAGE), f"port {HEALTH_PORT}"),
+        balancing(real_nodes.home, NAIVE_FRONT, targets(real_nodes, OUTAGE), naive),
     ):
         with requests(FRONT) as counted, requests(NAIVE_FRONT) as control:
             outage(real_nodes)
 
-        assert failed(counted) == 0, counted
+        assert failed(counted) == 0, log_of(real_nodes.home, FRONT)
         assert counted["200"] > 1000
         assert control["503"] > 1000
 

@@ -22,7 +22,13 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n"
 # No retries: what reaches a node without pods fails. A node is attached sooner than another is detached: a rollout
 # goes on as soon as the health check of a node succeeds.
 CONFIGURATION = """\
+global
+    log stdout format raw local0
 defaults
+    log global
+    option httplog
+    option dontlog-normal
+    option log-health-checks
     mode http
     retries 0
     timeout connect 5s
@@ -105,6 +111,11 @@ async def _send(port: int, counted: Counter[str], ended: threading.Event) -> Non
                 tasks.create_task(one())
                 sent += 1
             await asyncio.sleep(1 / RATE)
+
+
+def log_of(home: Path, port: int) -> str:
+    """What HAProxy has logged of requests that failed, and of health checks that changed."""
+    return (home / "logs" / f"haproxy-{port}.log").read_text()[-6000:]
 
 
 def failed(counted: Counter[str]) -> int:
