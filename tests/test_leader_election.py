@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
 from kube.resources import LEASES
-from lab.waiting import until
+from lab.waiting import stretch, until
 from settings import LeaderElection
 from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
@@ -201,7 +201,7 @@ def test_the_next_leads_soon_after_a_release_and_not_before() -> None:
         assert not two.working.wait(1.3 * TIMES.lease_duration)
         one.stop.set()
         one.ended()
-        assert two.working.wait(5 * TIMES.retry_period + 0.2)
+        assert two.working.wait((5 * TIMES.retry_period + 0.2) * stretch())
         assert spec_of(api)["leaseTransitions"] == 1
         two.stop.set()
         two.ended()

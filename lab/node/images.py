@@ -155,8 +155,7 @@ def _archive(buildah: Buildah, settings: Path, name: str, identity: str) -> Path
     for earlier in archive.parent.glob(f"{label}-*.tar"):
         earlier.unlink()
     making = settings / "archive.tar"
-    reference = name if "/" in name else f"docker.io/library/{name}"
-    buildah("push", *_policy(settings), "--quiet", identity, f"docker-archive:{making}:{reference}")
+    buildah("push", *_policy(settings), "--quiet", identity, f"docker-archive:{making}:{name}")
     _run("mv", str(making), str(archive))
     return archive
 

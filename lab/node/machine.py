@@ -78,8 +78,7 @@ def _start(given: Mapping[str, Any], programs: Mapping[str, Path]) -> list[subpr
     for archive in given["images"]:
         _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "import", "--local", archive)
     for image, other in given["tags"]:
-        references = [f"docker.io/library/{each}" for each in (image, other)]
-        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "tag", *references)
+        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "tag", image, other)
     kubelet = _background(
         programs,
         "kubelet",

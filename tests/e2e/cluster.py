@@ -14,9 +14,9 @@ from lab.errors import LabError
 from lab.install import CHART, NAMESPACE, RELEASE, merged
 from lab.waiting import until
 
-IMAGES = FIRST, SECOND = "drawbridge:e2e", "drawbridge:e2e-2"
+IMAGES = FIRST, SECOND = "drawbridge.test/drawbridge:e2e", "drawbridge.test/drawbridge:e2e-2"
 """The same image by two names: a template with the other one is another template."""
-EDGE_IMAGE = "drawbridge-edge:e2e"
+EDGE_IMAGE = "drawbridge.test/edge:e2e"
 """nginx, for the pods of IngressDaemonSets, where scenes send traffic through them."""
 CLOUD_PORT = 8300
 SUBNET = {"id": "subnet-e2e00001", "zone": "ap-guangzhou-3"}
