@@ -31,7 +31,7 @@ READY_SECONDS = 180
 
 @dataclass(frozen=True)
 class Image:
-    """An archive, and more names for what is in it."""
+    """An archive with one image, and more names for it."""
 
     archive: Path
     name: str
@@ -158,7 +158,7 @@ def _start_node(
         "number": number,
         "cgroup": cgroup,
         "kubeconfig": str(kubeconfig),
-        "images": [str(each.archive) for each in images],
+        "images": [(each.name.rpartition(":")[0], str(each.archive)) for each in images],
         "tags": [(each.name, other) for each in images for other in each.others],
     }
     machine.write(home / name, given)

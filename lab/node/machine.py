@@ -75,10 +75,12 @@ def _start(given: Mapping[str, Any], programs: Mapping[str, Path]) -> list[subpr
     name, kubeconfig = given["name"], given["kubeconfig"]
     containerd = _background(programs, "containerd", "--config", "/run/containerd.toml")
     until(lambda: Path(settings.SOCKET).exists(), SECONDS, "containerd to listen")
-    for archive in given["images"]:
-        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "import", "--local", archive)
+    ctr = (str(programs["ctr"]), "--namespace", "k8s.io", "images")
+    for image, archive in given["images"]:
+        # An archive in the OCI's layout has the tag alone.
+        _run(*ctr, "import", "--local", "--base-name", image, archive)
     for image, other in given["tags"]:
-        _run(str(programs["ctr"]), "--namespace", "k8s.io", "images", "tag", image, other)
+        _run(*ctr, "tag", image, other)
     kubelet = _background(
         programs,
         "kubelet",

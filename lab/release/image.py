@@ -22,13 +22,17 @@ Json = dict[str, Any]
 
 def write(release: Release, directory: Path) -> Path:
     """The archive; raises LabError where this machine cannot build images."""
+    file = directory / f"drawbridge-{release.version}-image-{release.architecture}.tar"
+    convert(saved(release), file, release.version)
+    return file
+
+
+def saved(release: Release) -> Path:
+    """As Docker saves it."""
     if why := requirements.missing():
         raise LabError(f"no image can be made here: {why}")
     given = {"VERSION": release.version, "REVISION": revision()}
-    built = images.build(chart.ROOT, f"drawbridge:{release.version}", arguments=given)
-    file = directory / f"drawbridge-{release.version}-image-{release.architecture}.tar"
-    convert(built, file, release.version)
-    return file
+    return images.build(chart.ROOT, f"drawbridge:{release.version}", arguments=given)
 
 
 def convert(docker: Path, file: Path, version: str) -> None:

@@ -11,10 +11,11 @@ import yaml
 from lab import admission
 from lab.cloud import fixture
 from lab.errors import LabError
-from lab.install import CHART, NAMESPACE, RELEASE, merged
+from lab.install import NAMESPACE, RELEASE, merged
 from lab.waiting import until
 
-IMAGES = FIRST, SECOND = "drawbridge.test/drawbridge:e2e", "drawbridge.test/drawbridge:e2e-2"
+IMAGE, VERSION = "drawbridge.test/drawbridge", "0.0.0-e2e"
+IMAGES = FIRST, SECOND = f"{IMAGE}:{VERSION}", f"{IMAGE}:again"
 """The same image by two names: a template with the other one is another template."""
 EDGE_IMAGE = "drawbridge.test/edge:e2e"
 """nginx, for the pods of IngressDaemonSets, where scenes send traffic through them."""
@@ -25,6 +26,8 @@ SUBNET = {"id": "subnet-e2e00001", "zone": "ap-guangzhou-3"}
 class Cluster(Protocol):
     """A lab (lab.session.Lab) that has these, too."""
 
+    chart: Path
+    """What is installed: a directory, or one file as it is released."""
     workers: tuple[str, ...]
     """The nodes on which pods run."""
     is_real: bool
@@ -38,15 +41,18 @@ class Cluster(Protocol):
 
 
 def values(endpoint: str) -> dict[str, Any]:
-    """All features with their defaults, and the image that the nodes have."""
-    repository, tag = FIRST.split(":")
+    """All features with their defaults."""
     ours = {
-        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         "elasticity": {"enabled": True},
         "cloud": {"subnets": [SUBNET]},
         "ingressDaemonSet": {"enabled": True},
     }
     return merged(fixture.values(endpoint), ours)
+
+
+def with_image(given: dict[str, Any]) -> dict[str, Any]:
+    """For a chart that does not name the image that the nodes have."""
+    return merged(given, {"image": {"repository": IMAGE, "tag": VERSION, "pullPolicy": "Never"}})
 
 
 def install(cluster: Any, given: Mapping[str, Any], may_retry: str = "") -> None:
@@ -55,7 +61,7 @@ def install(cluster: Any, given: Mapping[str, Any], may_retry: str = "") -> None
     With *may_retry*, it is tried again while what Helm says has that word.
     """
     place = ("--namespace", NAMESPACE)
-    command = ("install", RELEASE, str(CHART), *place, "--create-namespace", "--values", "-")
+    command = ("install", RELEASE, str(cluster.chart), *place, "--create-namespace", "--values", "-")
     until(lambda: _installed(cluster, command, yaml.safe_dump(dict(given)), may_retry), 120, "helm install")
     for deployment in ("webhook", "controllers"):
         cluster.kubectl(*place, "rollout", "status", f"deployment/{RELEASE}-{deployment}", "--timeout=300s")

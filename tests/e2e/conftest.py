@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with kind.running(tmp_path_factory.mktemp("kind")) as up:
             yield up
     elif provider == "real":
-        with real.running(os.environ) as up:
+        with real.running() as up:
             yield up
     else:
         pytest.skip("the end-to-end tests are run by `make e2e`")

@@ -19,9 +19,9 @@ import yaml
 from lab.binaries.table import versions
 from lab.cloud.remote import Remote
 from lab.errors import LabError
-from lab.install import CRDS, merged
+from lab.install import CHART, CRDS, merged
 from lab.session import Lab
-from tests.e2e.cluster import CLOUD_PORT, FIRST, IMAGES, install, values
+from tests.e2e.cluster import CLOUD_PORT, FIRST, IMAGES, install, values, with_image
 
 ROOT = Path(__file__).parent.parent.parent
 NAME = "drawbridge-e2e"
@@ -42,6 +42,7 @@ class Kind(Lab):
         return self.home
 
     is_real = False
+    chart = CHART
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ def remove(run: Run) -> None:
 
 def with_cert_manager(endpoint: str) -> dict[str, Any]:
     """The values of all scenes, with certificates by cert-manager."""
-    return merged(values(endpoint), {"certs": {"mode": "cert-manager"}})
+    return merged(with_image(values(endpoint)), {"certs": {"mode": "cert-manager"}})
 
 
 def cert_manager(environ: Mapping[str, str]) -> str:

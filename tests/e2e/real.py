@@ -7,23 +7,28 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lab import processes
 from lab.cloud.remote import Remote
 from lab.node import cluster, images
 from lab.node.cluster import Image, RealNodes
 from lab.node.network import CONTROL_PLANE
+from lab.node.settings import PAUSE
+from lab.release import image
+from lab.release.__main__ import make
+from lab.release.identity import parse
 from lab.waiting import until
-from tests.e2e.cluster import CLOUD_PORT, EDGE_IMAGE, FIRST, SECOND, install, values
+from tests.e2e.cluster import CLOUD_PORT, EDGE_IMAGE, FIRST, IMAGE, SECOND, VERSION, install, values
 
 ROOT = Path(__file__).parent.parent.parent
 ARCHIVES = "DRAWBRIDGE_E2E_ARCHIVES"
-"""The environment variable with the images' archives, which are built where registries can be reached."""
+"""The environment variable with the files of images and of the chart, which are made where packages can be had."""
 EDGE = Path(__file__).parent / "edge"
 ENDPOINT = f"{CONTROL_PLANE}:{CLOUD_PORT}"
 
@@ -34,12 +39,16 @@ class Real(RealNodes):
 
     is_real = True
 
+    @property
+    def chart(self) -> Path:
+        return Path(_made()["chart"])
+
     @cached_property
     def cloud(self) -> Remote:
         return Remote(ENDPOINT)
 
     def archive(self) -> Path:
-        return Path(json.loads(os.environ[ARCHIVES])[FIRST])
+        return Path(_made()["saved"])
 
     def status(self, node: str, port: int) -> str:
         connection = http.client.HTTPConnection(self.address(node), port, timeout=5)
@@ -52,20 +61,31 @@ class Real(RealNodes):
             connection.close()
 
 
-def build() -> dict[str, str]:
-    """The archives of all images."""
+def build() -> dict[str, Any]:
+    """Drawbridge as it is released, its image as it is saved, and archives of all images by name."""
+    release = parse(VERSION, IMAGE)
+    files = {each.name: str(each) for each in make(release, ROOT / "build" / "e2e", ["image", "chart"])}
     return {
-        FIRST: str(images.build(ROOT, FIRST)),
-        EDGE_IMAGE: str(images.build(EDGE, EDGE_IMAGE)),
-        "": str(images.pause()),
+        "chart": files[f"drawbridge-{VERSION}.tgz"],
+        "saved": str(image.saved(release)),
+        "images": {
+            FIRST: files[f"drawbridge-{VERSION}-image-{release.architecture}.tar"],
+            EDGE_IMAGE: str(images.build(EDGE, EDGE_IMAGE)),
+            PAUSE: str(images.pause()),
+        },
     }
 
 
+def _made() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(os.environ[ARCHIVES])
+    return found
+
+
 @contextmanager
-def running(environ: Mapping[str, str]) -> Iterator[Real]:
+def running() -> Iterator[Real]:
     """For the length of a block, in a world; raises LabError."""
-    archives = {name: Path(path) for name, path in json.loads(environ[ARCHIVES]).items()}
-    given = [Image(path, name, (SECOND,) if name == FIRST else ()) for name, path in archives.items()]
+    archives = _made()["images"].items()
+    given = [Image(Path(path), name, (SECOND,) if name == FIRST else ()) for name, path in archives]
     with cluster.running(given, progress=lambda text: print(text, file=sys.stderr, flush=True)) as lab:
         real = Real(lab.name, lab.home, lab.workers)
         with _cloud(real):

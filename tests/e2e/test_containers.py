@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from kube.errors import ApiError, KubeError
-from lab.install import CHART, NAMESPACE, RELEASE
+from lab.install import NAMESPACE, RELEASE
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.cluster import FIRST
 from tests.e2e.real import Real
@@ -91,7 +91,7 @@ def test_an_upgrade_of_the_webhook_fails_no_call(real_nodes: Real) -> None:
             "get", "values", RELEASE, "--namespace", NAMESPACE, "--output", "yaml"
         ).stdout
         changed = yaml.safe_load(values) | {"podAnnotations": {"tests/upgrade": "1"}}
-        upgrade = ("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
+        upgrade = ("upgrade", RELEASE, str(real_nodes.chart), "--namespace", NAMESPACE, "--values", "-")
         real_nodes.helm(*upgrade, "--wait", "--timeout", "300s", stdin=yaml.safe_dump(changed))
         real_nodes.wait(lambda: not before & webhook_pods(real_nodes), 180, "the former pods to be gone")
 
