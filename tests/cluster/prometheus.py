@@ -30,6 +30,7 @@ SWITCHED_ON = {
 
 OF_INGRESS_DAEMONSETS = {
     "drawbridge_ingress_daemonset_altered",
+    "drawbridge_ingress_daemonset_checker_reads_total",
     "drawbridge_ingress_daemonset_halted",
     "drawbridge_ingress_daemonset_nodes",
     "drawbridge_ingress_daemonset_unconfirmed",

@@ -48,7 +48,11 @@ def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) 
         redis = workloads.reserved_namespace(lab.client, "redis")
         [pod, *_] = workloads.running_statefulset(lab, redis, 2)
         lab.client.delete(workloads.PODS, pod.metadata.name, redis)
-        lab.wait(lambda: workloads.records(lab, "v3"), SECONDS, "an address to be reserved")
+        lab.wait(
+            lambda: is_reserved(lab),
+            SECONDS,
+            "an address to be reserved, and the end of its pod to be stored",
+        )
         edge.settle(*NODES)
         shop.settle("web", 4)
         fleet.await_open("n1")
@@ -60,6 +64,11 @@ def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) 
         found = [str(each) for each in writes(log)[begin:]]
 
     assert found == []
+
+
+def is_reserved(lab: Lab) -> bool:
+    held = workloads.all_records(lab, "v3")
+    return bool(held) and all(each.ended for each in held)
 
 
 def writes(log: Path) -> Sequence[Request]:
