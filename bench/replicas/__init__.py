@@ -23,8 +23,8 @@ from bench import processes
 from bench.processes import MIB
 from bench.report import Figure, figure
 from certs.issue import new_ca, new_leaf
-from lab.errors import LabError
 from lab.slots import free_ports
+from lab.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -88,9 +88,9 @@ def _started(directory: Path, program: str, port: int, **config: Any) -> tuple[f
     """Seconds of CPU until it is ready, and MiB at rest."""
     kinds = {"pods", *map(FOLLOWED.__getitem__, config)} if program == "controllers" else set()
     with _running(directory, program, port, config) as (pid, health, metrics):
-        _await(lambda: _get(health, "/readyz") is not None, f"the {program} to be ready")
+        until(lambda: _get(health, "/readyz") is not None, PATIENCE, f"the {program} to be ready", every=0.01)
         seconds = processes.of(processes.family(pid)).seconds
-        _await(lambda: _has_synced(metrics, kinds) and _rests(pid), f"the {program} to come to rest")
+        until(lambda: _has_synced(metrics, kinds) and _rests(pid), PATIENCE, f"the {program} to come to rest")
         return seconds, sum(map(processes.private, processes.family(pid))) / MIB
 
 
@@ -177,11 +177,3 @@ def _get(port: int, path: str) -> str | None:
             return str(response.read().decode())
     except OSError:
         return None
-
-
-def _await(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            raise LabError(f"waited {PATIENCE:.0f} s for {what}")
-        time.sleep(0.01)
