@@ -36,6 +36,13 @@ class Cluster:
         return Pod(ObjectMeta(name=name, namespace=namespace))
 
 
+SETTINGS = IPReservationSettings()
+
+
+def settings() -> IPReservationSettings:
+    return SETTINGS
+
+
 app = create_app(
-    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone"), IPReservationSettings)], draining=stopping
+    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone", settings), settings)], draining=stopping
 )

@@ -1,12 +1,14 @@
 """Reservations are durable when :meth:`Ledger.reserve` returns; many callers share one write.
 
-A batch is what is queued when no write is under way, or when the one under way takes long. It becomes one segment
-under a new name: nothing is read first, no other write conflicts with it, and nothing is added later. A write of which
-it is unknown whether it succeeded is repeated under the same name, with the same records, while one of its requests has
-time; that the name exists then means success. A batch that the leader has compacted meanwhile is so created again, and
-compacted again. A write that was refused for certain is repeated with all that came since.
+A request that comes when no write is under way is written by its caller; the others as batches: what is queued when a
+write ends, or when it takes long. A batch becomes one segment under a new name: nothing is read first, no other write
+conflicts with it, and nothing is added later. A write of which it is unknown whether it succeeded is repeated under the
+same name, with the same records, while one of its requests has time; that the name exists then means success. A batch
+that the leader has compacted meanwhile is so created again, and compacted again. A write that was refused for certain
+is repeated with all that came since.
 
-During a write, requests gather: the slower the API server, the fewer and larger its writes.
+During a write, requests gather: the slower the API server, the fewer and larger its writes. Where it is fast, the next
+write waits a moment after one that requests shared; a request that is alone waits for nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +53,13 @@ WRITERS, LONG = 2, 0.25
 
 With more writes, batches are smaller, and the API server has more to do; a write that hangs must not hold up others.
 """
+GATHER, MOST, TIMES = 0.02, 0.1, 8
+"""Seconds between the beginnings of two writes for each request of the first one but one, and at most; and at most so
+many times what the first one took.
+
+Each write costs the API server more than a request does, and as much again when its segment is deleted. Requests that
+come at a lower rate than one in so many seconds are soon alone again.
+"""
 CALL_TIMEOUT = 4.0
 PAUSE = 0.1
 UNKNOWN = (Unreachable, ServerError)
@@ -94,6 +103,7 @@ class Ledger:
         self._queued = threading.Condition()
         self._writers: list[threading.Thread] = []
         self._writing = 0
+        self._gathers_until = -math.inf
 
     def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
         """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock.
@@ -102,7 +112,10 @@ class Ledger:
         """
         limit, now = self._settings().segment_max_entries, self._clock()
         tickets = [_Ticket(page, deadline, Future(), now) for page in pages(records, limit)]
-        self._queue(tickets)
+        if len(tickets) == 1 and self._begins_alone():
+            self._write_one(tickets)  # in this thread: it would only wait for another one
+        else:
+            self._queue(tickets)
         try:
             written = [each.done.result(timeout=max(0.0, deadline - self._clock())) for each in tickets]
         except FutureTimeoutError:
@@ -119,17 +132,34 @@ class Ledger:
                 writer = threading.Thread(target=self._write_batches, name="ledger", daemon=True)
                 self._writers.append(writer)
                 writer.start()
+            if not self._tickets:  # else a writer knows already when the next write is due
+                self._queued.notify()
             if first:
                 self._tickets.extendleft(reversed(tickets))
             else:
                 self._tickets.extend(tickets)
-            self._queued.notify(len(tickets))
+
+    def _begins_alone(self) -> bool:
+        """Whether a request has nothing to wait for, and none to share its write with."""
+        with self._queued:
+            alone = not (self._writing or self._tickets) and self._clock() >= self._gathers_until
+            self._writing += alone
+        return alone
 
     def _write_batches(self) -> None:
         while True:
-            self._write(self._next_batch())
-            with self._queued:
-                self._writing -= 1
+            self._write_one(self._next_batch())
+
+    def _write_one(self, batch: Sequence[_Ticket]) -> None:
+        """Write what has been counted in `_writing`."""
+        began = self._clock()
+        self._write(batch)
+        took = self._clock() - began
+        with self._queued:
+            self._writing -= 1
+            self._gathers_until = began + min(MOST, GATHER * (len(batch) - 1), TIMES * took)
+            if self._tickets:
+                self._queued.notify()
 
     def _next_batch(self) -> Sequence[_Ticket]:
         """As many of the queued requests as one segment takes; blocks until there is one."""
@@ -146,13 +176,16 @@ class Ledger:
                 if batch and min(entries, size) < 0:
                     break
                 batch.append(self._tickets.popleft())
+            if self._tickets:
+                self._queued.notify()
         return batch
 
     def _due(self) -> float | None:
-        """Seconds until the next write; None while nothing is queued."""
-        if not self._tickets:
+        """Seconds until the next write; None while nothing is queued, or until a write ends."""
+        if not self._tickets or self._writing >= WRITERS:
             return None
-        return max(0.0, self._tickets[0].since + LONG - self._clock()) if self._writing else 0.0
+        due = self._tickets[0].since + LONG if self._writing else self._gathers_until
+        return max(0.0, due - self._clock())
 
     def _write(self, batch: Sequence[_Ticket]) -> None:
         """Create a segment for *batch*, again and again while it may exist and one of the requests has time.

@@ -113,6 +113,8 @@ def load(certificate: Path, key: Path, client_ca: str = "") -> Served:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # HTTP/2 would put all of an API server's calls on one connection, and so on one replica.
         context.set_alpn_protocols(["http/1.1"])
+        # API servers resume no session: tickets would be a tenth of the price of a handshake.
+        context.num_tickets = 0
         end = not_after(certificate.read_bytes())
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:

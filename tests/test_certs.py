@@ -64,6 +64,14 @@ def test_old_tls_is_not_spoken(tmp_path: Path) -> None:
     assert write(tmp_path, LEAF).context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
+def test_no_session_ticket_is_made_that_an_api_server_does_not_use(tmp_path: Path) -> None:
+    client = handshake(write(tmp_path, LEAF).context(), NAME)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.read()  # takes in what follows the handshake
+    assert client.version() == "TLSv1.3"
+    assert client.session is None or not client.session.has_ticket
+
+
 NOT_OURS = "the certificate is not one of this authority: "
 CHECKS = {
     "good": (LEAF, CA, NAME, NOW, None),

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from calico import ledger as ledger_module
-from calico.ledger import PAUSE, WRITERS, Ledger, _Ticket
+from calico.ledger import GATHER, PAUSE, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
@@ -277,6 +277,79 @@ def test_callers_that_come_during_writes_share_the_next_one() -> None:
     assert len(written) == 1
     assert (len(store.held), store.writes) == (60 + WRITERS, WRITERS + 1)
     assert answered() - counted == 60 + WRITERS
+
+
+def taking(seconds: float, clock: FakeClock) -> FakeReservations:
+    """One whose writes take so long."""
+    return FakeReservations(lambda _verb, _name: clock.advance(seconds))
+
+
+def share_a_write(subject: Ledger, clock: FakeClock, count: int) -> None:
+    tickets = [_Ticket([numbered(100 + n)], clock() + 60, Future(), clock()) for n in range(count)]
+    subject._queue(tickets)
+    assert len({each.done.result(timeout=30).metadata.name for each in tickets}) == 1
+    until(lambda: subject._writing == 0)
+
+
+def test_after_a_shared_write_requests_gather_for_a_moment() -> None:
+    clock = FakeClock()
+    store = taking(GATHER, clock)
+    subject = ledger(store, clock=clock)
+    share_a_write(subject, clock, 3)
+    with ThreadPoolExecutor(2) as pool:
+        callers = [pool.submit(subject.reserve, [numbered(n)], clock() + 60) for n in (3, 4)]
+        until(lambda: len(subject._tickets) == 2)
+        clock.advance(GATHER)
+        assert len({each.result(timeout=30).metadata.name for each in callers}) == 1
+    assert sorted(len(each.records) for each in store.objects.values()) == [2, 3]
+
+
+def test_where_writes_cost_nothing_requests_do_not_gather() -> None:
+    clock = FakeClock()
+    subject = ledger(FakeReservations(), clock=clock)
+    share_a_write(subject, clock, 3)
+    subject.reserve([numbered(3)], clock() + 60)  # the clock stands still
+
+
+def test_a_request_that_follows_one_that_was_alone_does_not_wait() -> None:
+    clock = FakeClock()
+    store = taking(GATHER / 2, clock)
+    subject = ledger(store, clock=clock)
+    for number in range(3):
+        subject.reserve([numbered(number)], clock() + 60)
+    assert store.writes == 3
+
+
+def test_a_request_that_is_alone_is_written_by_its_caller() -> None:
+    threads: list[threading.Thread] = []
+    store = FakeReservations(lambda _verb, _name: threads.append(threading.current_thread()))
+    ledger(store).reserve([numbered(1)], soon())
+    assert threads == [threading.current_thread()]
+
+
+def test_a_request_that_is_alone_and_refused_for_the_moment_lets_others_share_its_next_write() -> None:
+    store = failing(TooManyRequests(429, "TooManyRequests", "overload", 1))
+
+    def pause(_seconds: float) -> None:
+        callers.append(pool.submit(subject.reserve, [numbered(2)], later()))
+        until(lambda: len(subject._tickets) == 1)
+
+    subject, callers = ledger(store, pause=pause), []
+    with ThreadPoolExecutor(1) as pool:
+        subject.reserve([numbered(1)], later())
+        callers[0].result(timeout=30)
+    assert sorted(store.held) == [numbered(1).cidr, numbered(2).cidr]
+
+
+def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> None:
+    store = Held()
+    subject = ledger(store, settings=entries(2))
+    tickets = [_Ticket([numbered(n)], later(), Future(), time.monotonic()) for n in range(3)]
+    subject._queue(tickets)
+    for _ in range(WRITERS):
+        assert store.begun.acquire(timeout=30)  # while the one before is not done
+    store.permits.release(WRITERS)
+    assert {each.done.result(timeout=30).metadata.name for each in tickets} == set(store.objects)
 
 
 def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
