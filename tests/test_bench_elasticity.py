@@ -9,9 +9,9 @@ from queue import SimpleQueue
 import pytest
 
 from bench.admission import of_path
-from bench.elasticity import rest
-from bench.elasticity.crowd import CROWD, LOCAL, OF, SIZE, Arrival, Course, Crowd, followed
-from bench.elasticity.figures import of_placing
+from bench.elasticity import floor, rest
+from bench.elasticity.crowd import CROWD, LOCAL, OF, OURS, SIZE, Arrival, Course, Crowd, followed
+from bench.elasticity.figures import against_floor, of_placing
 from bench.elasticity.phases import Phase
 from bench.processes import MIB, Usage
 from bench.report import Figure
@@ -21,9 +21,9 @@ from lab.history import Observation
 from lab.watching import Observations, WatchLost
 from tests.factories import NOW
 from tests.tables import table
-from webhook.elasticity import PLACEMENT
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
-PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, is_placed=True)
+PLAIN, PLACED = Crowd("plain", 1), Crowd("placed", 1, OURS)
 
 
 def by_name(found: Sequence[Figure]) -> dict[str, Figure]:
@@ -107,7 +107,7 @@ def _course(crowd: Crowd, number: int, node: str, after: float) -> Course:
     pod = seen(0.0, crowd=crowd.name, name=str(number), node=node).object
     assert isinstance(pod, Pod)
     at = NOW + timedelta(seconds=after)
-    return Course(pod, NOW, placed=at if crowd.is_placed else None, bound=at)
+    return Course(pod, NOW, placed=at if crowd.annotations else None, bound=at)
 
 
 def slow_ones(many: int) -> list[Course]:
@@ -162,6 +162,35 @@ def test_the_scheduler_alone_is_what_placing_is_compared_with() -> None:
     assert found["patches per pod"].value == 0.95
     cpu = found["CPU of leader per 1,000 pods"]
     assert (cpu.value, cpu.baseline) == (20.0, 20.0)
+
+
+def test_a_gate_that_decides_nothing_is_what_placing_is_compared_with() -> None:
+    gated, placed = (phase(PLACED, courses(PLACED, home=LOCAL, last=last)) for last in (12.5, 15.1))
+
+    found = by_name(list(against_floor(ALONE, gated, placed)))
+
+    assert missed(found) == {"until no gate is left, against a gate that decides nothing"}
+    assert (
+        found["until no gate is left, a gate that decides nothing, against the scheduler alone"].ratio == 1.25
+    )
+    assert found["p50 wait for a place, against a gate that decides nothing"].ratio == 1.0
+
+
+def test_a_gate_that_decides_nothing_is_called_as_ours_but_for_the_mark() -> None:
+    condition = {"name": "x", "expression": f"'{LOCAL_REPLICAS}' in object.metadata.annotations"}
+    rules = [{"resources": ["pods"]}]
+    webhook = {"name": "ours", "clientConfig": {}, "rules": rules, "matchConditions": [condition]}
+    ours = {"apiVersion": "v", "kind": "k", "metadata": {"name": "ours", "uid": "u"}, "webhooks": [webhook]}
+
+    found = floor.registration(ours, b"authority")
+
+    assert found["metadata"] == {"name": floor.NAME}
+    [called] = found["webhooks"]
+    assert called["rules"] == rules
+    assert called["matchConditions"] == [
+        {"name": "x", "expression": f"'{floor.MARK}' in object.metadata.annotations"}
+    ]
+    assert called["clientConfig"]["service"]["name"] == floor.NAME
 
 
 def test_the_webhook_that_is_compared_is_that_of_its_path() -> None:

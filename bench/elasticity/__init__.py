@@ -1,4 +1,5 @@
-"""What elasticity costs: pods placed by us against pods bound by the scheduler alone, and a full cluster at rest."""
+"""What elasticity costs: pods placed by us against pods bound by the scheduler alone and against pods with a gate
+that decides nothing, and a full cluster at rest."""
 
 from __future__ import annotations
 
@@ -6,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench import admission
-from bench.elasticity import figures, rest
-from bench.elasticity.crowd import SIZE, Crowd
+from bench.elasticity import figures, floor, rest
+from bench.elasticity.crowd import OURS, SIZE, Crowd, leave
 from bench.elasticity.gate import GATE
 from bench.elasticity.phases import measured, usage
 from bench.report import Figure
 from lab.bootstrap import running
 from lab.session import Lab
 
-NODES = 30
+NODES = 45
 """Of the lab's 110 pods each: there is room for all local pods."""
 VALUES = {
     "ipReservation": {"enabled": False},
@@ -55,9 +56,14 @@ def _figures(lab: Lab, extent: Extent, progress: Callable[[str], None]) -> Itera
     size = extent.crowds * SIZE
     progress(f"{size:,} pods without a number of local replicas")
     plain = measured(lab, Crowd("plain", extent.crowds))
+    progress(f"{size:,} pods with a gate that decides nothing")
+    with floor.in_force(lab):
+        gated = measured(lab, Crowd("gated", extent.crowds, floor.MARKED))
+    leave(lab, gated.crowd)
     progress(f"{size:,} pods with one")
-    placed = measured(lab, Crowd("placed", extent.crowds, is_placed=True))
+    placed = measured(lab, Crowd("placed", extent.crowds, OURS))
     yield from figures.of_placing(plain, placed)
+    yield from figures.against_floor(plain, gated, placed)
     progress(f"{extent.pods:,} pods at rest")
     measured(lab, Crowd("more", (extent.pods - 2 * size) // SIZE))
     yield from rest.figures(extent.pods, empty, rest.measured(lab, extent.seconds))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty
 from typing import Any
@@ -21,6 +21,8 @@ PODS = Resource("", "v1", "pods")
 NAMESPACE = "default"
 SIZE, LOCAL = 100, 10
 """Replicas of each Deployment, and how many of them are local when it says so."""
+OURS = {LOCAL_REPLICAS: str(LOCAL)}
+"""The annotation that says so."""
 PATIENCE = 300.0
 CROWD, OF = "crowd", "deployment"
 """Labels of the pods."""
@@ -28,11 +30,11 @@ CROWD, OF = "crowd", "deployment"
 
 @dataclass(frozen=True)
 class Crowd:
-    """So *many* Deployments; their pods have its *name* as a label."""
+    """So *many* Deployments; their pods have its *name* as a label, and *annotations*."""
 
     name: str
     many: int
-    is_placed: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -78,9 +80,8 @@ def arrive(lab: Lab, crowd: Crowd) -> Arrival:
 def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
     """Deployment *number* of the crowd, as plain as a user may write it."""
     labels = {CROWD: crowd.name, OF: f"{crowd.name}-{number}"}
-    annotations = {LOCAL_REPLICAS: str(LOCAL)} if crowd.is_placed else {}
     template = {
-        "metadata": {"labels": labels, "annotations": annotations},
+        "metadata": {"labels": labels, "annotations": dict(crowd.annotations)},
         "spec": {"containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 80}]}]},
     }
     return {
@@ -89,6 +90,17 @@ def manifest(crowd: Crowd, number: int) -> dict[str, Any]:
         "metadata": {"name": labels[OF]},
         "spec": {"replicas": SIZE, "selector": {"matchLabels": labels}, "template": template},
     }
+
+
+def leave(lab: Lab, crowd: Crowd) -> None:
+    """Back when none of its pods is left."""
+    for number in range(crowd.many):
+        lab.client.delete(DEPLOYMENTS, f"{crowd.name}-{number}", NAMESPACE)
+    lab.wait(lambda: not _pods(lab, crowd), PATIENCE, f"the pods of {crowd.name} to be gone")
+
+
+def _pods(lab: Lab, crowd: Crowd) -> Sequence[Any]:
+    return lab.client.list(PODS, NAMESPACE, label_selector=f"{CROWD}={crowd.name}").items
 
 
 def followed(observations: Observations, crowd: Crowd, deadline: float) -> list[Course]:

@@ -16,6 +16,8 @@ from lab.install import RELEASE
 
 WALL = WAIT = 2.0
 """Times what the scheduler alone takes."""
+FLOOR = 1.2
+"""Times what a gate takes that decides nothing."""
 REQUESTS_PER_POD = 1.1
 
 Moment = Callable[[Course], datetime | None]
@@ -31,6 +33,20 @@ def of_placing(plain: Phase, placed: Phase) -> Iterator[Figure]:
     yield from _waits(name, plain, placed)
     yield from _requests(name, placed)
     yield from _costs(name, plain, placed)
+
+
+def against_floor(plain: Phase, gated: Phase, placed: Phase) -> Iterator[Figure]:
+    """*gated* pods are held and released by a program that decides nothing: no gate costs less."""
+    name = f"{placed.crowd.size:,} pods placed"
+    floor, ours = wall(gated, _placed), wall(placed, _placed)
+    alone = wall(plain, _bound)
+    what = "a gate that decides nothing"
+    yield figure(
+        f"{name}: until no gate is left, {what}, against the scheduler alone", floor, "s", baseline=alone
+    )
+    yield figure(f"{name}: until no gate is left, against {what}", ours, "s", baseline=floor, at_most=FLOOR)
+    p50 = median(waits(placed, _placed)), median(waits(gated, _placed))
+    yield figure(f"{name}: p50 wait for a place, against {what}", p50[0], "s", baseline=p50[1])
 
 
 def astray(phase: Phase) -> int:

@@ -18,7 +18,7 @@ from lab.session import Lab
 REQUESTS = "apiserver_request_total"
 DISPATCHED = "apiserver_flowcontrol_dispatched_requests_total"
 """By flow schema: our own has our ServiceAccounts, all their requests and no others."""
-COMPONENTS = ("kube-apiserver", "etcd", "kube-scheduler")
+COMPONENTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 PATIENCE = 60.0
 
 

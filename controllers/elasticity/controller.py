@@ -18,7 +18,7 @@ from controllers.elasticity.patches import cost_change
 from controllers.elasticity.planner import standing
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import KEPT, Pod
-from controllers.elasticity.quota import Quota
+from controllers.elasticity.quota import Quota, counts
 from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
@@ -32,7 +32,7 @@ from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from settings import ElasticitySettings
 from settings import Settings as AllSettings
-from webhook.elasticity import MODE, is_daemon_pod
+from webhook.elasticity import MODE
 
 FENCE_PAUSES = Backoff(base=0.2, cap=5.0)
 
@@ -136,9 +136,7 @@ class EventHandlers:
 
     def _counts(self, pod: Pod | None) -> bool:
         """Whether it is on a super node, or may come there."""
-        if pod is None or not pod.active or is_daemon_pod(pod.metadata):
-            return False
-        return pod.node_name in self._sources.nodes().names or pod.may_come_to_super_nodes
+        return pod is not None and counts(pod, self._sources.nodes().names)
 
     def _role(self, pod: Pod | None) -> object:
         """All of a pod that a decision reads, without what the kubelet reports all the time."""

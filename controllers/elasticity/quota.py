@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 
 from controllers.elasticity.pods import Pod
 from settings.elasticity import MaxSuperPods
+from webhook.elasticity import is_daemon_pod
+
+
+def counts(pod: Pod, super_nodes: Container[str]) -> bool:
+    """Whether it is on a super node, or may come there."""
+    if not pod.active or is_daemon_pod(pod.metadata):
+        return False
+    return pod.node_name in super_nodes or pod.may_come_to_super_nodes
 
 
 class Room:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -94,13 +94,26 @@ class Sources:
         return Snapshot(assumed, self.pods.having(f"key {key}"), self, now)
 
 
+class Surroundings(Protocol):
+    """What decisions rest on besides pods; Sources has it, too."""
+
+    @property
+    def nodes(self) -> Callable[[], Nodes]: ...
+    @property
+    def settings(self) -> Callable[[], ElasticitySettings]: ...
+    @property
+    def switch(self) -> Callable[[], bool | None]: ...
+    @property
+    def first_ordinal(self) -> Callable[[Pod], int | None]: ...
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """*pods* are those of one key that are not over; *assumed* is by uid."""
 
     assumed: Mapping[str, Action]
     pods: Sequence[Pod]
-    sources: Sources
+    sources: Surroundings
     now: datetime
 
     @cached_property

@@ -31,6 +31,7 @@ SELDOM = (
     *NODE,
     "calico-ipam",
     "configs",
+    "noop-gate",
     "noop-webhook",
     "prometheus",
     "promtool",

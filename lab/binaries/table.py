@@ -69,6 +69,7 @@ def programs() -> dict[str, Program]:
         _helm(wanted["helm"], TOGETHER),
         _own("configs", wanted["helm"], "configs"),
         _own("noop-webhook", wanted["go"], "noop"),
+        _own("noop-gate", wanted["go"], "gate"),
         _calico(wanted["calico"]),
         *_prometheus(wanted["prometheus"]),
         *_cert_manager(wanted["cert-manager"]),

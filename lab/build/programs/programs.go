@@ -5,6 +5,7 @@ package programs
 
 import (
 	_ "drawbridge/lab/build/programs/configs"
+	_ "drawbridge/lab/build/programs/gate"
 	_ "drawbridge/lab/build/programs/noop"
 	_ "go.etcd.io/etcd/server/v3"
 	_ "helm.sh/helm/v4/cmd/helm"
