@@ -600,9 +600,10 @@ LIMIT, GRACE = 2, 10
 class Rollout(RuleBasedStateMachine):
     """Nodes, pods and the clock do what they like; the plan is applied to all, or to some, of its actions."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.here = world(rolling=detaching(LIMIT), healthCheckNodePorts=[10080])
+    @initialize(grace=st.sampled_from([0, 5]))
+    def begin(self, grace: int) -> None:
+        rolling = detaching(LIMIT, attachGracePeriodSeconds=grace, **BY_NODE)
+        self.here = world(rolling=rolling, healthCheckNodePorts=[10080])
         self.version = 1
 
     def _templates(self) -> dict[str, str]:

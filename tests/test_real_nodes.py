@@ -6,14 +6,22 @@ import configparser
 import json
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from lab import workdir
 from lab.errors import LabError
-from lab.node import images, network, requirements, settings, world
+from lab.node import images, machine, network, requirements, settings, world
 from tests.e2e import __main__ as e2e
 from tests.e2e import kind
+
+
+class Program(NamedTuple):
+    """A process that was started, as far as the node asks."""
+
+    pid: int
+    args: str
 
 
 def test_without_kind_and_what_real_nodes_need_it_says_so_and_ends_with_3(
@@ -107,3 +115,20 @@ def test_a_run_of_a_build_reaches_registries_as_the_machine_does(tmp_path: Path)
     assert f"{tmp_path / 'pip.conf'}:{images.PIP}:ro" in mounts
     trusted = pip.get("global", "cert", fallback="")
     assert trusted == (images.AUTHORITIES if any(images.AUTHORITIES in each for each in mounts) else trusted)
+
+
+def test_a_node_starts_its_kubelet_again_when_it_was_killed_and_ends_with_it_otherwise(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    containerd, *kubelets = (
+        Program(pid, name) for pid, name in ((1, "containerd"), (2, "kubelet"), (3, "kubelet"))
+    )
+    orphan, killed, failed = (9, 0), (2, 9), (3, 1 << 8)
+    statuses = iter([orphan, killed, failed])
+    monkeypatch.setattr("os.wait", lambda: next(statuses))
+    starting = iter(kubelets)
+
+    machine._await_end([containerd], lambda: next(starting))
+
+    assert next(starting, None) is None
+    assert capsys.readouterr().out == "kubelet ended with 1\n"

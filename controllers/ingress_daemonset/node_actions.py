@@ -58,7 +58,7 @@ def _annotations_and_template(
     rollout: NodeRollout, held: Workload, begun: bool, now: datetime
 ) -> tuple[Changes, dict[str, Any]]:
     if _is_over(rollout):
-        return rollout_annotations.unschedule(rollout.annotations), {}
+        return _attached(rollout, now), {}
     wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
     if _should_detach(rollout, begun) and rollout.deployment_unmarked:
         return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
@@ -69,6 +69,21 @@ def _annotations_and_template(
     # Another writer may have removed it during the update.
     lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
     return ({wanted.key: wanted.value} if wanted and lost else {}), {}
+
+
+def _attached(rollout: NodeRollout, now: datetime) -> Changes:
+    """The node is attached at once; what counts it against the budget stays for the grace."""
+    rolling, settled_at = rollout.rolling, rollout.settled_at
+    if settled_at is not None and settled_at > now:
+        return {}
+    if (
+        settled_at is None
+        and rollout.deployment_mark
+        and rolling.detaches
+        and rolling.attach_grace_period_seconds
+    ):
+        return rollout_annotations.settle(rollout.annotations, now)
+    return rollout_annotations.unschedule(rollout.annotations)
 
 
 def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, updated: datetime | None) -> Changes:

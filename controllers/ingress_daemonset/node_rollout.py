@@ -122,16 +122,23 @@ class NodeRollout:
         """Whether it is detached from the load balancer, by us or by others."""
         on_deployment, on_node = self.rolling.deployment_annotation, self.rolling.node_annotation
         return (
-            self.in_flight
+            (self.in_flight and self.settled_at is None)
             or (on_deployment is not None and on_deployment.key in self.annotations)
             or (on_node is not None and on_node.key in self.node.metadata.annotations)
         )
 
     @cached_property
     def unavailable(self) -> bool:
-        """Whether it counts against the budget: detached, or about to be, or unreliable."""
+        """Whether it counts against the budget: detached, or about to be, or just attached, or unreliable."""
         node = self.node
-        return self.detached or not node.ready or node.cordoned or node.excluded or node.to_be_deleted
+        return (
+            self.in_flight
+            or self.detached
+            or not node.ready
+            or node.cordoned
+            or node.excluded
+            or node.to_be_deleted
+        )
 
     @cached_property
     def draining(self) -> bool:
@@ -241,6 +248,14 @@ class NodeRollout:
         wanted, mark = self.rolling.timestamp, self.node_mark
         text = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
         return None if mark is None or text == mark.stale else time_of(text)
+
+    @property
+    def settled_at(self) -> datetime | None:
+        """When the load balancer sends traffic to the node again; None unless it was just attached."""
+        mark = self.deployment_mark
+        if mark is None or not mark.attached:
+            return None
+        return _after(mark.at, self.rolling.attach_grace_period_seconds)
 
     @property
     def lacks_timestamp(self) -> bool:

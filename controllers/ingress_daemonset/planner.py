@@ -194,7 +194,7 @@ class _Planning:
         waits = [each.goes_at for each in self._departures]
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
         for each in self._rollouts:
-            waits.append(each.overdue_at)
+            waits += [each.overdue_at, each.settled_at]
             if each.is_detaching:
                 waits += [each.safe_at, each.doubt_ends_at]
         return min((each for each in waits if each is not None and each > self._now), default=None)

@@ -19,12 +19,14 @@ class Mark(Value, frozen=True):
     """Since when we detach, by the annotation *key*.
 
     *put* is false for an annotation that was there before and stays; *stale* is the timestamp that was there before.
+    With *attached*, it is since when the node is attached, and the load balancer may not send it traffic yet.
     """
 
     at: datetime
     key: str = ""
     put: bool = True
     stale: str = ""
+    attached: bool = False
 
 
 Holders = dict[str, Mark]
@@ -62,6 +64,11 @@ def unschedule(annotations: Mapping[str, str]) -> Changes:
     if mark is None:
         return {}
     return dict.fromkeys((SCHEDULED, mark.key) if mark.put and mark.key in annotations else (SCHEDULED,))
+
+
+def settle(annotations: Mapping[str, str], now: datetime) -> Changes:
+    """Attach a Deployment, with a mark that still counts against the budget."""
+    return unschedule(annotations) | {SCHEDULED: _text(Mark(now, put=False, attached=True))}
 
 
 def detach(

@@ -209,6 +209,10 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
+        case Phase.ATTACHING if rollout.settled_at is not None:
+            return (
+                f"it is attached; the load balancer has until {rfc3339(rollout.settled_at)} to send traffic"
+            )
         case Phase.ATTACHING:
             return "all pods are available; its annotations are being removed"
         case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ def main() -> int:
     programs = {name: Path(path) for name, path in given["programs"].items()}
     _mount(home)
     _configure(given, programs)
-    running = _start(given, programs)
+    essential = _start(given, programs)
     print("started", flush=True)
-    _await_end(running)
+    _await_end(essential, lambda: _start_kubelet(given, programs))
     return 1
 
 
@@ -72,7 +72,6 @@ def _configure(given: Mapping[str, Any], programs: Mapping[str, Path]) -> None:
 
 def _start(given: Mapping[str, Any], programs: Mapping[str, Path]) -> list[subprocess.Popen[bytes]]:
     os.environ["PATH"] = f"{programs['containerd-shim-runc-v2'].parent}:{os.environ['PATH']}"
-    name, kubeconfig = given["name"], given["kubeconfig"]
     containerd = _background(programs, "containerd", "--config", "/run/containerd.toml")
     until(lambda: Path(settings.SOCKET).exists(), SECONDS, "containerd to listen")
     ctr = (str(programs["ctr"]), "--namespace", "k8s.io", "images")
@@ -81,17 +80,17 @@ def _start(given: Mapping[str, Any], programs: Mapping[str, Path]) -> list[subpr
         _run(*ctr, "import", "--local", "--base-name", image, archive)
     for image, other in given["tags"]:
         _run(*ctr, "tag", image, other)
-    kubelet = _background(
+    arguments = settings.kube_proxy(given["name"], Path(given["kubeconfig"]))
+    return [containerd, _background(programs, "kube-proxy", *arguments)]
+
+
+def _start_kubelet(given: Mapping[str, Any], programs: Mapping[str, Path]) -> subprocess.Popen[bytes]:
+    return _background(
         programs,
         "kubelet",
-        *("--config", "/run/kubelet.json", "--kubeconfig", kubeconfig),
-        *("--hostname-override", name, "--node-ip", address_of(int(given["number"]))),
+        *("--config", "/run/kubelet.json", "--kubeconfig", given["kubeconfig"]),
+        *("--hostname-override", given["name"], "--node-ip", address_of(int(given["number"]))),
     )
-    return [
-        containerd,
-        kubelet,
-        _background(programs, "kube-proxy", *settings.kube_proxy(name, Path(kubeconfig))),
-    ]
 
 
 def _background(programs: Mapping[str, Path], name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -101,13 +100,21 @@ def _background(programs: Mapping[str, Path], name: str, *arguments: str) -> sub
         )
 
 
-def _await_end(running: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Of any of them; shims and what they leave behind are reaped meanwhile."""
-    pids = {process.pid: str(process.args) for process in running}
+def _await_end(
+    essential: Sequence[subprocess.Popen[bytes]], start_kubelet: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    """Of any of them, or of the kubelet, which is started again when it was killed, as systemd does.
+
+    Shims and what they leave behind are reaped meanwhile.
+    """
+    kubelet = start_kubelet()
     while True:
         pid, status = os.wait()
-        if pid in pids:
-            print(f"{pids[pid]} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+        code = os.waitstatus_to_exitcode(status)
+        if pid == kubelet.pid and code < 0:
+            kubelet = start_kubelet()
+        elif ended := [str(each.args) for each in (*essential, kubelet) if each.pid == pid]:
+            print(f"{ended[0]} ended with {code}", flush=True)
             return
 
 

@@ -60,8 +60,12 @@ INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
     "a budget without a sign": (rolling(maxSurgedPodsPerNode="3"), (f"{ROLLING}.maxSurgedPodsPerNode",)),
     "no such confirmation": (rolling(confirm="maybe"), (f"{ROLLING}.confirm", "maybe")),
     "negative seconds": (
-        {"drainTimeoutSeconds": -1, **rolling(confirmTimeoutSeconds=-1)},
-        ("spec.drainTimeoutSeconds", f"{ROLLING}.confirmTimeoutSeconds"),
+        {"drainTimeoutSeconds": -1, **rolling(confirmTimeoutSeconds=-1, attachGracePeriodSeconds=-1)},
+        (
+            "spec.drainTimeoutSeconds",
+            f"{ROLLING}.confirmTimeoutSeconds",
+            f"{ROLLING}.attachGracePeriodSeconds",
+        ),
     ),
     "an outage out of bounds": (
         {"healthChecker": {"onApiServerOutage": "open", "outageToleranceSeconds": 5}},

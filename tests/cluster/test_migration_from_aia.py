@@ -22,6 +22,8 @@ from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "aia-ip-controller.yaml"
 UUID = "0b1c2d3e-0000-4000-8000-000000000001"
 NAMES = ("one", "two", "three")
+UNSERVED = "unserved"
+"""The control: a node without an address of the original."""
 
 
 @pytest.fixture
@@ -51,6 +53,8 @@ def served_by_the_original(fleet: Fleet, name: str) -> str:
 def test_drawbridge_takes_over_from_aia_ip_controller(lab: Lab) -> None:
     fleet = Fleet(lab)
     before = {name: served_by_the_original(fleet, name) for name in NAMES}
+    fleet.join(UNSERVED)
+    fleet.cloud.add_instance(fleet.instance_of(UNSERVED))
 
     with watching(lab.client, {NODES: Node}) as observations:
         values = {"ipReservation": {"enabled": False}, "config": {"aia": {"bandwidth": 100}}}
@@ -60,15 +64,17 @@ def test_drawbridge_takes_over_from_aia_ip_controller(lab: Lab) -> None:
                 lambda: BOUND in fleet.node(name).metadata.annotations,  # noqa: B023
                 f"the proof of node {fleet.name_of(name)}",
             )
+        fleet.await_open(UNSERVED)
         seen = [observations.get_nowait() for _ in range(observations.qsize())]
 
     assert [each for each in seen if isinstance(each, WatchLost)] == []
-    ours = {fleet.name_of(name) for name in NAMES}
+    ours = {fleet.name_of(name) for name in (*NAMES, UNSERVED)}
     states = [each.object for each in seen if not isinstance(each, WatchLost)]
     watched = [node for node in states if isinstance(node, Node) and node.metadata.name in ours]
-    assert [node.metadata.name for node in watched if is_tainted(node)] == []
+    assert {node.metadata.name for node in watched if is_tainted(node)} == {fleet.name_of(UNSERVED)}
     assert {name: fleet.node(name).metadata.annotations[ADDRESS_ID] for name in NAMES} == before
-    assert {each["id"] for each in fleet.addresses()} == {*before.values()}
+    [ordered] = fleet.on(UNSERVED)
+    assert {each["id"] for each in fleet.addresses()} == {*before.values(), ordered["id"]}
     assert anycast.misfits(fleet) == []
 
     lab.kubectl("-n", "kube-system", "delete", "deployment,secret", "aia-ip-controller", "--ignore-not-found")

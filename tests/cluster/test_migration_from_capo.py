@@ -31,6 +31,9 @@ def test_drawbridge_takes_over_from_capo(lab: Lab) -> None:
     # One page of Capo spells its label so.
     namespace = workloads.namespace(lab.client, "zookeeper-dev", **{"ip-reserve": "enable"})
     before = workloads.running_statefulset(lab, namespace, 3, name="zk")
+    # The control: a pod that Capo does not reserve for.
+    plain = workloads.namespace(lab.client, "plain")
+    other = workloads.running_pod(lab, plain, "plain")
 
     install.install_chart(lab, yaml.safe_load(CAPO_VALUES))
     assert [(pod.metadata.uid, pod.status.pod_ip) for pod in pods_of(lab, namespace)] == [
@@ -38,6 +41,7 @@ def test_drawbridge_takes_over_from_capo(lab: Lab) -> None:
     ]
     assert reserved(lab) == {"1.1.1.1/32", "10.77.0.9/32"}
 
+    lab.client.delete(PODS, other.metadata.name, plain)
     first, second, third = before
     lab.client.delete(PODS, first.metadata.name, namespace)
     assert records(lab, "v3")[first.metadata.uid].cidr == f"{first.status.pod_ip}/32"
@@ -53,6 +57,7 @@ def test_drawbridge_takes_over_from_capo(lab: Lab) -> None:
     lab.kubectl("delete", *leftovers)
     assert [name.rpartition("/")[2] for name in leftovers] == ["ip-reserve"]
     assert {f"{pod.status.pod_ip}/32" for pod in (first, second)} <= reserved(lab)
+    assert f"{other.status.pod_ip}/32" not in reserved(lab)
     assert workloads.get_pod(lab, namespace, third.metadata.name).metadata.uid == third.metadata.uid
 
 

@@ -28,6 +28,8 @@ from tests.cluster.elasticity import (
 ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "tke-resilience.yaml"
 NODE = "eklet-subnet-lab00001"
 TOLERATION = {"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists", "effect": "NoSchedule"}
+ZONE = "topology.kubernetes.io/zone"
+"""A label that Drawbridge gives its super nodes, and the original does not."""
 SENT = {"tolerations": [TOLERATION], "nodeSelector": {"node.kubernetes.io/instance-type": "eklet"}}
 """What the original's admission controller and scheduler make of a pod."""
 
@@ -61,6 +63,15 @@ def node(lab: Lab) -> dict[str, Any]:
     return lab.client.get(nodes.NODES, NODE)
 
 
+def reported(lab: Lab) -> set[str]:
+    """The reasons of Events on the super node."""
+    selector = f"involvedObject.kind=Node,involvedObject.name={NODE}"
+    return {
+        each["reason"]
+        for each in lab.client.list(elasticity.EVENTS, "default", field_selector=selector).items
+    }
+
+
 def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:
     namespace = workloads.namespace(lab.client, "web")
     elasticity.await_account(lab, namespace)
@@ -79,14 +90,21 @@ def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:
     elasticity.await_account(lab, shop)
     new = template(keeping(1, AUTO_SCALE_EKS="true"), schedulerName="tke-scheduler")
     lab.client.create(DEPLOYMENTS, workload("Deployment", "nginx", new, replicas=3), shop)
+    # The control: the same without the annotations.
+    off = workloads.namespace(lab.client, "off")
+    elasticity.await_account(lab, off)
+    plain = template(schedulerName="tke-scheduler")
+    lab.client.create(DEPLOYMENTS, workload("Deployment", "nginx", plain, replicas=3), off)
+    assert [pod for pod in pods(lab, off, 3) if is_away(pod)] == []
     placed = pods(lab, shop, 3)
     assert [len([pod for pod in placed if where(pod)]) for where in (is_home, is_away)] == [1, 2]
 
     install.upgrade(lab, {"cloud": {"subnets": [SUBNET]}})
+    lab.wait(lambda: "SuperNodeNotOurs" in reported(lab), SECONDS, "the node to be reported")
+    assert ZONE not in node(lab)["metadata"]["labels"], "it is not managed without the label"
     managed = {"labels": {"app.kubernetes.io/managed-by": "drawbridge"}, "finalizers": None}
     lab.client.patch(nodes.NODES, NODE, {"metadata": managed})
-    annotation = "eks.tke.cloud.tencent.com/subnet-id"
-    lab.wait(lambda: node(lab)["metadata"]["annotations"].get(annotation), SECONDS, "the node to be managed")
+    lab.wait(lambda: node(lab)["metadata"]["labels"].get(ZONE), SECONDS, "the node to be managed")
     assert node(lab)["metadata"]["uid"] == original["metadata"]["uid"]
     assert not node(lab)["spec"].get("unschedulable")
     assert identities(pods(lab, namespace, 4)) == before

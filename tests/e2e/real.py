@@ -50,6 +50,9 @@ class Real(RealNodes):
     def archive(self) -> Path:
         return Path(_made()["saved"])
 
+    def edge_archive(self) -> Path:
+        return Path(_made()["images"][EDGE_IMAGE])
+
     def status(self, node: str, port: int) -> str:
         connection = http.client.HTTPConnection(self.address(node), port, timeout=5)
         try:

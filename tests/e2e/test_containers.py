@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import json
-import secrets
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
-from kube.errors import ApiError, KubeError
 from lab.install import NAMESPACE, RELEASE
+from tests.cluster.elasticity import DEPLOYMENTS
 from tests.cluster.workloads import PODS, namespace
+from tests.e2e.calls import SERVERS, calls
 from tests.e2e.cluster import FIRST
+from tests.e2e.inside import seen_in
 from tests.e2e.real import Real
 
 WEBHOOK = f"{RELEASE}-webhook"
-CALLERS = 4
+OURS = ("--namespace", NAMESPACE)
 PATIENCE = 30
-LOOK = """\
-import base64, json, os, pathlib
-status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
-token = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token").read_text().split(".")[1]
-def writes(path):
-    try:
-        pathlib.Path(path).write_text("")
-    except OSError as error:
-        return error.strerror
-    return "written"
-print(json.dumps({
-    "uid": os.getuid(),
-    "seccomp": status["Seccomp"].strip(),
-    "capabilities": int(status["CapBnd"], 16),
-    "noNewPrivileges": status["NoNewPrivs"].strip(),
-    "root": writes("/written"),
-    "home": writes("/var/tmp/written"),
-    "claims": json.loads(base64.urlsafe_b64decode(token + "==")),
-}))
-"""
 
 
-def seen_in(cluster: Real, place: str, pod: str) -> dict[str, Any]:
-    output = cluster.kubectl("--namespace", place, "exec", pod, "--", "python", "-c", LOOK).stdout
-    found: dict[str, Any] = json.loads(output)
-    return found
-
-
-def test_programs_run_unprivileged_on_a_read_only_root_with_tokens_that_rotate(real_nodes: Real) -> None:
+def test_programs_run_unprivileged_on_a_read_only_root(real_nodes: Real) -> None:
     for program in ("webhook", "controllers"):
         seen = seen_in(real_nodes, NAMESPACE, f"deployment/{RELEASE}-{program}")
         claims = seen.pop("claims")
@@ -70,7 +43,8 @@ def test_programs_run_unprivileged_on_a_read_only_root_with_tokens_that_rotate(r
 def test_a_pod_that_asks_for_none_of_it_is_seen_to_have_none_of_it(real_nodes: Real) -> None:
     """The control of the test above."""
     place = namespace(real_nodes.client, "plain")
-    run = ("run", "plain", f"--image={FIRST}", "--", "python", "-m", "http.server")
+    as_root = json.dumps({"spec": {"securityContext": {"runAsUser": 0}}})
+    run = ("run", "plain", f"--image={FIRST}", f"--overrides={as_root}", "--", "python", "-m", "http.server")
     real_nodes.wait(
         lambda: real_nodes.kubectl("--namespace", place, *run, check=False).returncode == 0, 60, "an account"
     )
@@ -78,20 +52,23 @@ def test_a_pod_that_asks_for_none_of_it_is_seen_to_have_none_of_it(real_nodes: R
 
     seen = seen_in(real_nodes, place, "plain")
 
-    assert seen["seccomp"] == "0"
     assert seen["capabilities"] != 0
-    assert seen["home"] == "written"
+    assert {key: seen[key] for key in ("uid", "seccomp", "noNewPrivileges", "root", "home")} == {
+        "uid": 0,
+        "seccomp": "0",
+        "noNewPrivileges": "0",
+        "root": "written",
+        "home": "written",
+    }
     real_nodes.kubectl("delete", "namespace", place, "--wait=false")
 
 
 def test_an_upgrade_of_the_webhook_fails_no_call(real_nodes: Real) -> None:
     before = webhook_pods(real_nodes)
     with calls(real_nodes) as counted:
-        values = real_nodes.helm(
-            "get", "values", RELEASE, "--namespace", NAMESPACE, "--output", "yaml"
-        ).stdout
+        values = real_nodes.helm("get", "values", RELEASE, *OURS, "--output", "yaml").stdout
         changed = yaml.safe_load(values) | {"podAnnotations": {"tests/upgrade": "1"}}
-        upgrade = ("upgrade", RELEASE, str(real_nodes.chart), "--namespace", NAMESPACE, "--values", "-")
+        upgrade = ("upgrade", RELEASE, str(real_nodes.chart), *OURS, "--values", "-")
         real_nodes.helm(*upgrade, "--wait", "--timeout", "300s", stdin=yaml.safe_dump(changed))
         real_nodes.wait(lambda: not before & webhook_pods(real_nodes), 180, "the former pods to be gone")
 
@@ -99,56 +76,61 @@ def test_an_upgrade_of_the_webhook_fails_no_call(real_nodes: Real) -> None:
     assert counted["answered"] > 100
 
 
-def test_calls_fail_while_no_webhook_server_runs(real_nodes: Real) -> None:
+def test_an_upgrade_fails_calls_where_servers_are_not_awaited_and_end_at_once(real_nodes: Real) -> None:
     """The control of the test above."""
+    with unprepared(real_nodes):
+        before = webhook_pods(real_nodes)
+        with calls(real_nodes) as counted:
+            change_template(real_nodes, {"metadata": {"annotations": {"tests/upgrade": "2"}}})
+            real_nodes.wait(lambda: not before & webhook_pods(real_nodes), 180, "the former pods to be gone")
+            real_nodes.wait(lambda: counted["failed"], PATIENCE, "a call to fail")
+
+
+def test_calls_fail_while_no_webhook_server_runs(real_nodes: Real) -> None:
     with calls(real_nodes) as counted:
-        selector = f"--selector=app.kubernetes.io/component=webhook,app.kubernetes.io/instance={RELEASE}"
-        real_nodes.kubectl(
-            "--namespace", NAMESPACE, "delete", "pods", selector, "--force", "--grace-period=0"
-        )
+        delete = ("delete", "pods", f"--selector={SERVERS}", "--force", "--grace-period=0")
+        real_nodes.kubectl(*OURS, *delete)
         real_nodes.wait(lambda: counted["failed"], PATIENCE, "a call to fail")
-    status = ("rollout", "status", f"deployment/{WEBHOOK}", "--timeout=180s")
-    real_nodes.kubectl("--namespace", NAMESPACE, *status)
-
-
-def webhook_pods(cluster: Real) -> set[str]:
-    labels = f"app.kubernetes.io/component=webhook,app.kubernetes.io/instance={RELEASE}"
-    found = cluster.client.list(PODS, NAMESPACE, label_selector=labels).items
-    return {each["metadata"]["uid"] for each in found}
+    await_rollout(real_nodes)
 
 
 @contextmanager
-def calls(cluster: Real) -> Iterator[Counter[str]]:
-    """While the block runs, evictions that the API server asks the webhook about, one after the other in threads."""
-    place = namespace(cluster.client, f"calls-{secrets.token_hex(3)}")
-    cluster.kubectl("label", "namespace", place, "ip-reserve=enabled")
-    counted: Counter[str] = Counter()
-    ended = threading.Event()
+def unprepared(cluster: Real) -> Iterator[None]:
+    """For a block's length, webhook servers count as ready when they start, and are killed a second after SIGTERM.
 
-    def call() -> None:
-        while not ended.is_set():
-            counted[outcome(cluster, place)] += 1
-
-    callers = [threading.Thread(target=call) for _ in range(CALLERS)]
-    for each in callers:
-        each.start()
+    All at once, or it would be luck whether a call comes between the end of one and the start of the next.
+    """
+    before = cluster.client.get(DEPLOYMENTS, WEBHOOK, NAMESPACE)["spec"]
+    hooks = {"lifecycle": None, "readinessProbe": None, "startupProbe": None}
+    spec = {"terminationGracePeriodSeconds": 1, "containers": [{"name": "webhook", **hooks}]}
     try:
-        yield counted
+        change(
+            cluster, {"strategy": {"rollingUpdate": {"maxUnavailable": "100%"}}, "template": {"spec": spec}}
+        )
+        await_rollout(cluster)
+        yield
     finally:
-        ended.set()
-        for each in callers:
-            each.join()
-        cluster.kubectl("delete", "namespace", place, "--wait=false")
-    print(f"calls: {dict(counted)}")
+        restore = [
+            {"op": "replace", "path": f"/spec/{field}", "value": before[field]}
+            for field in ("strategy", "template")
+        ]
+        cluster.kubectl(*OURS, "patch", "deployment", WEBHOOK, "--type=json", "--patch", json.dumps(restore))
+        await_rollout(cluster)
 
 
-def outcome(cluster: Real, place: str) -> str:
-    """Admission comes before the look-up of the pod, which is not there."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
-    try:
-        cluster.client.request("POST", PODS.path(place, "absent", "eviction"), body=eviction)
-    except ApiError as error:
-        return "failed" if error.status >= 500 else "answered"
-    except KubeError:
-        return "failed"
-    return "answered"
+def change_template(cluster: Real, template: dict[str, Any]) -> None:
+    change(cluster, {"template": template})
+
+
+def change(cluster: Real, spec: dict[str, Any]) -> None:
+    patch = json.dumps({"spec": spec})
+    cluster.kubectl(*OURS, "patch", "deployment", WEBHOOK, "--patch", patch)
+
+
+def await_rollout(cluster: Real) -> None:
+    cluster.kubectl(*OURS, "rollout", "status", f"deployment/{WEBHOOK}", "--timeout=180s")
+
+
+def webhook_pods(cluster: Real) -> set[str]:
+    found = cluster.client.list(PODS, NAMESPACE, label_selector=SERVERS).items
+    return {each["metadata"]["uid"] for each in found}

@@ -18,11 +18,13 @@ from kube.errors import KubeError
 from lab.node.network import CONTROL_PLANE
 from lab.waiting import until
 from tests.cluster import ingress_daemonset_history
-from tests.cluster.ingress_daemonset import EDGE, by_deployment, detaching
+from tests.cluster.ingress_daemonset import EDGE, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.workloads import NAMESPACES
+from tests.e2e.client import Report
 from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real
-from tests.e2e.traffic import balancing, failed, log_of, requests
+from tests.e2e.traffic import balancing, log_of, measured, requests
 
 SERVICES = Resource("", "v1", "services")
 ROLLOUT, CONTROL, OUTAGE = 30080, 30081, 30082
@@ -34,6 +36,8 @@ ROUTED_SECONDS = 5
 """After so many seconds kube-proxy leads the node's port to pods that are ready."""
 AT_REST = {"maxUnavailableNodes": 1}
 """A rollout that no load balancer is prepared for."""
+PREPARED = {**detaching(1, **by_deployment(5)), "attachGracePeriodSeconds": 5}
+"""The load balancer needs two seconds to detach a node, and three to attach it."""
 
 
 def container(version: str) -> dict[str, Any]:
@@ -65,6 +69,7 @@ def service(name: str, port: int) -> dict[str, Any]:
 @contextmanager
 def served(cluster: Real, rolling: dict[str, Any], port: int) -> Iterator[Edge]:
     """Pods of an IngressDaemonSet on all nodes, behind a Service, with health checkers on each node."""
+    until(lambda: not earlier(cluster), 180, "the ports of earlier tests to be free", every=0.5)
     with ingress_daemonset_history.recording(cluster.client) as record:
         edge = Edge(cluster, record)
         cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}")
@@ -80,8 +85,13 @@ def served(cluster: Real, rolling: dict[str, Any], port: int) -> Iterator[Edge]:
             edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
             yield edge
         finally:
-            cluster.kubectl("delete", "namespace", edge.namespace, "--timeout=180s")
+            cluster.kubectl("delete", "namespace", edge.namespace, "--wait=false")
             cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}-")
+
+
+def earlier(cluster: Real) -> list[dict[str, Any]]:
+    """Namespaces that are on their way out."""
+    return [each for each in cluster.client.list(NAMESPACES).items if "deletionTimestamp" in each["metadata"]]
 
 
 def all_healthy(cluster: Real) -> bool:
@@ -105,46 +115,54 @@ def version_of(pod: dict[str, Any]) -> str:
 
 
 def test_no_request_fails_while_pods_are_replaced(real_nodes: Real) -> None:
-    check = f"port {HEALTH_PORT}"
-    with (
-        served(real_nodes, detaching(1, **by_deployment(5)), ROLLOUT) as edge,
-        balancing(real_nodes.home, FRONT, targets(real_nodes, ROLLOUT), check),
-    ):
-        with requests(FRONT) as counted:
-            roll_out(real_nodes, edge, "2")
+    report = rolled_out(real_nodes, PREPARED, ROLLOUT)
 
-        assert failed(counted) == 0, log_of(real_nodes.home, FRONT)
-        assert counted["200"] > 1000
+    assert report.failed == 0, log_of(real_nodes.home, FRONT)
+    assert report.answers["200"] > 1000
 
 
 def test_requests_fail_while_pods_are_replaced_on_nodes_that_are_not_detached(real_nodes: Real) -> None:
     """The control of the test above."""
-    check = f"port {HEALTH_PORT}"
-    with (
-        served(real_nodes, AT_REST, CONTROL) as edge,
-        balancing(real_nodes.home, FRONT, targets(real_nodes, CONTROL), check),
-        requests(FRONT) as counted,
-    ):
-        roll_out(real_nodes, edge, "2")
+    assert rolled_out(real_nodes, AT_REST, CONTROL).failed > 0
 
-    assert failed(counted) > 0
+
+def rolled_out(cluster: Real, rolling: Raw, port: int) -> Report:
+    """What became of requests while all pods were replaced."""
+    with (
+        served(cluster, rolling, port) as edge,
+        balancing(cluster.home, FRONT, targets(cluster, port), f"port {HEALTH_PORT}"),
+    ):
+
+        def measure(attempt: int) -> Report:
+            with requests(FRONT) as reports:
+                roll_out(cluster, edge, str(attempt + 2))
+            return reports[0]
+
+        return measured(measure)
 
 
 @pytest.mark.usefixtures("naive_check")
 def test_no_request_fails_while_the_api_server_is_down_for_a_minute(real_nodes: Real) -> None:
     """The control is a health check that asks the API server each time: it takes every node out of service."""
     naive = f"addr {CONTROL_PLANE} port {NAIVE_CHECK}"
+    control = Report()
+
+    def measure(_attempt: int) -> Report:
+        with requests(FRONT) as reports, requests(NAIVE_FRONT) as controls:
+            outage(real_nodes)
+        control.answers.update(controls[0].answers)
+        return reports[0]
+
     with (
-        served(real_nodes, detaching(1, **by_deployment(5)), OUTAGE),
+        served(real_nodes, PREPARED, OUTAGE),
         balancing(real_nodes.home, FRONT, targets(real_nodes, OUTAGE), f"port {HEALTH_PORT}"),
         balancing(real_nodes.home, NAIVE_FRONT, targets(real_nodes, OUTAGE), naive),
     ):
-        with requests(FRONT) as counted, requests(NAIVE_FRONT) as control:
-            outage(real_nodes)
+        report = measured(measure)
 
-        assert failed(counted) == 0, log_of(real_nodes.home, FRONT)
-        assert counted["200"] > 1000
-        assert control["503"] > 1000
+        assert report.failed == 0, log_of(real_nodes.home, FRONT)
+        assert report.answers["200"] > 1000
+        assert control.answers["503"] > 1000
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import pytest
 from lab.install import NAMESPACE
 from tests.cluster import ingress_daemonset_history
 from tests.cluster.anycast import Fleet
-from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template, workload
-from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, by_deployment, detaching
+from tests.cluster.elasticity import Shop, keeping, template
+from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.shell import shell
 from tests.e2e.cluster import FIRST, SECOND, SUBNET, Cluster
 from tests.pages import ROOT, Block, blocks
 from tests.pages import run as read
+from webhook.anycast_ip import is_tainted
 from webhook.elasticity import PLACEMENT
 
 PORT = 10080
@@ -54,8 +55,7 @@ class Registered(Fleet):
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind(cluster: Cluster) -> None:
     fleet = Registered(cluster)
-    node = fleet.join("a")
-    assert node.metadata.name == fleet.name_of("a")
+    assert is_tainted(fleet.join("a"))
 
     fleet.await_open("a")
     [address] = fleet.on("a")
@@ -65,33 +65,70 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind(cluste
     fleet.assert_nothing_is_left_behind()
 
 
+def test_a_node_that_asks_for_no_address_is_open_without_one(cluster: Cluster) -> None:
+    """The control of the test above."""
+    fleet = Registered(cluster)
+
+    assert not is_tainted(fleet.join("plain", need=False))
+
+    assert fleet.on("plain") == []
+    fleet.leave_all()
+
+
 def test_the_first_replica_stays_and_the_others_are_sent_to_the_super_node(cluster: Cluster) -> None:
     shop = Shop(cluster)
-    container = {"name": "app", "image": FIRST, "command": ["python", "-m", "http.server"]}
-    replicas = template(keeping(1), containers=[container])
-    shop.create(DEPLOYMENTS, workload("Deployment", "web", replicas, replicas=3))
+    deploy(shop, keeping(1))
 
-    def placements() -> list[str]:
-        return sorted(pod.metadata.annotations.get(PLACEMENT, "") for pod in shop.pods("web"))
-
-    shop.wait(lambda: placements() == ["local", "super", "super"], "three pods to be placed")
+    shop.wait(lambda: placements(shop) == ["local", "super", "super"], "three pods to be placed")
     shop.wait(lambda: len(shop.home("web")) == 1, "the first one to be bound to a local node")
     assert cluster.kubectl("get", "node", f"eklet-{SUBNET['id']}", "--output=name").stdout
     cluster.kubectl("delete", "namespace", shop.namespace, "--wait=false")
 
 
+def test_all_replicas_stay_where_none_is_to_be_sent(cluster: Cluster) -> None:
+    """The control of the test above."""
+    shop = Shop(cluster)
+    deploy(shop, {})
+
+    shop.wait(lambda: len(shop.home("web")) == 3, "three pods to be bound to local nodes")
+    assert placements(shop) == ["", "", ""]
+    cluster.kubectl("delete", "namespace", shop.namespace, "--wait=false")
+
+
+def deploy(shop: Shop, annotations: dict[str, str]) -> None:
+    """Three replicas."""
+    container = {"name": "app", "image": FIRST, "command": ["python", "-m", "http.server"]}
+    shop.deploy("web", 3, template(annotations, containers=[container]))
+
+
+def placements(shop: Shop) -> list[str]:
+    return sorted(pod.metadata.annotations.get(PLACEMENT, "") for pod in shop.pods("web"))
+
+
 def test_each_node_is_off_before_its_pods_are_replaced_and_back_when_they_are_there(cluster: Cluster) -> None:
+    seen = off_while_updated(cluster, detaching(1, **by_deployment(5)))
+
+    assert set().union(*seen) == {*cluster.workers}
+    assert max(map(len, seen)) == 1
+
+
+def test_no_node_is_off_while_its_pods_are_replaced_where_none_is_to_be_detached(cluster: Cluster) -> None:
+    """The control of the test above."""
+    seen = off_while_updated(cluster, {"maxDegradedNodes": 1})
+
+    assert set().union(*seen) == set()
+
+
+def off_while_updated(cluster: Cluster, rolling: Raw) -> list[set[str]]:
+    """The nodes that were seen to be off at the same time, in the course of an update of all nodes."""
     nodes = cluster.workers
     with ingress_daemonset_history.recording(cluster.client) as record:
         edge = Edge(cluster, record)
         cluster.kubectl("label", "node", *nodes, f"{EDGE}={edge.token}")
         proxy = {"name": "proxy", "image": FIRST, "command": ["python", "-m", "http.server"]}
-        rolling = detaching(1, **by_deployment(5))
         edge.create(pod={"containers": [proxy]}, rolling=rolling, healthCheckNodePorts=[PORT])
         edge.settle(*nodes, image=FIRST)
-        edge.wait(
-            lambda: {cluster.status(each, PORT) for each in nodes} == {"200"}, "all nodes to be healthy"
-        )
+        await_healthy(cluster, edge)
 
         edge.change(template={"spec": {"containers": [{**proxy, "image": SECOND}]}})
         seen: list[set[str]] = []
@@ -102,11 +139,14 @@ def test_each_node_is_off_before_its_pods_are_replaced_and_back_when_they_are_th
 
         edge.wait(updated, "all nodes to have the new template")
 
-    assert set().union(*seen) == {*nodes}
-    assert max(map(len, seen)) == 1
-    edge.wait(
-        lambda: {cluster.status(each, PORT) for each in nodes} == {"200"}, "all nodes to be healthy again"
-    )
+    await_healthy(cluster, edge)
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
     edge.wait(edge.is_gone, "it to go")
     cluster.kubectl("label", "node", *nodes, f"{EDGE}-")
+    return seen
+
+
+def await_healthy(cluster: Cluster, edge: Edge) -> None:
+    edge.wait(
+        lambda: {cluster.status(each, PORT) for each in cluster.workers} == {"200"}, "all nodes to be healthy"
+    )

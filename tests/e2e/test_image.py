@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from kube.service_account import MOUNTED
 from lab.install import NAMESPACE, RELEASE
 from tests.e2e.cluster import FIRST, Cluster
+from tests.e2e.real import Real
 from tests.test_layers import FLOORS
 
 BUDGET = 150e6
@@ -32,9 +34,13 @@ print(len(names))
 
 @pytest.fixture(scope="module")
 def files(cluster: Cluster) -> Files:
+    return files_of(cluster.archive())
+
+
+def files_of(saved: Path) -> Files:
     """All files of its layers, by path."""
     found: dict[str, tarfile.TarInfo] = {}
-    with tarfile.open(cluster.archive()) as archive:
+    with tarfile.open(saved) as archive:
         [image] = json.load(archive.extractfile("manifest.json"))
         for layer in image["Layers"]:
             with tarfile.open(fileobj=archive.extractfile(layer)) as content:
@@ -49,14 +55,21 @@ def test_it_is_within_its_budget(files: Files) -> None:
     assert size < BUDGET
 
 
-def test_it_has_no_programs_but_its_own(files: Files) -> None:
-    programs = {
+def programs(files: Files) -> set[str]:
+    return {
         PurePosixPath(path).name
         for path, found in files.items()
         if PurePosixPath(path).parent.name in ("bin", "sbin") and not found.isdir()
     }
 
-    assert programs == {"gunicorn", "python", "python3", "python3.11"}
+
+def test_it_has_no_programs_but_its_own(files: Files) -> None:
+    assert programs(files) == {"drawbridge", "gunicorn", "python", "python3", "python3.11"}
+
+
+def test_an_image_that_is_not_trimmed_has_a_shell_and_a_package_manager(real_nodes: Real) -> None:
+    """The control of the test above: the same base, with nginx."""
+    assert {"sh", "apt-get", "nginx"} <= programs(files_of(real_nodes.edge_archive()))
 
 
 def test_nothing_of_the_machine_that_built_it_is_in_it(files: Files) -> None:
@@ -99,6 +112,19 @@ def test_every_module_of_the_product_can_be_imported(cluster: Cluster) -> None:
 
 def test_the_webhook_servers_answer_every_feature(cluster: Cluster) -> None:
     assert "Phase:          Succeeded" in cluster.helm("test", RELEASE, "--namespace", NAMESPACE).stdout
+
+
+def test_another_server_answers_no_feature(cluster: Cluster) -> None:
+    """The control of the test above asks the API server."""
+    ask = ("exec", f"deployment/{RELEASE}-controllers", "--", "python", "-m", "webhook.smoke_check")
+    server = ("--server=kubernetes.default.svc", f"--ca-file={MOUNTED}/ca.crt", "--seconds=1")
+
+    done = cluster.kubectl(
+        "--namespace", NAMESPACE, *ask, *server, "/validate/pods/ip-reservation", check=False
+    )
+
+    assert done.returncode != 0
+    assert "/validate/pods/ip-reservation: " in done.stdout
 
 
 def test_the_controllers_report_what_they_lack(cluster: Cluster) -> None:

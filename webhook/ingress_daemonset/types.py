@@ -161,6 +161,8 @@ class RollingUpdate(Value, frozen=True):
     confirm: str = REQUIRED
     """Whether health checkers must confirm that they answer 503 before pods are replaced."""
     confirm_timeout_seconds: int = 60
+    attach_grace_period_seconds: int = 0
+    """How long an attached node still counts as detached, until the load balancer sends it traffic."""
 
     @property
     def detaches(self) -> bool:

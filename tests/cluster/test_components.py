@@ -1,0 +1,43 @@
+"""deploy/ and all of its components are applied together by kubectl, as a kustomization of a user lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kube.types import INSTANCE_TYPE
+from lab import chart
+from lab.bootstrap import running
+from lab.kustomize import FEATURES, OTHERS
+from lab.kwokctl import KWOK
+from lab.session import Lab
+from tests.charts import helm_needed
+from tests.cluster.test_chart_validity import define
+from tests.test_kustomize import built
+
+SECONDS = 120
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """With the CRDs of other projects; kwok plays what runs the pods."""
+    with running(chart=False, nodes=1, kwok_nodes=1) as up:
+        define(up)
+        up.kubectl("cordon", f"--selector={INSTANCE_TYPE}!={KWOK}")
+        yield up
+
+
+@helm_needed
+def test_all_components_are_applied_and_their_pods_are_created(lab: Lab, tmp_path: Path) -> None:
+    wanted = built(tmp_path, (*FEATURES, *OTHERS))
+    mine = ("-k", str(tmp_path / "mine"))
+
+    lab.kubectl("apply", "--server-side", "--validate=strict", *mine)
+
+    found = lab.kubectl("get", *mine, "--output=name").stdout.splitlines()
+    assert len(found) == len(wanted) + 1, "all objects, and the namespace"
+    for program in ("webhook", "controllers"):
+        status = ("rollout", "status", f"deployment/{chart.NAME}-{program}", f"--timeout={SECONDS}s")
+        lab.kubectl("--namespace", chart.NAMESPACE, *status)

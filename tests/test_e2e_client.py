@@ -1,0 +1,97 @@
+"""The client of the end-to-end scenes tells what failed from what it did not send, or not in time."""
+
+from __future__ import annotations
+
+import http.server
+import itertools
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lab.errors import LabError
+from lab.waiting import until
+from tests.e2e.client import RATE, STALLED_SECONDS, Report, Sender
+from tests.e2e.traffic import MEASUREMENTS, measured, requests
+
+STALLED = Report(Counter({"200": 900, "TimeoutError": 100}), stalled=STALLED_SECONDS + 1)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Refuses each tenth request."""
+
+    served = itertools.count(1)
+
+    def do_GET(self) -> None:
+        self.send_response(503 if next(self.served) % 10 == 0 else 200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_it_counts_the_answers() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever).start()
+        with requests(server.server_port) as reports:
+            until(lambda: next(Server.served) > 50, 60, "some requests to be served", every=0.2)
+        server.shutdown()
+
+    [report] = reports
+    assert report.answers.keys() == {"200", "503"}
+    assert 0 < report.failed == report.answers["503"] < report.answers["200"]
+
+
+def sent(*moments: float) -> list[int]:
+    sender = Sender(0)
+    return [sender.due(now) for now in moments]
+
+
+def test_it_sends_at_its_rate() -> None:
+    assert sent(0.005, 0.01, 0.02, 0.1) == [1, 1, 2, 16]
+
+
+def test_it_sends_no_burst_after_a_pause_and_counts_what_it_omits() -> None:
+    sender = Sender(0)
+
+    assert [sender.due(now) for now in (1, 1.0625)] == [RATE // 10, 12]
+    assert sender.report.omitted == RATE - RATE // 10
+    assert sender.report.stalled == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "fault"),
+    [
+        pytest.param(Report(Counter({"200": 1000})), "", id="all was sent, and in time"),
+        pytest.param(Report(Counter({"503": 1000})), "", id="what fails is not its fault"),
+        pytest.param(Report(Counter({"200": 950}), omitted=50), "", id="a few were omitted"),
+        pytest.param(
+            Report(Counter({"200": 800}), omitted=200),
+            "the client sent 800 of 1000 requests: the machine is too busy for more",
+            id="many were omitted",
+        ),
+        pytest.param(STALLED, "the client did not run for 3.0 s", id="it did not run"),
+    ],
+)
+def test_it_says_when_it_has_not_measured(report: Report, fault: str) -> None:
+    assert report.own_fault == fault
+
+
+def test_what_the_client_spoiled_is_measured_again() -> None:
+    good = Report(Counter({"200": 999, "503": 1}))
+
+    assert measured(lambda attempt: (STALLED, good)[attempt]) is good
+    assert good.failed == 1
+
+
+def test_a_machine_on_which_nothing_can_be_measured_is_no_fault_of_the_product() -> None:
+    attempts: list[int] = []
+
+    def measure(attempt: int) -> Report:
+        attempts.append(attempt)
+        return STALLED
+
+    with pytest.raises(LabError, match=r"too busy to measure failures: the client did not run for 3\.0 s"):
+        measured(measure)
+    assert attempts == [*range(MEASUREMENTS)]

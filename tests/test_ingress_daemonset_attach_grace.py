@@ -1,0 +1,123 @@
+"""An attached node counts against the budget until the load balancer has had its time to send it traffic."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthchecker import SCHEDULED
+from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from webhook.ingress_daemonset import TO_BE_UPDATED
+
+GRACE = 30
+BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true"}}
+
+
+def attached(*nodes: str, **spec: Any) -> World:
+    """The first node has just been updated, and attached."""
+    rolling = {"maxUnavailableNodes": 1, "attachGracePeriodSeconds": GRACE, **BY_NODE}
+    here = World(raw_resource(rolling=rolling, **spec), *nodes)
+    here.settle()
+    here.retemplate("proxy:2")
+    here.turn()
+    here.turn()
+    go_on(here)
+    assert here.image_on("n1") == "proxy:2"
+    return here
+
+
+def go_on(here: World) -> None:
+    """One round, between two of the Deployment controller's."""
+    here.run_pods("n1")
+    here.turn()
+    here.run_pods("n1")
+
+
+def annotations(here: World, node: str) -> dict[str, str]:
+    found: dict[str, str] = here.deployments[f"web-{node}"]["metadata"]["annotations"]
+    return found
+
+
+def waiting_for(here: World) -> dict[str, tuple[str, str]]:
+    return {
+        each["node"]: (each["phase"], each["reason"]) for each in (here.plan().status or {})["waitingFor"]
+    }
+
+
+def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() -> None:
+    here = attached("n1", "n2")
+    begin = here.now
+
+    assert here.off() == set()
+    assert TO_BE_UPDATED not in annotations(here, "n1")
+    assert here.plan().actions == ()
+    assert here.plan().requeue_at == begin + timedelta(seconds=GRACE)
+    until = f"{begin + timedelta(seconds=GRACE):%Y-%m-%dT%H:%M:%SZ}"
+    assert waiting_for(here)["n1"] == (
+        "Attaching",
+        f"it is attached; the load balancer has until {until} to send traffic",
+    )
+    status = here.plan().status or {}
+    assert (status["detachedNodes"], status["unavailableNodes"]) == (0, 1)
+
+    here.later(GRACE - 1)
+    here.turn()
+    assert here.off() == set()
+    here.later(1)
+    go_on(here)
+    go_on(here)
+    assert SCHEDULED not in annotations(here, "n1")
+    assert here.off() == {"n2"}
+
+    here.settle()
+    assert here.image_on("n2") == "proxy:2"
+    assert [each for each in here.nodes if SCHEDULED in annotations(here, each)] == []
+
+
+def test_without_a_grace_the_next_node_is_detached_at_once() -> None:
+    here = attached("n1", "n2")
+    here.raw["spec"]["updateStrategy"]["rollingUpdate"]["attachGracePeriodSeconds"] = 0
+    go_on(here)
+    go_on(here)
+
+    assert here.off() == {"n2"}
+
+
+def test_another_template_in_the_grace_detaches_the_node_again_for_all_of_its_time() -> None:
+    here = attached("n1")
+    here.retemplate("proxy:3")
+    here.turn()
+
+    assert TO_BE_UPDATED in annotations(here, "n1")
+    assert here.off() == {"n1"}
+    here.settle()
+    assert here.image_on("n1") == "proxy:3"
+    assert here.off() == set()
+    assert SCHEDULED not in annotations(here, "n1")
+
+
+def test_a_node_that_loses_pods_in_the_grace_stays_attached_and_halts_the_rollout() -> None:
+    here = attached("n1", "n2")
+    here.deployments["web-n1"]["status"] |= {"availableReplicas": 0, "readyReplicas": 0}
+    here.later(GRACE)
+    here.turn()
+    here.turn()
+
+    assert here.off() == set()
+    assert waiting_for(here)["n1"][0] == "Updating"
+    here.settle()
+    assert here.image_on("n2") == "proxy:2"
+
+
+@pytest.mark.parametrize("rolling", [{}, {"maxDegradedNodes": 1}])
+def test_nodes_that_are_not_detached_have_no_such_grace(rolling: dict[str, Any]) -> None:
+    here = World(raw_resource(rolling={"attachGracePeriodSeconds": GRACE, **rolling}), "n1", "n2")
+    here.settle()
+    begin = here.now
+    here.retemplate("proxy:2")
+    here.settle()
+
+    assert {here.image_on("n1"), here.image_on("n2")} == {"proxy:2"}
+    assert here.now == begin
