@@ -1,4 +1,5 @@
-# One image for the three programs: the webhook server, `python -m controllers` and `python -m healthchecker`.
+# One image for the three programs: the webhook server, `python -m controllers` and `python -m healthchecker`; and
+# for the command `drawbridge`.
 # It holds what they need to run, and nothing else: no shell, no package manager, no compiler.
 
 # Debian 12, whose Python is of the version that the tests run on; any registry's copy of it will do.
@@ -31,7 +32,7 @@ RUN apt-get update \
     && python3.11 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /system /system/usr/lib/python3.11
 
 # Of the official client, kube/rest_config.py uses the configuration and the transport, for a kubeconfig: its models, its
-# calls, and their twins for asyncio would be the greater half of the image.
+# calls, and their twins for asyncio would be the greater half of the image. Of rich, the command draws tables only.
 FROM tools AS venv
 WORKDIR /opt/venv
 COPY requirements.txt /tmp/
@@ -39,20 +40,24 @@ RUN python3.11 -m venv /opt/venv \
     && bin/pip install --no-cache-dir --no-compile --no-deps --only-binary :all: \
         --requirement /tmp/requirements.txt \
     && bin/pip uninstall --yes aiohappyeyeballs aiohttp aiohttp-retry aiosignal attrs frozenlist multidict propcache yarl \
-    && bin/pip uninstall --yes setuptools pip \
+    && bin/pip uninstall --yes markdown-it-py mdurl pygments setuptools pip \
     && cd lib/python3.11/site-packages \
     && rm -r kubernetes/aio kubernetes/client/api kubernetes/client/models/v[0-9]*.py \
     && find . -name '*_test.py' -delete \
     && python3.11 -m compileall -q -j 0 --invalidation-mode unchecked-hash . \
     && cd /opt/venv/bin \
-    && find . -type f ! -name gunicorn -delete
+    && find . -type f ! -name gunicorn -delete \
+    && printf '#!/opt/venv/bin/python3\nimport sys\nsys.path.insert(0, "/app")\nfrom cli.app import main\nmain()\n' > drawbridge \
+    && chmod 755 drawbridge
 
 FROM tools AS app
 WORKDIR /app
 COPY calico calico
 COPY certs certs
+COPY cli cli
 COPY cloud cloud
 COPY controllers controllers
+COPY dashboard dashboard
 COPY healthchecker healthchecker
 COPY kube kube
 COPY settings settings
@@ -69,6 +74,7 @@ LABEL org.opencontainers.image.title="Drawbridge" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+ENV DRAWBRIDGE_VERSION=${VERSION} DRAWBRIDGE_REVISION=${REVISION}
 COPY --from=system /system /
 COPY --from=tools /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=venv /opt/venv /opt/venv

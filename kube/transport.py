@@ -16,10 +16,10 @@ import urllib3
 
 from kube.errors import Unreachable, api_error
 from kube.rest_config import Connection
+from telemetry.build import VERSION
 
 T = TypeVar("T")
 
-VERSION = "0.1.0"
 JSON = "application/json"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 CHUNK = 1 << 18

@@ -10,6 +10,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from telemetry.build import version_json
 from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
@@ -18,7 +19,7 @@ Check = Callable[[], str | None]
 """None when all is well, else the problem."""
 Access = Callable[[str], Response | None]
 """None when a client with this Authorization header may read metrics, else the refusal."""
-METRICS_PATH = "/metrics"
+METRICS_PATH, VERSION_PATH = "/metrics", "/version"
 
 
 class CannotListen(Exception):
@@ -26,13 +27,15 @@ class CannotListen(Exception):
 
 
 def serve_health(address: str, *, live: Check, ready: Check) -> Server:
-    """Answer /healthz by *live* and /readyz by *ready*; CannotListen."""
+    """Answer /healthz by *live*, /readyz by *ready*, and /version; CannotListen."""
     checks = {"/healthz": live, "/readyz": ready}
 
     def respond(request: Request) -> Response:
         if check := checks.get(request.path):
             return health(check)
-        return text(404, f"not found; here are {' and '.join(checks)}")
+        if request.path == VERSION_PATH:
+            return Response(200, version_json(), {"Content-Type": "application/json"})
+        return text(404, f"not found; here are {', '.join([*checks, VERSION_PATH])}")
 
     return _serving("health.healthProbeBindAddress", address, respond)
 

@@ -1,12 +1,20 @@
 """A request is handed to a thread when the thread will not have to wait for more of it, and held in a budget."""
 
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
+from gunicorn.config import Config
 
+from certs.cert_watcher import ServingPair
+from lab.waiting import until
+from tests.server import leaf, trusting, write_pair
 from webhook.admission import MAX_BODY
-from webhook.connection import Budget
+from webhook.connection import OWN_BYTES, Budget, Connection, Limits
 from webhook.fair_queue import FairQueue
 from webhook.inbox import MAX_HEAD, Inbox, Refused
 
@@ -120,3 +128,35 @@ def test_a_budget_is_never_overdrawn_and_what_is_given_back_can_be_taken_again()
         budget.take(3)
     budget.take(-1)
     budget.take(3)
+
+
+def test_what_a_refused_request_held_is_free_before_its_connection_ends(tmp_path: Path) -> None:
+    write_pair(tmp_path, leaf())
+    pair = ServingPair(tmp_path / "tls.crt", tmp_path / "tls.key")
+    budget, ours, theirs = Budget(MAX_BODY), *socket.socketpair()
+    conn = Connection(Config(), ours, ("client", "server"), pair, Limits(), budget)
+    head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % MAX_BODY
+    with ThreadPoolExecutor(1) as client, closing(conn):
+        client.submit(send, theirs, head + b" " * 10 * OWN_BYTES)
+        until(lambda: _holds(conn, budget, 5 * OWN_BYTES))
+
+        conn.refuse(Refused("503 Service Unavailable", "try again"))
+
+        budget.take(MAX_BODY)
+        budget.take(-MAX_BODY)
+
+
+def _holds(conn: Connection, budget: Budget, size: int) -> bool:
+    """Whether it has so many bytes of the budget, after one more turn."""
+    conn.receive()
+    try:
+        budget.take(MAX_BODY - size)
+    except Refused:
+        return True
+    budget.take(size - MAX_BODY)
+    return False
+
+
+def send(sock: socket.socket, data: bytes) -> None:
+    with trusting().wrap_socket(sock, server_hostname="localhost") as tls:
+        tls.sendall(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,10 @@ def test_its_version_is_the_charts() -> None:
         name: value for each in FINAL if each.verb == "ARG" for name, value in each.pairs({}).items()
     }
     labels = only("LABEL").pairs({"VERSION": arguments["VERSION"], "REVISION": "abc"})
+    environment = [
+        each.pairs({"VERSION": "0.2.0", "REVISION": "abc"}) for each in FINAL if each.verb == "ENV"
+    ]
+    assert {"DRAWBRIDGE_VERSION": "0.2.0", "DRAWBRIDGE_REVISION": "abc"} in environment
 
     chart = (ROOT / "charts" / "drawbridge" / "Chart.yaml").read_text()
     assert f'appVersion: "{labels["org.opencontainers.image.version"]}"' in chart
@@ -118,3 +123,16 @@ def test_the_last_rule_about_a_path_decides() -> None:
     assert [context.ignored(Path(path), rules) for path in paths] == [False] * 3 + [True] * 3
     ours = context.patterns((ROOT / ".dockerignore").read_text())
     assert context.ignored(Path("webhook/elasticity/__pycache__/gate.cpython-311.pyc"), ours)
+
+
+def test_the_command_is_on_the_path(tmp_path: Path) -> None:
+    [write] = commands("> drawbridge")
+    script = tmp_path / "drawbridge"
+    subprocess.run(["sh", "-c", write], cwd=tmp_path, check=True)
+    lines = script.read_text().splitlines()
+
+    assert lines[0] == "#!/opt/venv/bin/python3"
+    assert 'sys.path.insert(0, "/app")' in lines
+    assert lines[-2:] == ["from cli.app import main", "main()"]
+    assert "/opt/venv/bin" in [each.pairs({}).get("PATH") for each in FINAL if each.verb == "ENV"]
+    assert commands("chmod") == ["chmod 755 drawbridge"]

@@ -295,10 +295,11 @@ def test_an_event_resets_the_pauses() -> None:
 
 
 def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_pause_list_or_warning() -> None:
-    options = {"pauses": Backoff(base=10, cap=10), "read_timeout": 0.1}
+    slower = stretch()
+    options = {"pauses": Backoff(base=10 * slower, cap=10 * slower), "read_timeout": 0.1 * slower}
     with capture_logs() as logs, informing(listed(), SILENT, **options) as (server, informer, _):
-        until(lambda: len(server.watches) == 8)
-        assert informer.silence < 0.5
+        until(lambda: len(server.watches) == 8, 10 * slower)
+        assert informer.silence < 0.5 * slower
         assert len(server.lists) == 1
     assert {each["log_level"] for each in logs} == {"debug"}
 

@@ -4,6 +4,9 @@ import io
 import json
 import logging
 import os
+import platform
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -99,13 +102,57 @@ def broken() -> str | None:
         pytest.param("/healthz", (200, "ok\n"), id="alive"),
         pytest.param("/healthz?verbose", (200, "ok\n"), id="with a query"),
         pytest.param("/readyz", (503, "certificate not loaded\n"), id="not ready, and why"),
-        pytest.param("/other", (404, "not found; here are /healthz and /readyz\n"), id="unknown path"),
+        pytest.param("/other", (404, "not found; here are /healthz, /readyz, /version\n"), id="unknown path"),
     ],
 )
 def test_health_says_ok_or_what_is_wrong(path: str, answer: tuple[int, str]) -> None:
     server = serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: "certificate not loaded")
     with closing(server):
         assert get(server.server_address[1], path) == answer
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "revision"),
+    [
+        pytest.param({}, "0.1.0", "unknown", id="from a checkout"),
+        pytest.param(
+            {"DRAWBRIDGE_VERSION": "0.2.0", "DRAWBRIDGE_REVISION": "a1b2c3"},
+            "0.2.0",
+            "a1b2c3",
+            id="in an image",
+        ),
+    ],
+)
+def test_a_program_says_its_version_to_people_to_prometheus_and_to_the_api_server(
+    given: dict[str, str], version: str, revision: str
+) -> None:
+    program = """if True:
+        from contextlib import closing
+        from urllib.request import urlopen
+
+        from prometheus_client import generate_latest
+
+        from kube import transport
+        from telemetry.http import serve_health
+
+        with closing(serve_health("127.0.0.1:0", live=lambda: None, ready=lambda: None)) as server:
+            print(urlopen(f"http://127.0.0.1:{server.server_address[1]}/version").read().decode())
+        print(generate_latest().decode())
+        print("user agent", transport.VERSION)
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")}
+
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=kept | given, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert json.loads(said.partition("\n")[0]) == {
+        "version": version,
+        "revision": revision,
+        "python": platform.python_version(),
+    }
+    assert f'version="{version}"}} 1.0' in said
+    assert f"user agent {version}" in said
 
 
 def test_a_check_that_fails_is_not_healthy() -> None:

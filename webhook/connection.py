@@ -118,7 +118,11 @@ class Connection:
         return self._whole() if self._inbox.is_whole() else Arrival.MORE
 
     def refuse(self, refused: Refused) -> None:
-        """Answer without waiting for the client."""
+        """Answer without waiting for the client.
+
+        Its memory is free at once: until the main loop comes to it, others would be refused in its place.
+        """
+        self._drop()
         with suppress(OSError):
             self.sock.send(refused.response())
 
@@ -164,8 +168,7 @@ class Connection:
         """
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
-        self._inbox = Inbox()
-        self._hold(0)
+        self._drop()
         self._begin(self.limits.linger)
 
     def is_drained(self) -> bool:
@@ -180,6 +183,10 @@ class Connection:
     def close(self) -> None:
         self._hold(0)
         self.sock.close()
+
+    def _drop(self) -> None:
+        self._inbox = Inbox()
+        self._hold(0)
 
     def _begin(self, limit: float) -> None:
         """Begin a step that may take *limit* seconds."""
