@@ -17,7 +17,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify permissions unit cluster chaos e2e check format release publish actionlint manifests bench hostile mutate up down clean
+.PHONY: help programs demo test verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ $(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) >&2
 
-$(STAMP): requirements.txt requirements-dev.txt | $(RUN)
+$(STAMP): requirements.txt requirements-cli.txt requirements-dev.txt | $(RUN)
 	@echo "installing the Python packages into $(VENV)" >&2
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt >&2
 	@touch $@
@@ -39,11 +39,11 @@ demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge p
 	@$(RUN) -m demo
 
 test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
-	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or slow)"
+	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or browser or slow)"
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
-	@$(PYTEST) -m "not (cluster or chaos or e2e)"
+	@$(PYTEST) -m "not (cluster or chaos or e2e or browser)"
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
 	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise" tests/cluster
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
@@ -52,7 +52,7 @@ permissions: $(STAMP) ## After make verify: find permissions that no test used
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q $(PERMISSIONS)
 
 unit: $(STAMP) ## Run the tests that need no control plane
-	@$(PYTEST) -m "not (cluster or chaos or e2e or slow)"
+	@$(PYTEST) -m "not (cluster or chaos or e2e or browser or slow)"
 
 cluster: $(STAMP) programs ## Run the tests on the real control plane
 	@$(PYTEST) -m cluster
@@ -63,6 +63,10 @@ chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [
 e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root
 	@$(RUN) -m tests.e2e
 
+browser: $(STAMP) ## Open the dashboard in a real Chromium  [SCREENSHOTS=1 renews the pictures of the docs]
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt >&2
+	@SCREENSHOTS=$(SCREENSHOTS) $(RUN) -m pytest -q -m browser tests/browser
+
 check: $(STAMP) ## Check format, lint, types and words
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
@@ -72,6 +76,9 @@ check: $(STAMP) ## Check format, lint, types and words
 format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
+
+cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
+	@$(RUN) -m lab.cli_file
 
 release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|chart|checksums]
 	@$(RUN) -m lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))

@@ -48,14 +48,14 @@ class Configured(Connection):
         return {"Authorization": token.strip()} if token else {}
 
 
-def connect(kubeconfig: str, pool_size: int = POOL_SIZE) -> Connection:
-    """By *kubeconfig*: one path, or several as in KUBECONFIG."""
+def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
+    """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
     from kubernetes import config
     from kubernetes.client import Configuration
 
     configuration = Configuration()
     try:
-        config.load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
+        config.load_kube_config(kubeconfig, context, configuration, persist_config=False)
         return Configured(configuration, pool_size)
     except Exception as error:
         raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error

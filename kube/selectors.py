@@ -96,10 +96,10 @@ def _compare(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
 
 def _describe(term: Term) -> str:
     expressions = (*term.match_expressions, *term.match_fields)
-    return " and ".join(map(_phrase, expressions)) or "an empty term"
+    return " and ".join(map(phrase, expressions)) or "an empty term"
 
 
-def _phrase(expression: Expression) -> str:
+def phrase(expression: Expression) -> str:
     values = f" [{', '.join(expression.values)}]" if expression.values else ""
     return f"{expression.key} {expression.operator}{values}"
 

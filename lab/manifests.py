@@ -1,8 +1,8 @@
-"""Write what is generated in the repository: the checks of the chart, deploy/install.yaml, the renders of the tests."""
+"""Write what is generated in the repository: checks of the chart, deploy/, renders of the tests, a page."""
 
 from __future__ import annotations
 
-from lab import chart, kustomize, renders, values_schema
+from lab import chart, cli_page, kustomize, renders, values_schema
 
 DEPLOY = chart.ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
@@ -13,6 +13,7 @@ def main() -> None:
     values_schema.CHECKS.write_text(values_schema.checks())
     (DEPLOY / "install.yaml").write_text(rendered())
     kustomize.write()
+    cli_page.write()
     renders.write()
 
 

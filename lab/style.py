@@ -12,8 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = (
+    "cli",
     "webhook",
     "controllers",
+    "dashboard",
     "kube",
     "cloud",
     "calico",

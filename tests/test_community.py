@@ -38,6 +38,8 @@ def test_renovate_updates_the_files_that_exist() -> None:
 
     [pattern] = renovate["pip_requirements"]["managerFilePatterns"]
     assert [each.name for each in sorted(ROOT.glob("*.txt")) if re.search(pattern.strip("/"), each.name)] == [
+        "requirements-browser.txt",
+        "requirements-cli.txt",
         "requirements-dev.txt",
         "requirements.txt",
     ]

@@ -122,6 +122,22 @@ def deny(
     return Decision(False, short, code, reason, retry_after)
 
 
+FAILED = {400: "BadRequest", 500: "InternalError", 504: "Timeout"}
+"""Reasons of denials by the fail mode."""
+
+
+def unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Decision:
+    """The answer when a review raises, by the fail mode."""
+    if fails_open(webhook, request):
+        what = f"{webhook.name} failed and was skipped, uid {request.uid}"
+        return allow(warnings=(what,), audit={"failed-open": what})
+    return deny(
+        f"{webhook.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
+        code=code,
+        reason=FAILED[code],
+    )
+
+
 # Features put these names into paths of the API server; Kubernetes' own rules are stricter.
 _Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?#\x00-\x20\x7f]*\Z")]
 

@@ -21,11 +21,9 @@ from webhook.admission import (
     Request,
     ReviewError,
     Webhook,
-    allow,
-    deny,
-    fails_open,
     parse,
     render,
+    unreviewed,
 )
 from webhook.deadline import DeadlineExceeded, check_time
 
@@ -65,8 +63,6 @@ REASONS = {
     405: "webhooks are called by POST",
     413: f"the body is over {MAX_BODY} bytes, more than an AdmissionReview can need",
 }
-FAILED = {400: "BadRequest", 500: "InternalError", 504: "Timeout"}
-"""Reasons of denials by the fail mode."""
 BUSY = (429, 503)
 """A denial with one of these means that the webhook could not do its work."""
 
@@ -139,19 +135,19 @@ class Endpoint:
         except DeadlineExceeded:
             log.warning("no time left", webhook=self.webhook.name, uid=request.uid, key=_key(request))
             why = "the time that the API server gives it was over; try again"
-            return _unreviewed(self.webhook, request, why, 504), "error"
+            return unreviewed(self.webhook, request, why, 504), "error"
         except ReviewError as error:
             sparing.warning(
                 "object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error)
             )
             why = f"it cannot be decoded: {error}"
-            return _unreviewed(self.webhook, request, why, 400), "error"
+            return unreviewed(self.webhook, request, why, 400), "error"
         except Exception:
             PANICS.labels(self.webhook.name).inc()
             name, uid = self.webhook.name, request.uid
             log.exception("admission review failed", webhook=name, uid=uid, key=_key(request))
             why = "the webhook's log has the cause under this uid"
-            return _unreviewed(self.webhook, request, why, 500), "error"
+            return unreviewed(self.webhook, request, why, 500), "error"
         return decision, "allowed" if decision.allowed else "denied"
 
     def _shed(self, why: str) -> flask.Response:
@@ -195,18 +191,6 @@ def _budget(timeout: str) -> float:
     except ValueError:
         limit = DEFAULT_TIMEOUT
     return max(limit - max(limit * MARGIN, LEAST_MARGIN), 0.0)
-
-
-def _unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Decision:
-    """The answer when a review raises, by the fail mode."""
-    if fails_open(webhook, request):
-        what = f"{webhook.name} failed and was skipped, uid {request.uid}"
-        return allow(warnings=(what,), audit={"failed-open": what})
-    return deny(
-        f"{webhook.name} failed to review this request, uid {request.uid}, and may not be skipped; {why}",
-        code=code,
-        reason=FAILED[code],
-    )
 
 
 def _log(name: str, request: Request, decision: Decision) -> None:

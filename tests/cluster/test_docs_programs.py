@@ -1,10 +1,11 @@
-"""What the documents ask of kubectl and Helm is what these understand, also where no test can run it."""
+"""What the documents ask of kubectl, Helm and our command is what these understand, also where no test can run it."""
 
 from __future__ import annotations
 
 import functools
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -12,8 +13,14 @@ from lab import binaries
 from tests.pages import PAGES, ROOT, Block, blocks, commands
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
-PARENTS = {"kubectl": {"auth", "create", "rollout", "secret"}, "helm": {"get"}}
+PARENTS = {
+    "kubectl": {"auth", "create", "rollout", "secret"},
+    "helm": {"get"},
+    "drawbridge": {"reservations", "addresses", "elasticity", "rollout", "explain", "simulate"},
+}
 """Commands that have subcommands."""
+LEAST = {"kubectl": 10, "helm": 10, "drawbridge": 8}
+"""A help text has more options than so many."""
 OF_THE_MOMENT = {"--wait", "--install", "--reset-then-reuse-values", "--take-ownership", "--force-conflicts"}
 """Options of an installation that say nothing of what is installed."""
 YOURS = {"-f", "--set-file"}
@@ -23,7 +30,9 @@ YOURS = {"-f", "--set-file"}
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_every_command_and_option_is_one_that_the_program_has(block: Block) -> None:
     for program, *words in commands(block):
-        if program in ("kubectl", "helm"):
+        if (program, *words[:1]) == ("kubectl", "drawbridge"):
+            program = words.pop(0)
+        if program in PARENTS:
             plain = [word for word in words[: words.index("--") if "--" in words else None] if word != "-"]
             used = {word.partition("=")[0] for word in plain if re.match("--?[A-Za-z]", word)}
             assert used <= options(program, *path(program, plain)), words
@@ -40,16 +49,18 @@ def path(program: str, words: list[str]) -> list[str]:
 @functools.cache
 def options(program: str, *command: str) -> set[str]:
     """Those of a command, and those of the whole program."""
-    asked = [[*command, "--help"]] + ([["options"]] if program == "kubectl" else [])
+    of_all = {"kubectl": [["options"]], "drawbridge": [["--help"]]}
+    asked = [[*command, "--help"], *of_all.get(program, [])]
     text = "\n".join(output_of(program, *each) for each in asked)
     found = re.findall(r"^ +(?:(-\w), )?(--[\w-]+)", text, re.MULTILINE)
-    assert len(found) > 10, f"{program} {command}: {text[:500]}"
+    assert len(found) > LEAST[program], f"{program} {command}: {text[:500]}"
     return {option for pair in found for option in pair if option}
 
 
 def output_of(program: str, *arguments: str) -> str:
-    command = [str(binaries.ensure(program)[program]), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    ours = [sys.executable, "-m", "cli"]
+    command = ours if program == "drawbridge" else [str(binaries.ensure(program)[program])]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

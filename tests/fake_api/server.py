@@ -306,6 +306,8 @@ class FakeAPI:
             found, rest = found[:limit], found[limit:]
             metadata["continue"] = f"{version}.{len(self._pages)}.{id(rest)}"
             self._pages[metadata["continue"]] = rest
+            if not {"labelSelector", "fieldSelector"} & call.query.keys():
+                metadata["remainingItemCount"] = len(rest)
         head = json.dumps(
             {"kind": f"{kind.kind}List", "apiVersion": kind.resource.api_version, "metadata": metadata}
         )

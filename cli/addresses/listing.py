@@ -1,0 +1,95 @@
+"""Which node has which address: a function of nodes and address claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from cli.output import Cell, Document, Part, Table, age, bad, good, warning
+from controllers.anycast_ip.claim import Claim, instance_of, read
+from kube.types import ConfigMap, Node
+from settings import AnycastIPSettings
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
+
+
+class State(StrEnum):
+    OPEN = "open"
+    UNPROVEN = "not verified"
+    TAINTED = "tainted"
+    RELEASING = "releasing"
+    UNREADABLE = "unreadable claim"
+
+
+SHOWN = {State.OPEN: good, State.TAINTED: warning, State.RELEASING: warning}
+
+
+class Address(Document, frozen=True):
+    """*id* is that of the cloud; *ours* is false for one that was found on the instance, and is never released."""
+
+    node: str
+    address: str
+    id: str
+    state: State
+    instance: str
+    ours: bool
+    since: datetime | None
+
+
+class Addresses(Document, frozen=True):
+    addresses: tuple[Address, ...]
+
+
+def listed(
+    nodes: Sequence[Node], claims: Sequence[ConfigMap], settings: AnycastIPSettings
+) -> tuple[Address, ...]:
+    """What needs attention comes first: nodes that wait, and addresses of nodes that are gone."""
+    readable = {claim.uid: claim for each in claims if (claim := _claim(each))}
+    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in readable]
+    known = {each.metadata.uid for each in selected}
+    found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
+    found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
+    found += [_unreadable(each) for each in claims if _claim(each) is None]
+    return tuple(sorted(found, key=lambda each: (each.state is State.OPEN, each.node)))
+
+
+def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
+    columns = ("NODE", "IP", "STATE", "AGE", "ID", "INSTANCE", "RELEASED WITH THE NODE")
+    rows = [_row(each, now) for each in found.addresses]
+    yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
+
+
+def _row(each: Address, now: datetime) -> list[Cell]:
+    state = SHOWN.get(each.state, bad)(each.state)
+    released = "yes" if each.ours else "no: it is not ours"
+    return [each.node, each.address, state, age(each.since, now), each.id, each.instance, released]
+
+
+def _of_node(node: Node, claim: Claim | None) -> Address:
+    annotations = node.metadata.annotations
+    proven = State.OPEN if is_proven_bound(node) else State.UNPROVEN
+    return Address(
+        node.metadata.name,
+        annotations.get(ADDRESS, ""),
+        annotations.get(ADDRESS_ID, "") or (claim.address if claim else ""),
+        State.TAINTED if is_tainted(node) else proven,
+        instance_of(node),
+        claim.ours if claim else True,
+        claim.asked if claim else None,
+    )
+
+
+def _of_gone(claim: Claim) -> Address:
+    return Address(claim.node, "", claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked)
+
+
+def _unreadable(found: ConfigMap) -> Address:
+    metadata = found.metadata
+    return Address(metadata.name, "", "", State.UNREADABLE, "", True, metadata.creation_timestamp)
+
+
+def _claim(found: ConfigMap) -> Claim | None:
+    try:
+        return read(found)
+    except ValueError:
+        return None

@@ -1,0 +1,109 @@
+"""The cluster as the user's kubeconfig shows it: many reads at the same time, each of no more than is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kube.client import Client, Page
+from kube.errors import KubeError, NotConfigured
+from kube.resources import ALL, NODES, Resource, Selection
+from kube.rest_config import Connection, connect
+from kube.service_account import MOUNTED, in_cluster, of_pod
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+"""Seconds for one answer."""
+PARALLEL = 16
+"""Reads at the same time: an API server's fair queueing admits so many of one user."""
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+class Cluster:
+    """*namespace* is that of the context; *client* is the API server, with the permissions of the user."""
+
+    def __init__(
+        self, client: Client, namespace: str = "default", connection: Connection | None = None
+    ) -> None:
+        self.client, self.namespace, self._connection = client, namespace, connection
+
+    def read(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
+        with ThreadPoolExecutor(max_workers=PARALLEL) as executor:
+            futures = {name: executor.submit(_caught, read) for name, read in reads.items()}
+            return {name: future.result() for name, future in futures.items()}
+
+    def read_all(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """The same, where nothing can be shown without all of them. Raises KubeError."""
+        found = self.read(reads)
+        for each in found.values():
+            if isinstance(each, KubeError):
+                raise each
+        return found
+
+    def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> list[T]:  # noqa: A002
+        """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
+        query = {**selection.query, "resourceVersion": "0"}
+        path = resource.path(selection.namespace)
+        page: Page[T] = self.client.request("GET", path, query=query, type=Page[type])  # type: ignore[valid-type]
+        return page.items or []
+
+    def nodes(self, label_selector: str = "") -> list[Node]:
+        return self.cached(NODES, Node, Selection(label_selector=label_selector))
+
+    def super_nodes(self) -> list[str]:
+        return [each.metadata.name for each in self.nodes(f"{INSTANCE_TYPE}={SUPER_NODE}")]
+
+    def server_time(self) -> datetime | None:
+        """The Date of an answer, where there is a connection of which to ask."""
+        if self._connection is None:
+            return None
+        headers = self._connection.authorization()
+        url = f"{self._connection.host}/version"
+        answer = self._connection.pool.request("GET", url, body=None, headers=headers, timeout=TIMEOUT)
+        return parsedate_to_datetime(answer.headers["Date"]) if "Date" in answer.headers else None
+
+
+def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Cluster:
+    """By the kubeconfig, as kubectl finds it; in a pod that has none, by its ServiceAccount. NotConfigured."""
+    if kubeconfig is None and context is None and in_cluster() and not _has_kubeconfig():
+        return Cluster(Client(of_pod(), timeout=TIMEOUT), (MOUNTED / "namespace").read_text())
+    path = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    connection = _connected(path, context)
+    return Cluster(Client(connection, timeout=TIMEOUT), _namespace(path, context), connection)
+
+
+def _connected(path: str, context: str | None) -> Connection:
+    if not _exists(path):
+        raise NotConfigured(f"there is no kubeconfig at {path}")
+    return connect(path, PARALLEL, context)
+
+
+def _namespace(path: str, context: str | None) -> str:
+    from kubernetes import config
+
+    contexts, active = config.list_kube_config_contexts(path)
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _has_kubeconfig() -> bool:
+    return bool(os.environ.get("KUBECONFIG")) or _exists(DEFAULT_KUBECONFIG)
+
+
+def _exists(path: str) -> bool:
+    return any(Path(each).expanduser().is_file() for each in path.split(os.pathsep) if each)
+
+
+def _caught(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except KubeError as error:
+        return error

@@ -1,0 +1,1 @@
+"""`drawbridge doctor`: the checks of docs/how-to/troubleshooting.md, run."""

@@ -1,0 +1,135 @@
+"""What our ServiceAccounts, and the user, must be allowed: values, and what the answers mean.
+
+Of each feature the permissions without which it does nothing; docs/explanation/security.md has all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cli.doctor.types import Finding, Verdict
+from cli.errors import way_to_permission
+from cli.installed.types import CONTROLLERS, WEBHOOK
+from kube.errors import Forbidden, KubeError
+from settings import Settings
+from webhook.ingress_daemonset import GROUP
+
+OWN = "own"
+"""In place of a namespace: that of the installation."""
+
+
+class Access(NamedTuple):
+    """*namespace* is empty for the whole cluster."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}{where}"
+
+
+ALWAYS = {CONTROLLERS: (Access("create", "events"), Access("create", "leases", "coordination.k8s.io", OWN))}
+CALICO = "calico"
+"""In place of a group: that which is served."""
+BY_FEATURE: Mapping[str, Mapping[str, tuple[Access, ...]]] = {
+    "ip_reservation": {
+        WEBHOOK: (
+            Access("get", "pods"),
+            Access("get", "namespaces"),
+            Access("create", "ipreservations", CALICO),
+        ),
+        CONTROLLERS: (
+            Access("watch", "pods"),
+            Access("watch", "namespaces"),
+            *(
+                Access(verb, "ipreservations", CALICO)
+                for verb in ("list", "watch", "create", "patch", "delete")
+            ),
+        ),
+    },
+    "anycast_ip": {
+        CONTROLLERS: (
+            Access("watch", "nodes"),
+            Access("patch", "nodes"),
+            *(Access(verb, "configmaps", "", OWN) for verb in ("list", "create", "update", "delete")),
+        )
+    },
+    "elasticity": {
+        WEBHOOK: (Access("get", "leases", "coordination.k8s.io", OWN, "drawbridge"),),
+        CONTROLLERS: (
+            Access("watch", "pods"),
+            Access("patch", "pods"),
+            Access("watch", "nodes"),
+            Access("watch", "statefulsets", "apps"),
+        ),
+    },
+    "ingress_daemonset": {
+        WEBHOOK: (Access("list", "ingressdaemonsets", GROUP),),
+        CONTROLLERS: (
+            Access("watch", "ingressdaemonsets", GROUP),
+            Access("patch", "ingressdaemonsets/status", GROUP),
+            *(Access(verb, "deployments", "apps") for verb in ("watch", "create", "patch", "delete")),
+        ),
+    },
+}
+OF_USER = (
+    Access("get", "secrets", "", OWN),
+    Access("list", "nodes"),
+    Access("list", "pods"),
+    Access("list", "ipreservations", CALICO),
+    Access("patch", "ipreservations", CALICO),
+    Access("create", "pods/eviction"),
+    Access("patch", "ingressdaemonsets", GROUP),
+)
+
+
+def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[str, Access]]:
+    """Each with the program that needs it."""
+    rules = [ALWAYS, *(rows for feature, rows in BY_FEATURE.items() if getattr(settings, feature).enabled)]
+    for rows in rules:
+        for program, accesses in rows.items():
+            yield from ((program, located(each, namespace, calico)) for each in accesses)
+
+
+def located(access: Access, namespace: str, calico: str) -> Access:
+    group = calico if access.group == CALICO else access.group
+    return access._replace(group=group, namespace=namespace if access.namespace == OWN else "")
+
+
+def attributes(access: Access) -> dict[str, Any]:
+    """As a review of access has them."""
+    resource, _, subresource = access.resource.partition("/")
+    found = {"verb": access.verb, "group": access.group, "resource": resource, "subresource": subresource}
+    return {**found, "namespace": access.namespace, "name": access.name}
+
+
+def of_accounts(answers: Mapping[tuple[str, Access], bool | KubeError]) -> Iterator[Finding]:
+    if refused := next((each for each in answers.values() if isinstance(each, Forbidden)), None):
+        yield Finding(
+            "permissions of Drawbridge",
+            Verdict.SKIPPED,
+            "you may not ask what others may do",
+            way_to_permission(refused.message),
+        )
+        return
+    missing = [
+        f"the {program} may not {access}" for (program, access), may in answers.items() if may is False
+    ]
+    for each in missing:
+        yield Finding("permissions of Drawbridge", Verdict.WRONG, each, "helm upgrade restores its roles")
+    if not missing:
+        yield Finding("permissions of Drawbridge", Verdict.OK, f"all {len(answers)} that were asked about")
+
+
+def of_user(answers: Mapping[Access, bool | KubeError]) -> Iterator[Finding]:
+    missing = [str(access) for access, may in answers.items() if may is False]
+    if missing:
+        message = f"you may not {'; '.join(missing)}: some commands will not work"
+        yield Finding("your permissions", Verdict.WARNING, message, "have an administrator allow it")
+    else:
+        yield Finding("your permissions", Verdict.OK, "enough for all commands")

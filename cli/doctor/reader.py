@@ -1,0 +1,104 @@
+"""Ask what the checks need: discovery, reviews of access, and the webhook server through the API server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from calico.reservations import GROUPS
+from cli.cluster import Cluster
+from cli.doctor.access import OF_USER, Access, attributes, located, needed
+from cli.doctor.checks import Answers
+from cli.doctor.probes import Probe, probes, problem_of
+from cli.installed.reader import webhook_configurations
+from cli.installed.types import Installed
+from kube.client import Resource
+from kube.errors import ApiError, Forbidden, KubeError, NotFound
+from telemetry.build import VERSION
+from webhook.smoke_check import fault, review
+
+REVIEWS = "/apis/authorization.k8s.io/v1"
+PROXY_TIMEOUT = 10.0
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+def answers_of(cluster: Cluster, ours: Installed) -> Answers:
+    """Raises KubeError when not even the version can be read."""
+    calico = {each: _serves(cluster, each) for each in GROUPS}
+    group = next((each for each, served in calico.items() if served), GROUPS[-1]).partition("/")[0]
+    everyones = webhook_configurations(cluster)
+    accounts = ours.accounts
+    of_accounts = [each for each in needed(ours.in_force, ours.namespace, group) if each[0] in accounts]
+    of_user = [located(each, ours.namespace, group) for each in OF_USER]
+    version = cluster.client.request("GET", "/version")
+    return Answers(
+        (version["gitVersion"], VERSION),
+        calico,
+        _all(cluster, ours.paths, partial(_reach, cluster, ours)) | _probed(cluster, ours),
+        (
+            _all(cluster, of_accounts, lambda each: _may(cluster, each[1], accounts[each[0]])),
+            _all(cluster, of_user, partial(_may, cluster)),
+        ),
+        (everyones.mutating, everyones.validating),
+        (cluster.server_time(), datetime.now(UTC)),
+    )
+
+
+def _all(cluster: Cluster, keys: Iterable[Any], ask: Callable[[Any], Any]) -> dict[Any, Any]:
+    return cluster.read({each: partial(ask, each) for each in keys})
+
+
+def _serves(cluster: Cluster, api_version: str) -> bool:
+    group, version = api_version.split("/")
+    return cluster.client.serves(Resource(group, version, "ipreservations", namespaced=False))
+
+
+def _may(cluster: Cluster, access: Access, account: str = "") -> bool:
+    """Whether *account*, or else the user, may."""
+    spec: dict[str, Any] = {"resourceAttributes": attributes(access)}
+    kind = "SelfSubjectAccessReview"
+    if account:
+        spec["user"], kind = account, "SubjectAccessReview"
+        spec["groups"] = ["system:serviceaccounts", "system:authenticated"]
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    path = f"{REVIEWS}/{kind.lower()}s"
+    return cluster.client.request("POST", path, body=body, type=_Review).status.allowed
+
+
+def _probed(cluster: Cluster, ours: Installed) -> dict[str, str | KubeError]:
+    namespace = "default" if cluster.namespace == ours.namespace else cluster.namespace
+    found = {each.what: each for each in probes(ours.in_force, namespace)}
+    answers = cluster.read({what: partial(_dry_run, cluster, each) for what, each in found.items()})
+    return {what: problem_of(found[what], answer) for what, answer in answers.items()}
+
+
+def _dry_run(cluster: Cluster, probe: Probe) -> dict[str, Any]:
+    path = probe.resource.path(probe.namespace)
+    return cluster.client.request("POST", path, body=probe.body, query={"dryRun": "All"})
+
+
+def _reach(cluster: Cluster, ours: Installed, path: str) -> str:
+    """What is wrong with the answer to a review, a dry run without an object, that the API server passes on."""
+    uid, service = str(uuid.uuid4()), ours.service
+    proxy = f"/api/v1/namespaces/{ours.namespace}/services/https:{service.name}:{service.port}/proxy{path}"
+    try:
+        content = cluster.client.request("POST", proxy, body=review(uid), type=bytes, timeout=PROXY_TIMEOUT)
+    except (Forbidden, NotFound):
+        raise
+    except ApiError as error:
+        return error.message
+    except KubeError as error:
+        return str(error)
+    return fault(200, content, uid)

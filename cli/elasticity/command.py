@@ -1,0 +1,77 @@
+"""`drawbridge elasticity list|return`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from cli.cluster import Cluster
+from cli.elasticity.placements import Placement, Placements, Pod, listed, parts_of, to_return
+from cli.errors import WRONG
+from cli.output import timed
+from cli.session import Command, Commands, Session, pass_session
+from kube.errors import Conflict, NotFound, TooManyRequests
+from kube.resources import PODS
+
+
+@click.group(cls=Commands)
+def elasticity() -> None:
+    """See where pods are placed, and return them."""
+
+
+@elasticity.command("list", cls=Command)
+@pass_session
+def list_placements(session: Session) -> None:
+    """List placed and waiting pods, with the reason."""
+    pods, super_nodes = _read(session.cluster, session.scope)
+    value = Placements(listed(pods, super_nodes))
+    session.output.show(value, timed(parts_of))
+
+
+@elasticity.command("return", cls=Command)
+@click.argument("pods", metavar="[POD...]", nargs=-1)
+@pass_session
+def return_pods(session: Session, pods: tuple[str, ...]) -> None:
+    """Evict pods from super nodes.
+
+    Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
+    evicted that run there because local nodes were full. Disruption budgets are respected.
+    """
+    found, super_nodes = _read(session.cluster, session.namespace)
+    chosen = to_return(found, super_nodes, pods)
+    if not chosen:
+        session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
+        return
+    names = "\n".join(f"  {each.pod} on {each.node}" for each in chosen)
+    session.confirm(f"Pods of namespace {session.namespace} to evict:\n{names}\nEvict?")
+    evicted = [_evict(session, each) for each in chosen]
+    if not all(evicted):
+        raise SystemExit(WRONG)
+
+
+def _read(cluster: Cluster, namespace: str | None) -> tuple[list[Pod], set[str]]:
+    # In pages: all pods of a large cluster are too much for one answer.
+    listed_pods = partial(cluster.client.list, PODS, namespace, type=Pod)
+    found = cluster.read_all({"super nodes": cluster.super_nodes, "pods": listed_pods})
+    return found["pods"].items, {*found["super nodes"]}
+
+
+def _evict(session: Session, chosen: Placement) -> bool:
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": chosen.pod, "namespace": chosen.namespace},
+        "deleteOptions": {"preconditions": {"uid": chosen.uid}},
+    }
+    path = PODS.path(chosen.namespace, chosen.pod, "eviction")
+    try:
+        session.cluster.client.request("POST", path, body=body)
+    except TooManyRequests as error:
+        session.output.say(f"{chosen.pod}: not evicted: {error.message}")
+        return False
+    except (NotFound, Conflict):
+        session.output.say(f"{chosen.pod}: has gone in the meantime")
+        return True
+    session.output.say(f"{chosen.pod}: evicted from {chosen.node}")
+    return True

@@ -1,0 +1,84 @@
+"""How the command fails: an exit code for scripts, a message for people, and the way out."""
+
+from __future__ import annotations
+
+import re
+from typing import IO, Any
+
+import click
+
+from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unreachable
+
+FINE, WRONG, USAGE, UNREADABLE = 0, 1, 2, 3
+EXIT_CODES = {
+    FINE: "all is well, or the change was made",
+    WRONG: "something is wrong with what was asked about, or the change was not made",
+    USAGE: "the command line is wrong",
+    UNREADABLE: "the cluster cannot be read or written: no kubeconfig, no connection, no permission",
+}
+
+_REFUSED = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+
+
+class Failure(click.ClickException):
+    """Ends the command with *message* and, on a second line, the *way_out*."""
+
+    exit_code = WRONG
+
+    def __init__(self, message: str, way_out: str = "") -> None:
+        super().__init__(message)
+        self.way_out = way_out
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        super().show(file)
+        if self.way_out:
+            click.echo(f"Way out: {self.way_out}", file=file, err=file is None)
+
+
+class Unreadable(Failure):
+    exit_code = UNREADABLE
+
+
+def unreadable(error: KubeError) -> Failure:
+    """*error* of a call to the API server, with what the user can do about it."""
+    match error:
+        case NotConfigured():
+            return Unreadable(
+                str(error),
+                "name a kubeconfig with --kubeconfig or KUBECONFIG, and its context with --context",
+            )
+        case Forbidden():
+            return Unreadable(error.message, way_to_permission(error.message))
+        case NotFound():
+            return Failure(error.message, "check the name, the namespace (-n) and the cluster (--context)")
+        case Unreachable():
+            return Unreadable(
+                f"the API server cannot be reached: {error}",
+                "check that kubectl get --raw /version answers with the same kubeconfig and context",
+            )
+        case _:
+            return Unreadable(
+                f"the API server refused: {error}", "repeat it; if it lasts, see the API server's log"
+            )
+
+
+def missing_permission(message: str) -> str:
+    """``list pods (apps) in namespace x``, from the API server's *message*; nothing when it says something else."""
+    found = _REFUSED.search(message)
+    if not found:
+        return ""
+    group = f".{found['group']}" if found["group"] else ""
+    where = f"in namespace {found['namespace']}" if found["namespace"] else "in the whole cluster"
+    return f"{found['verb']} {found['resource']}{group} {where}"
+
+
+def way_to_permission(message: str) -> str:
+    missing = missing_permission(message)
+    return (
+        f"have an administrator allow you to {missing}"
+        if missing
+        else "use a context with more permissions (--context)"
+    )

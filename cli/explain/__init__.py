@@ -1,0 +1,1 @@
+"""Why objects are treated as they are, and what would happen to them now; nothing is written."""

@@ -1,0 +1,97 @@
+"""Explain an IngressDaemonSet: whether today's rules accept it, which nodes it matches, and what evictions wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cli.explain import requests
+from cli.explain.answers import Question, question, rows
+from cli.explain.events import Event, EventRow, events, table
+from cli.explain.foresight import foresee
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, title
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class IngressDaemonSetFacts:
+    """*pods* are those of its nodes, raw, which *snapshot* knows, too."""
+
+    raw: Raw
+    resource: IngressDaemonSet
+    nodes: Sequence[FollowedNode]
+    pods: Sequence[Raw]
+    snapshot: Snapshot
+    events: Sequence[Event]
+
+
+class OnNode(Document, frozen=True):
+    """*eviction* is what the client would get that evicts a pod from there now."""
+
+    node: str
+    matches: bool
+    pods: tuple[str, ...]
+    eviction: str
+
+
+class IngressDaemonSetExplanation(Document, frozen=True):
+    ingress_daemonset: str
+    questions: tuple[Question, ...]
+    nodes: tuple[OnNode, ...]
+    conditions: dict[str, str]
+    now: datetime
+    events: tuple[EventRow, ...]
+
+
+def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
+    metadata = facts.resource.metadata
+    request = requests.creation(INGRESS_DAEMONSETS, facts.raw)
+    conditions = facts.raw.get("status", {}).get("conditions", ())
+    return IngressDaemonSetExplanation(
+        ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
+        questions=(question("create", foresee(request, facts.snapshot)),),
+        nodes=tuple(_nodes(facts)),
+        conditions={
+            each["type"]: f"{each.get('status', '')}: {each.get('message', '')}" for each in conditions
+        },
+        now=facts.snapshot.now,
+        events=tuple(events(facts.events)),
+    )
+
+
+def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
+    yield title(f"IngressDaemonSet {explained.ingress_daemonset}")
+    asked = [row for each in explained.questions for row in rows(each)]
+    yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+    nodes = [
+        (each.node, "yes" if each.matches else "no", str(len(each.pods)), each.eviction)
+        for each in explained.nodes
+    ]
+    yield Table(("NODE", "MATCHES", "PODS", "EVICTION OF A POD"), nodes, empty="It matches no node.")
+    if explained.conditions:
+        yield Table(("CONDITION", "STATUS"), sorted(explained.conditions.items()))
+    yield f"How far its rollout is: drawbridge rollout get {explained.ingress_daemonset.partition('/')[2]}"
+    yield table(explained.events, explained.now)
+
+
+def _nodes(facts: IngressDaemonSetFacts) -> Iterator[OnNode]:
+    """Those that it matches, and those that have its pods."""
+    where = where_of(facts.resource)
+    for node in facts.nodes:
+        pods = [each for each in facts.pods if each["spec"].get("nodeName") == node.name]
+        if matches(where, node, runs=bool(pods)) or pods:
+            names = tuple(each["metadata"]["name"] for each in pods)
+            is_match = matches(where, node, runs=bool(pods))
+            yield OnNode(node.name, is_match, names, _eviction(pods, facts.snapshot) if pods else "")
+
+
+def _eviction(pods: Sequence[Raw], snapshot: Snapshot) -> str:
+    foreseen = [foresee(requests.eviction(each), snapshot) for each in pods]
+    return next((message for each in foreseen for message in each.denials), "allowed")

@@ -1,0 +1,117 @@
+"""Explain an IP: who has it, whether it is reserved, why, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from calico.segment import IPReservation, canonical
+from cli.explain.answers import Question, rows
+from cli.explain.events import Event, EventRow, events, table
+from cli.explain.pod import questions, reserved
+from cli.explain.reservations import Reservation, reservations, unmanaged
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, title
+from controllers.ip_reservation.copies import by_identity, merged
+from controllers.ip_reservation.release_planner import Life
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class IPFacts:
+    """*pods* have the IP now, finished ones included; *lives* are of the pods of its records, by uid."""
+
+    ip: str
+    pods: Sequence[Raw]
+    snapshot: Snapshot
+    segments: Sequence[IPReservation]
+    lives: Mapping[str, Life]
+    events: Sequence[Event]
+
+
+class Holder(Document, frozen=True):
+    """A pod that has the IP, and what would become of it."""
+
+    pod: str
+    node: str
+    phase: str
+    questions: tuple[Question, ...]
+
+
+class IPExplanation(Document, frozen=True):
+    """*counted* of *most* reservations are of pods that are gone: beyond that, the oldest is released first."""
+
+    ip: str
+    summary: str
+    reservations: tuple[Reservation, ...]
+    unmanaged: tuple[str, ...]
+    holders: tuple[Holder, ...]
+    counted: int
+    most: int
+    now: datetime
+    events: tuple[EventRow, ...]
+
+
+def explain(facts: IPFacts) -> IPExplanation:
+    settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
+    cidr = canonical(facts.ip)
+    found = tuple(
+        reservations(facts.segments, lambda record: record.cidr == cidr, facts.lives, settings, now)
+    )
+    others = tuple(unmanaged(facts.segments, facts.ip))
+    holders = tuple(_holder(each, facts.snapshot) for each in facts.pods)
+    return IPExplanation(
+        ip=facts.ip,
+        summary=_summary(facts.ip, found, others, holders),
+        reservations=found,
+        unmanaged=others,
+        holders=holders,
+        counted=counted(facts.segments),
+        most=settings.ip_reserve_max_count,
+        now=now,
+        events=tuple(events(facts.events)),
+    )
+
+
+def counted(segments: Sequence[IPReservation]) -> int:
+    """Addresses whose time runs."""
+    records = map(merged, by_identity([each for each in segments if each.ours]).values())
+    return len({each.cidr for each in records if each.ended})
+
+
+def parts(explained: IPExplanation) -> Iterator[Part]:
+    yield title(explained.summary)
+    yield reserved(explained.reservations)
+    if explained.reservations:
+        counted_of = f"{explained.counted} of at most {explained.most}"
+        yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
+    for holder in explained.holders:
+        heading = f"Pod {holder.pod} has it, {holder.phase}, on node {holder.node}"
+        asked = [row for each in holder.questions for row in rows(each)]
+        yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked, title=heading)
+    yield table(explained.events, explained.now)
+
+
+def _holder(pod: Raw, snapshot: Snapshot) -> Holder:
+    metadata = pod["metadata"]
+    asked = tuple(each for each in questions(pod, snapshot) if each.action != "create")
+    return Holder(
+        pod=f"{metadata['namespace']}/{metadata['name']}",
+        node=pod.get("spec", {}).get("nodeName", ""),
+        phase=pod.get("status", {}).get("phase", ""),
+        questions=asked,
+    )
+
+
+def _summary(ip: str, found: Sequence[Reservation], others: Sequence[str], holders: Sequence[Holder]) -> str:
+    if found:
+        whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
+        return f"{ip} is reserved for {whose}: {found[-1].release}"
+    if others:
+        return f"{ip} is reserved by {', '.join(others)}, not managed by Drawbridge"
+    if not holders:
+        return f"{ip} is not reserved, and no pod has it"
+    return f"{ip} is not reserved: pod {' and '.join(each.pod for each in holders)} has it"

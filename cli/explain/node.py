@@ -1,0 +1,104 @@
+"""Explain a node: whether it needs an anycast IP and is open, and what admission does to a change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cli.explain import requests
+from cli.explain.answers import Question, question, rows
+from cli.explain.events import Event, EventRow, events, table
+from cli.explain.foresight import foresee
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, title
+from kube.resources import NODES
+from kube.types import Node, is_super
+from settings import AnycastIPSettings
+from webhook.anycast_ip import BOUND, TAINT, is_proven_bound, is_tainted, wanted
+
+Raw = Mapping[str, Any]
+OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    node: Raw
+    snapshot: Snapshot
+    events: Sequence[Event]
+
+
+class NodeExplanation(Document, frozen=True):
+    """*anycast_ip* says whether the node needs one, and whether pods may be scheduled on it."""
+
+    node: str
+    anycast_ip: str
+    taints: tuple[str, ...]
+    annotations: dict[str, str]
+    questions: tuple[Question, ...]
+    now: datetime
+    events: tuple[EventRow, ...]
+
+
+def explain(facts: NodeFacts) -> NodeExplanation:
+    node = msgspec.json.decode(msgspec.json.encode(facts.node), type=Node)
+    annotations = node.metadata.annotations
+    return NodeExplanation(
+        node=node.metadata.name,
+        anycast_ip=standing(node, facts.snapshot.settings.anycast_ip),
+        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints),
+        annotations={name: value for name, value in annotations.items() if name.startswith(OURS)},
+        questions=tuple(questions(facts.node, facts.snapshot)),
+        now=facts.snapshot.now,
+        events=tuple(events(facts.events)),
+    )
+
+
+def standing(node: Node, settings: AnycastIPSettings) -> str:
+    if not settings.enabled:
+        return "the feature is off"
+    if is_super(node):
+        return "not needed: a super node has no instance"
+    if not wanted(node, settings):
+        labels = node.metadata.labels
+        missing = [
+            f"{key}={value}" for key, value in settings.node_labels.items() if labels.get(key) != value
+        ]
+        return f"not needed: it is not labelled {', '.join(missing)}"
+    if is_tainted(node):
+        proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
+        return f"needed, and closed by taint {TAINT.key}: {proven}"
+    if is_proven_bound(node):
+        return f"needed, bound and open: {node.metadata.annotations[BOUND]}"
+    return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"
+
+
+def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
+    asked = {
+        "create": requests.creation(NODES, node),
+        "remove the taint": requests.change(NODES, node, _without_taint(node)),
+    }
+    for action, request in asked.items():
+        yield question(action, foresee(request, snapshot))
+
+
+def parts(explained: NodeExplanation) -> Iterator[Part]:
+    yield title(f"Node {explained.node}")
+    yield f"Anycast IP: {explained.anycast_ip}"
+    asked = [row for each in explained.questions for row in rows(each)]
+    yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+    if explained.annotations:
+        yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
+    yield f"Which IPs its drain reserves: drawbridge simulate drain {explained.node}"
+    yield table(explained.events, explained.now)
+
+
+def _without_taint(node: Raw) -> Raw:
+    spec = node.get("spec", {})
+    kept = [
+        each for each in spec.get("taints", ()) if (each["key"], each["effect"]) != (TAINT.key, TAINT.effect)
+    ]
+    return {**node, "spec": {**spec, "taints": kept}}

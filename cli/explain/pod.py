@@ -1,0 +1,134 @@
+"""Explain a pod: what would happen to it, what has happened, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from calico.segment import IPReservation
+from cli.explain import requests
+from cli.explain.answers import Question, question, rows
+from cli.explain.events import Event, EventRow, events, table
+from cli.explain.foresight import foresee
+from cli.explain.reservations import Reservation, reservations
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, title
+from controllers.ip_reservation.release_planner import Life
+from kube.resources import PODS
+from webhook.elasticity import GATE
+
+Raw = Mapping[str, Any]
+OURS = ("drawbridge.io/", "LOCAL_REPLICAS", "AUTO_SCALE_EKS", "controller.kubernetes.io/pod-deletion-cost")
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """*pod* is None when it is gone; *lives* are of the pods of records, by uid."""
+
+    key: str
+    pod: Raw | None
+    snapshot: Snapshot
+    segments: Sequence[IPReservation]
+    lives: Mapping[str, Life]
+    events: Sequence[Event]
+
+
+class PodExplanation(Document, frozen=True):
+    pod: str
+    node: str
+    phase: str
+    ips: tuple[str, ...]
+    gated: bool
+    annotations: dict[str, str]
+    conditions: dict[str, str]
+    now: datetime
+    questions: tuple[Question, ...]
+    reservations: tuple[Reservation, ...]
+    events: tuple[EventRow, ...]
+
+
+def explain(facts: PodFacts) -> PodExplanation:
+    pod = facts.pod or {}
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    annotations = pod.get("metadata", {}).get("annotations") or {}
+    return PodExplanation(
+        pod=facts.key,
+        node=spec.get("nodeName", ""),
+        phase=_phase(facts.pod),
+        ips=tuple(each["ip"] for each in status.get("podIPs", ())),
+        gated=any(each.get("name") == GATE for each in spec.get("schedulingGates", ())),
+        annotations={name: value for name, value in annotations.items() if name.startswith(OURS)},
+        conditions={each["type"]: _condition(each) for each in status.get("conditions", ())},
+        now=facts.snapshot.now,
+        questions=tuple(questions(facts.pod, facts.snapshot)) if facts.pod else (),
+        reservations=tuple(_reservations(facts)),
+        events=tuple(events(facts.events)),
+    )
+
+
+def questions(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
+    asked = {
+        "delete": requests.deletion(pod),
+        "evict": requests.eviction(pod),
+        "create": requests.creation(PODS, pod),
+    }
+    for action, request in asked.items():
+        yield question(action, foresee(request, snapshot))
+
+
+def parts(explained: PodExplanation) -> Iterator[Part]:
+    where = f" on node {explained.node}" if explained.node else ""
+    ips = f", {' and '.join(explained.ips)}" if explained.ips else ", no IP"
+    gate = ", gated by Drawbridge" if explained.gated else ""
+    yield title(f"Pod {explained.pod}: {explained.phase}{where}{ips}{gate}")
+    if explained.questions:
+        asked = [row for each in explained.questions for row in rows(each)]
+        yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+    if explained.annotations:
+        yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
+    yield reserved(explained.reservations)
+    yield table(explained.events, explained.now)
+
+
+def reserved(found: Sequence[Reservation]) -> Table:
+    return Table(
+        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "SEGMENT"),
+        [
+            (
+                each.ip,
+                each.key,
+                each.reason,
+                f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
+                each.release,
+                " ".join(each.segments),
+            )
+            for each in found
+        ],
+        empty="Nothing is reserved.",
+        wide=1,
+    )
+
+
+def _phase(pod: Raw | None) -> str:
+    if pod is None:
+        return "gone"
+    is_terminating = "deletionTimestamp" in pod["metadata"]
+    return "Terminating" if is_terminating else str(pod.get("status", {}).get("phase", "Unknown"))
+
+
+def _condition(raw: Raw) -> str:
+    return ": ".join(filter(None, (raw.get("status", ""), raw.get("reason", ""))))
+
+
+def _reservations(facts: PodFacts) -> Iterator[Reservation]:
+    namespace, _, name = facts.key.partition("/")
+    settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
+    return reservations(
+        facts.segments,
+        lambda record: (record.namespace, record.pod) == (namespace, name),
+        facts.lives,
+        settings,
+        now,
+    )

@@ -1,0 +1,195 @@
+"""Read what an explanation needs: with the user's permissions, and nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from calico.reservations import NotServed, Reservations
+from calico.segment import IPReservation, Record, canonical
+from cli.cluster import Cluster
+from cli.errors import Failure
+from cli.explain.events import Event
+from cli.explain.ingress_daemonset import IngressDaemonSetFacts
+from cli.explain.ip import IPFacts
+from cli.explain.node import NodeFacts
+from cli.explain.pod import PodFacts
+from cli.explain.snapshot import Lookups, Objects, Snapshot
+from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
+from cli.installed.reader import installed
+from controllers.ip_reservation.release_planner import Life, life_of
+from kube.errors import NotFound
+from kube.resources import EVENTS, NAMESPACES, NODES, PODS
+from kube.types import Pod
+from settings import Settings
+from webhook.elasticity.leader import LeaseReader
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.evictions import owner_of
+from webhook.ingress_daemonset.node_matching import FollowedNode
+from webhook.ingress_daemonset.openapi import PodTemplates
+from webhook.ingress_daemonset.template import readable
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+Raw = dict[str, Any]
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The *webhooks* of the cluster, and Drawbridge's *settings* in force."""
+
+    webhooks: Sequence[RegisteredWebhook]
+    settings: Settings
+
+
+class Reader:
+    """All methods raise KubeError, or Failure where Drawbridge is not installed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.client = cluster, cluster.client
+
+    @cached_property
+    def installation(self) -> Installation:
+        settings = installed(self.cluster).settings
+        if settings is None:
+            raise Failure(
+                "the settings of Drawbridge cannot be read, and they decide",
+                "see drawbridge status for the cause",
+            )
+        found = [
+            webhook
+            for resource in CONFIGURATIONS.values()
+            for each in self.client.list(resource, type=WebhookConfiguration).items
+            for webhook in each.webhooks
+        ]
+        return Installation(found, settings)
+
+    def snapshot(self, objects: Objects) -> Snapshot:
+        settings = self.installation.settings
+        absence = LeaseReader(self.client, lambda: settings.leader_election).absence(_deadline())
+        now, lookups = datetime.now(UTC), self._lookups()
+        return Snapshot(settings, self.installation.webhooks, objects, now, absence, lookups)
+
+    def pod(self, namespace: str, name: str) -> PodFacts:
+        """Failure when there is no such pod, no reservation for it and no Event about it."""
+        segments = self.segments()
+        records = [each for each in _records(segments) if (each.namespace, each.pod) == (namespace, name)]
+        events = self.events(namespace, f"involvedObject.kind=Pod,involvedObject.name={name}")
+        pod = self._pod(namespace, name)
+        if pod is None and not records and not events:
+            raise Failure(
+                f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
+                "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
+            )
+        snapshot = self.snapshot(self.objects([pod] if pod else []))
+        return PodFacts(f"{namespace}/{name}", pod, snapshot, segments, self.lives(records), events)
+
+    def ip(self, ip: str) -> IPFacts:
+        segments, cidr = self.segments(), canonical(ip)
+        records = [each for each in _records(segments) if each.cidr == cidr]
+        pods = self.client.list(PODS, field_selector=f"status.podIP={ip}").items
+        snapshot = self.snapshot(self.objects(pods))
+        events = self._events_about(segments, ip)
+        return IPFacts(ip, pods, snapshot, segments, self.lives(records), events)
+
+    def node(self, name: str) -> NodeFacts:
+        node = self.client.get(NODES, name)
+        events = self.events(None, f"involvedObject.kind=Node,involvedObject.name={name}")
+        return NodeFacts(node, self.snapshot(Objects()), events)
+
+    def ingress_daemonset(self, namespace: str, name: str) -> IngressDaemonSetFacts:
+        raw = self.client.get(INGRESS_DAEMONSETS, name, namespace)
+        try:
+            resource = readable(raw)
+        except msgspec.ValidationError as error:
+            raise Failure(
+                f"IngressDaemonSet {namespace}/{name} cannot be read, and the controllers ignore it: {error}",
+                "correct that field; it is older than the schema of the CRD",
+            ) from error
+        pods = [
+            each
+            for each in self.client.list(PODS, namespace, label_selector=NODE_LABEL).items
+            if owner_of(msgspec.json.decode(msgspec.json.encode(each), type=Pod), [resource])
+        ]
+        nodes = self.client.list(NODES, type=FollowedNode).items
+        around = replace(self.objects_in([namespace]), pods=self.objects(pods).pods)
+        about = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
+        events = self.events(namespace, about)
+        return IngressDaemonSetFacts(raw, resource, nodes, pods, self.snapshot(around), events)
+
+    def objects(self, pods: Iterable[Raw]) -> Objects:
+        """*pods*, and what the webhooks read about them."""
+        by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
+        around = self.objects_in({each.partition("/")[0] for each in by_key})
+        return replace(around, pods=by_key)
+
+    def objects_in(self, names: Iterable[str]) -> Objects:
+        """Of these namespaces, without pods."""
+        namespaces = {name: self.client.get(NAMESPACES, name) for name in sorted(names)}
+        found = [each for name in namespaces for each in self.ingress_daemonsets(name)]
+        return Objects(namespaces=namespaces, ingress_daemonsets=found)
+
+    def segments(self) -> Sequence[IPReservation]:
+        """None where Calico is not installed."""
+        try:
+            version = self.installation.settings.ip_reservation.calico_api_version
+            return Reservations(self.client, version).list()
+        except (NotServed, NotFound):
+            return ()
+
+    def ingress_daemonsets(self, namespace: str | None) -> Sequence[IngressDaemonSet]:
+        """None where its CRD is not installed."""
+        try:
+            return list(ClusterLookup(self.client).ingress_daemonsets(namespace, deadline=_deadline()))
+        except NotFound:
+            return ()
+
+    def lives(self, records: Iterable[Record]) -> Mapping[str, Life]:
+        """Of the pods of *records*, by uid."""
+        return {each.uid: self._life(each) for each in records if each.uid}
+
+    def events(self, namespace: str | None, field_selector: str) -> Sequence[Event]:
+        return self.client.list(EVENTS, namespace, type=Event, field_selector=field_selector).items
+
+    def _events_about(self, segments: Sequence[IPReservation], ip: str) -> Sequence[Event]:
+        """On segments, which name their addresses."""
+        if not segments:
+            return ()
+        found = self.events(None, "involvedObject.kind=IPReservation")
+        return [each for each in found if ip in each.message.replace(",", " ").split()]
+
+    def _lookups(self) -> Lookups:
+        """Read only when an IngressDaemonSet is judged."""
+        lookup, templates = ClusterLookup(self.client), PodTemplates(self.client)
+        return Lookups(
+            lambda new, _: lookup.port_users(new, _deadline()),
+            lambda template, _: templates.problems(template, _deadline()),
+        )
+
+    def _life(self, record: Record) -> Life:
+        try:
+            pod = self.client.get(PODS, record.pod, record.namespace, type=Pod)
+        except NotFound:
+            return Life.GONE
+        return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+    def _pod(self, namespace: str, name: str) -> Raw | None:
+        try:
+            return self.client.get(PODS, name, namespace)
+        except NotFound:
+            return None
+
+
+def _records(segments: Iterable[IPReservation]) -> Iterable[Record]:
+    return (record for segment in segments if segment.ours for record in segment.records)
+
+
+def _deadline() -> float:
+    return time.monotonic() + SECONDS

@@ -1,0 +1,144 @@
+"""An installation as values: found by its webhook configurations, whatever the release is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kube.lease_spec import LeaseSpec
+from kube.types import ObjectMeta, Value
+from settings import Settings
+
+WEBHOOKS_END_IN = ".drawbridge.io"
+CHART = "drawbridge"
+NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
+COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
+WEBHOOK, CONTROLLERS = "webhook", "controllers"
+CONFIGURATION_FILE = "config.yaml"
+
+
+class ServiceReference(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    path: str = ""
+    port: int = 443
+
+
+class ClientConfig(Value, frozen=True):
+    ca_bundle: str = ""
+    service: ServiceReference | None = None
+
+
+class Webhook(Value, frozen=True):
+    name: str = ""
+    client_config: ClientConfig = ClientConfig()
+    failure_policy: str = ""
+    rules: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name.endswith(WEBHOOKS_END_IN)
+
+
+class Configuration(Value, frozen=True):
+    """A webhook configuration of either kind."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+    @property
+    def is_ours(self) -> bool:
+        return any(each.is_ours for each in self.webhooks)
+
+
+class PodSpec(Value, frozen=True):
+    service_account_name: str = ""
+
+
+class PodTemplate(Value, frozen=True):
+    spec: PodSpec = PodSpec()
+
+
+class DeploymentSpec(Value, frozen=True):
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class DeploymentStatus(Value, frozen=True):
+    ready_replicas: int = 0
+
+
+class Deployment(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+    @property
+    def component(self) -> str:
+        return self.metadata.labels.get(COMPONENT, "")
+
+
+class Lease(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+@dataclass(frozen=True)
+class Installed:
+    """*settings* are those of the ConfigMap; None when it is invalid or cannot be read, and then *refused* says why."""
+
+    service: ServiceReference
+    validating: Sequence[Configuration]
+    mutating: Sequence[Configuration]
+    deployments: Sequence[Deployment]
+    settings: Settings | None
+    refused: Sequence[str] = ()
+
+    @property
+    def namespace(self) -> str:
+        return self.service.namespace
+
+    @property
+    def accounts(self) -> dict[str, str]:
+        """The name of the user that each program is, by its component."""
+        found = {each.component: each.spec.template.spec.service_account_name for each in self.deployments}
+        prefix = f"system:serviceaccount:{self.namespace}:"
+        return {component: prefix + name for component, name in found.items() if name}
+
+    @property
+    def paths(self) -> list[str]:
+        """Of the webhook server, that the API server calls."""
+        services = [
+            webhook.client_config.service
+            for _, each in self.configurations()
+            for webhook in each.webhooks
+            if webhook.is_ours
+        ]
+        return sorted({each.path for each in services if each})
+
+    @property
+    def version(self) -> str:
+        versions = {each.metadata.labels.get(VERSION, "") for each in self.deployments}
+        return ", ".join(sorted(versions - {""}))
+
+    @property
+    def in_force(self) -> Settings:
+        """For what has to be known in any case: the defaults stand in for settings that cannot be used."""
+        return self.settings or Settings()
+
+    def configurations(self) -> Iterator[tuple[str, Configuration]]:
+        """Each with its kind, in a word."""
+        for kind, found in (("validating", self.validating), ("mutating", self.mutating)):
+            yield from ((kind, each) for each in found)
+
+
+def service_of(configurations: Sequence[Configuration]) -> ServiceReference | None:
+    """The Service that our webhooks call."""
+    ours = (webhook for each in configurations for webhook in each.webhooks if webhook.is_ours)
+    return next((each.client_config.service for each in ours if each.client_config.service), None)
+
+
+def selector_of(metadata: ObjectMeta) -> str:
+    """The label selector of all objects of the release that one object is of."""
+    return ",".join(f"{key}={metadata.labels[key]}" for key in (NAME, INSTANCE) if key in metadata.labels)

@@ -1,0 +1,183 @@
+"""One value, shown as its reader wants it: a table for people, JSON or YAML with all of it for programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any, Literal, TypeVar
+
+import click
+import msgspec
+import yaml
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+Form = Literal["table", "wide", "json", "yaml"]
+FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
+WIDTH_WITHOUT_TERMINAL = 10_000
+"""Lines that are piped are neither cut nor wrapped."""
+INTERVAL = 2.0
+"""Seconds between two looks with --watch."""
+
+Cell = str | Text
+T = TypeVar("T")
+
+
+class Document(msgspec.Struct, frozen=True, rename="camel"):
+    """A value to be shown: its fields are what ``-o json`` prints, also when they have their defaults."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """*wide* columns, the last ones, are shown with ``-o wide`` only; *empty* is shown when it has no rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    empty: str = ""
+    wide: int = 0
+
+
+Part = Table | Text | str
+Render = Callable[[T], Iterable[Part]]
+"""The parts of what people see of a value, from top to bottom: a function of the value."""
+
+
+def timed(render: Callable[[T, datetime], Iterable[Part]]) -> Render[T]:
+    """*render* with the time of the moment, for what has an age."""
+    return lambda value: render(value, datetime.now(UTC))
+
+
+def good(text: str) -> Text:
+    return Text(text, "green")
+
+
+def warning(text: str) -> Text:
+    return Text(text, "yellow")
+
+
+def bad(text: str) -> Text:
+    return Text(text, "bold red")
+
+
+def faint(text: str) -> Text:
+    return Text(text, "dim")
+
+
+def title(text: str) -> Text:
+    return Text(text, "bold")
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """As kubectl writes it: 45s, 12m, 3h, 8d; nothing for no time."""
+    return duration((now - since).total_seconds()) if since else ""
+
+
+def duration(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if whole >= 2 * length:
+            return f"{whole // length}{unit}"
+    return f"{whole}s"
+
+
+class Output:
+    def __init__(self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None) -> None:
+        self.form: Form = form
+        self._console = _console(color, file)
+
+    @property
+    def for_people(self) -> bool:
+        return self.form in ("table", "wide")
+
+    def show(self, value: T, render: Render[T]) -> None:
+        if self.for_people:
+            self._print(self._group(render(value)))
+        else:
+            self._echo(self._encoded(value))
+
+    def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
+        """Show the value that *read* returns, again whenever it has changed, until the user interrupts.
+
+        In place on a terminal; without one, one after the other.
+        """
+        with contextlib.suppress(KeyboardInterrupt):
+            self._watch(read, render, interval)
+
+    def _watch(self, read: Callable[[], T], render: Render[T], interval: float) -> None:
+        if self.for_people and self._console.is_terminal:
+            with Live(console=self._console, auto_refresh=False, screen=False) as live:
+                self._each(
+                    read, lambda value: live.update(self._group(render(value)), refresh=True), interval
+                )
+        else:
+            self._each(read, lambda value: self.show(value, render), interval)
+
+    def say(self, text: Cell) -> None:
+        """A line about what was done; on the error stream where the output is for programs."""
+        if self.for_people:
+            self._console.print(text, soft_wrap=True)
+        else:
+            click.echo(str(text), err=True)
+
+    def _print(self, group: Group) -> None:
+        if self._console.is_terminal:
+            self._console.print(group)
+            return
+        with self._console.capture() as captured:
+            self._console.print(group)
+        # Cells are filled up with blanks, the last ones of a line, too.
+        self._echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+    def _each(self, read: Callable[[], T], show: Callable[[T], None], interval: float) -> None:
+        before: list[T] = []
+        while True:
+            value = read()
+            if before != [value]:
+                show(value)
+            before = [value]
+            time.sleep(interval)
+
+    def _group(self, parts: Iterable[Part]) -> Group:
+        drawn: list[Any] = []
+        for part in parts:
+            drawn += self._table(part) if isinstance(part, Table) else [part]
+        return Group(*drawn)
+
+    def _table(self, table: Table) -> list[Any]:
+        heading = [title(table.title)] if table.title else []
+        if not table.rows:
+            return [*heading, faint(table.empty)] if table.empty else heading
+        shown = len(table.columns) - (0 if self.form == "wide" else table.wide)
+        grid = Grid(
+            box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold" if heading == [] else "dim"
+        )
+        for name in table.columns[:shown]:
+            grid.add_column(name, no_wrap=not self._console.is_terminal, overflow="fold")
+        for row in table.rows:
+            grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row[:shown]))
+        return [*heading, grid]
+
+    def _encoded(self, value: object) -> str:
+        plain = msgspec.to_builtins(value)
+        if self.form == "json":
+            return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
+
+    def _echo(self, text: str) -> None:
+        self._console.file.write(f"{text}\n")
+        self._console.file.flush()
+
+
+def _console(color: bool, file: IO[str] | None) -> Console:
+    plain = not color or bool(os.environ.get("NO_COLOR"))
+    console = Console(file=file, highlight=False, markup=False, emoji=False, no_color=plain or None)
+    if not console.is_terminal:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    return console

@@ -1,0 +1,1 @@
+"""`drawbridge reservations`: which IPs are reserved, and the two things that are done to one by hand."""

@@ -1,0 +1,71 @@
+"""`drawbridge reservations list|release|hold`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from cli.output import timed
+from cli.reservations.plan import Reservations, listed, to_hold, to_release
+from cli.reservations.reader import read
+from cli.reservations.view import done, parts_of, question
+from cli.reservations.writer import create, write
+from cli.session import Command, Commands, Session, pass_session
+
+
+@click.group(cls=Commands)
+def reservations() -> None:
+    """List, release and hold reserved IPs."""
+
+
+@reservations.command("list", cls=Command)
+@pass_session
+def list_reservations(session: Session) -> None:
+    """List reserved IPs, the next release first.
+
+    All of the cluster, or with -n those of one namespace's pods.
+    """
+    found = read(session.cluster)
+    shown = listed(found.segments, found.settings, session.options.namespace)
+    value = Reservations(shown, found.settings.ip_reserve_max_count)
+    session.output.show(value, timed(parts_of))
+
+
+@reservations.command(cls=Command)
+@click.argument("addresses", metavar="IP...", nargs=-1, required=True)
+@pass_session
+def release(session: Session, addresses: tuple[str, ...]) -> None:
+    """Release IPs before their time.
+
+    Calico may assign them again. The leader does it within ipReleasePeriod, or, if a pod still has an IP, when that
+    pod is gone.
+    """
+    found = read(session.cluster)
+    actions = to_release(found.segments, addresses)
+    named = {each.partition("/")[0] for each in addresses}
+    known = [each for each in listed(found.segments, found.settings) if each.address in named]
+    session.confirm(question(known, datetime.now(UTC)))
+    for action in actions:
+        write(session.cluster, found.resource, [action])
+        for line in done(action, known, found.settings.ip_release_period):
+            session.output.say(line)
+
+
+@reservations.command(cls=Command)
+@click.argument("address", metavar="IP")
+@pass_session
+def hold(session: Session, address: str) -> None:
+    """Hold an IP until it is released by hand.
+
+    ipReserveTime and ipReserveMaxCount do not apply. It creates an IPReservation that Drawbridge does not manage. A
+    pod that has the IP keeps it.
+    """
+    found = read(session.cluster)
+    body = to_hold(found.segments, address)
+    if body is None:
+        session.output.say(f"{address}: held by hand already; nothing was changed")
+        return
+    session.confirm(f"Hold {address}, so that Calico assigns it to no new pod until you release it?")
+    create(session.cluster, found.resource, body)
+    session.output.say(f"{address}: held by hand; drawbridge reservations release {address} ends that")

@@ -1,0 +1,107 @@
+"""`drawbridge rollout get|pause|resume|restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from cli.errors import WRONG, Failure
+from cli.output import timed
+from cli.rollout.progress import (
+    Rollout,
+    Rollouts,
+    Stored,
+    is_wrong,
+    parts_of,
+    pause,
+    restart,
+    rollout_of,
+    table_of,
+)
+from cli.session import Command, Commands, Session, pass_session
+from kube.errors import Conflict
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+NAME = "INGRESSDAEMONSET"
+Change = Callable[[Stored], dict[str, Any] | None]
+
+
+@click.group(cls=Commands)
+def rollout() -> None:
+    """See, pause, resume or start rollouts."""
+
+
+@rollout.command(cls=Command)
+@click.argument("name", metavar=f"[{NAME}]", required=False)
+@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@pass_session
+def get(session: Session, name: str | None, watch: bool) -> None:
+    """Show how far rollouts are, and why they wait.
+
+    Without a name, all of the namespace are listed. Ends with 1 when one is halted or degraded.
+    """
+    if name is None:
+        every = session.follow(lambda: _all(session), timed(table_of), watch)
+        wrong = any(map(is_wrong, every.rollouts))
+    else:
+        wrong = is_wrong(session.follow(lambda: _one(session, name), timed(parts_of), watch))
+    if wrong:
+        raise SystemExit(WRONG)
+
+
+@rollout.command("pause", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def pause_rollout(session: Session, name: str) -> None:
+    """Start no further node.
+
+    Nodes that are being updated are completed, and the others attached again.
+    """
+    _write(session, name, lambda stored: pause(stored, True), "Pause the rollout", "paused")
+
+
+@rollout.command("resume", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def resume_rollout(session: Session, name: str) -> None:
+    """Go on with a rollout that was paused."""
+    _write(session, name, lambda stored: pause(stored, False), "Resume the rollout", "not paused")
+
+
+@rollout.command("restart", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def restart_rollout(session: Session, name: str) -> None:
+    """Replace all pods, node by node, within the budget."""
+    _write(session, name, lambda stored: restart(stored, datetime.now(UTC)), "Replace all pods", "restarted")
+
+
+def _all(session: Session) -> Rollouts:
+    found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=Stored).items
+    return Rollouts(tuple(map(rollout_of, found)))
+
+
+def _one(session: Session, name: str) -> Rollout:
+    return rollout_of(_read(session, name))
+
+
+def _read(session: Session, name: str) -> Stored:
+    return session.cluster.client.get(INGRESS_DAEMONSETS, name, session.namespace, type=Stored)
+
+
+def _write(session: Session, name: str, change: Change, question: str, done: str) -> None:
+    place, patch = f"{session.namespace}/{name}", change(_read(session, name))
+    if patch is None:
+        session.output.say(f"{place}: {done} already; nothing was changed")
+        return
+    session.confirm(f"{question} of {place}?")
+    try:
+        session.cluster.client.patch(INGRESS_DAEMONSETS, name, patch, session.namespace)
+    except Conflict:
+        raise Failure(
+            f"{place} was changed in the meantime; nothing was changed by you", "repeat it"
+        ) from None
+    session.output.say(f"{place}: {done}; drawbridge rollout get {name} -n {session.namespace} -w shows it")

@@ -1,0 +1,156 @@
+"""How far a rollout is, and what it waits for: functions of an IngressDaemonSet's status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from cli.output import Cell, Document, Part, Table, age, bad, good, title, warning
+from kube.types import ObjectMeta, Value
+from webhook.ingress_daemonset.types import time_of
+
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+"""As kubectl rollout restart writes it."""
+HALTED, COMPLETE, UNKNOWN = "Halted", "Complete", "Unknown"
+
+
+class Stored(Value, frozen=True):
+    """An IngressDaemonSet: *spec* and *status* as they are."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class Condition(Document, frozen=True):
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+class Waiting(Document, frozen=True):
+    """A node that the rollout waits for, or is working on."""
+
+    node: str
+    phase: str
+    reason: str
+    since: datetime | None
+
+
+class Rollout(Document, frozen=True):
+    """*waiting_for* has ten nodes at most."""
+
+    namespace: str
+    name: str
+    state: str
+    paused: bool
+    desired_nodes: int
+    updated_nodes: int
+    ready_nodes: int
+    detached_nodes: int
+    unavailable_nodes: int
+    degraded_nodes: int
+    conditions: tuple[Condition, ...]
+    waiting_for: tuple[Waiting, ...]
+
+
+class Rollouts(Document, frozen=True):
+    rollouts: tuple[Rollout, ...]
+
+
+def rollout_of(stored: Stored) -> Rollout:
+    status = stored.status
+    conditions = tuple(_condition(each) for each in status.get("conditions") or ())
+    progressing = next((each.reason for each in conditions if each.type == "Progressing"), UNKNOWN)
+    names = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
+    return Rollout(
+        stored.metadata.namespace,
+        stored.metadata.name,
+        progressing,
+        stored.spec.get("paused", False),
+        **{f"{name}_nodes": status.get(f"{name}Nodes", 0) for name in names},
+        conditions=conditions,
+        waiting_for=tuple(_waiting(each) for each in status.get("waitingFor") or ()),
+    )
+
+
+def is_wrong(rollout: Rollout) -> bool:
+    return rollout.state == HALTED or any(
+        each.type == "Degraded" and each.status == "True" for each in rollout.conditions
+    )
+
+
+def table_of(found: Rollouts, _now: datetime) -> Iterator[Part]:
+    columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "WAITING FOR")
+    yield Table(columns, [_row(each) for each in found.rollouts], empty="no IngressDaemonSet")
+
+
+def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
+    """One rollout, in detail."""
+    total = rollout.desired_nodes
+    yield title(f"IngressDaemonSet {rollout.namespace}/{rollout.name}: ") + _state(rollout)
+    yield (
+        f"{rollout.updated_nodes} of {total} nodes updated, {rollout.ready_nodes} ready,"
+        f" {rollout.detached_nodes} detached, {rollout.unavailable_nodes} unavailable,"
+        f" {rollout.degraded_nodes} degraded"
+    )
+    yield ""
+    rows = [
+        (each.type, each.status, each.reason, age(each.since, now), each.message)
+        for each in rollout.conditions
+    ]
+    yield Table(
+        ("CONDITION", "STATUS", "REASON", "FOR", "MESSAGE"), rows, empty="no status yet: is there a leader?"
+    )
+    if rollout.waiting_for:
+        yield ""
+        yield _nodes(rollout.waiting_for, now)
+
+
+def restart(stored: Stored, now: datetime) -> dict[str, Any]:
+    """The patch that gives all pods another template."""
+    annotations = {RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    template = {"metadata": {"annotations": annotations}}
+    return {"metadata": _version(stored), "spec": {"template": template}}
+
+
+def pause(stored: Stored, paused: bool) -> dict[str, Any] | None:
+    """The patch; None when it is so already."""
+    if stored.spec.get("paused", False) == paused:
+        return None
+    return {"metadata": _version(stored), "spec": {"paused": paused}}
+
+
+def _version(stored: Stored) -> dict[str, str]:
+    return {"resourceVersion": stored.metadata.resource_version}
+
+
+def _condition(raw: dict[str, str]) -> Condition:
+    since = time_of(raw.get("lastTransitionTime", ""))
+    return Condition(raw["type"], raw.get("status", ""), raw.get("reason", ""), raw.get("message", ""), since)
+
+
+def _waiting(raw: dict[str, str]) -> Waiting:
+    return Waiting(raw["node"], raw.get("phase", ""), raw.get("reason", ""), time_of(raw.get("since", "")))
+
+
+def _nodes(waiting: Sequence[Waiting], now: datetime) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (each.node, each.phase, age(each.since, now), each.reason) for each in waiting
+    ]
+    return Table(("NODE", "PHASE", "FOR", "WAITS FOR"), rows)
+
+
+def _row(each: Rollout) -> list[Cell]:
+    first = f"{each.waiting_for[0].node}: {each.waiting_for[0].reason}" if each.waiting_for else ""
+    updated, ready = (f"{count}/{each.desired_nodes}" for count in (each.updated_nodes, each.ready_nodes))
+    return [each.namespace, each.name, _state(each), updated, ready, str(each.detached_nodes), first]
+
+
+def _state(rollout: Rollout) -> Cell:
+    if is_wrong(rollout):
+        return bad(rollout.state)
+    return good(rollout.state) if rollout.state == COMPLETE else warning(rollout.state)

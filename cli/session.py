@@ -1,0 +1,139 @@
+"""Options of every command, before or after its name, and what a command does its work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from cli.cluster import Cluster, cluster_of
+from cli.errors import FINE, Failure
+from cli.output import FORMS, Form, Output, Render
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+GIVEN = "drawbridge.options"
+EPILOG = "Options of all commands (-o, -n, -A, --context, --kubeconfig, --no-color, --yes): drawbridge --help"
+
+
+@dataclass(frozen=True)
+class Options:
+    context: str | None = None
+    kubeconfig: str | None = None
+    namespace: str | None = None
+    all_namespaces: bool = False
+    output: Form = "table"
+    no_color: bool = False
+    yes: bool = False
+
+
+Connect = Callable[[Options], Cluster]
+
+
+class Session:
+    """One call of the command: its options, its output, and the cluster, connected to when it is first used."""
+
+    def __init__(self, options: Options, connect: Connect) -> None:
+        self.options, self._connect = options, connect
+        self.output = Output(options.output, color=not options.no_color)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """NotConfigured."""
+        return self._connect(self.options)
+
+    @property
+    def namespace(self) -> str:
+        """Of -n, else of the context; for commands about one object."""
+        return self.options.namespace or self.cluster.namespace
+
+    @property
+    def scope(self) -> str | None:
+        """The namespace to list, or None for all; for commands about many objects."""
+        return None if self.options.all_namespaces else self.namespace
+
+    def follow(self, read: Callable[[], T], render: Render[T], watch: bool) -> T:
+        """Show the value that *read* returns, and return it; with *watch*, again and again until Ctrl-C."""
+        if watch:
+            self.output.watch(read, render)
+            raise SystemExit(FINE)
+        value = read()
+        self.output.show(value, render)
+        return value
+
+    def confirm(self, question: str) -> None:
+        """Ask before a write, unless --yes; Failure when the user declines, or there is no terminal to ask at."""
+        if self.options.yes:
+            return
+        try:
+            agreed = click.confirm(question, err=True)
+        except click.Abort:
+            raise Failure("not confirmed; nothing was changed", "answer y, or repeat it with --yes") from None
+        if not agreed:
+            raise Failure("declined; nothing was changed")
+
+
+def connect(options: Options) -> Cluster:
+    return cluster_of(options.kubeconfig, options.context)
+
+
+def pass_session(function: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
+    """Call *function* with the Session of the call first."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        root = click.get_current_context().find_root()
+        return function(Session(Options(**root.meta.get(GIVEN, {})), root.obj or connect), *args, **kwargs)
+
+    return called
+
+
+def shared_options(hidden: bool) -> list[click.Parameter]:
+    def option(*names: str, **attributes: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=_remember, hidden=hidden, **attributes)
+
+    return [
+        option("--context", metavar="NAME", help="The context of the kubeconfig."),
+        option(
+            "--kubeconfig", metavar="PATH", help="The kubeconfig, instead of KUBECONFIG or ~/.kube/config."
+        ),
+        option("-n", "--namespace", metavar="NAME", help="The namespace, instead of the context's."),
+        option("-A", "--all-namespaces", is_flag=True, help="All namespaces."),
+        option(
+            "-o", "--output", type=click.Choice(FORMS), default="table", show_default=True, help="The form."
+        ),
+        option("--no-color", is_flag=True, help="No colors; also without a terminal, or with NO_COLOR."),
+        option("-y", "--yes", is_flag=True, help="Make changes without asking."),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the shared options, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["params"] = [*(kwargs.get("params") or ()), *shared_options(hidden=True)]
+        super().__init__(*args, **{"epilog": EPILOG} | kwargs)
+
+
+class Commands(click.Group):
+    """A command with sub-commands: `drawbridge rollout pause`."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["params"] = [*(kwargs.get("params") or ()), *shared_options(hidden=True)]
+        super().__init__(*args, **{"epilog": EPILOG} | kwargs)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: object) -> object:
+    name = parameter.name or ""
+    if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
+        context.find_root().meta.setdefault(GIVEN, {})[name] = value
+    return value

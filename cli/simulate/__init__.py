@@ -1,0 +1,1 @@
+"""What would happen, by the functions of the webhook server and the controllers; nothing is written."""

@@ -1,0 +1,54 @@
+"""`drawbridge simulate`."""
+
+from __future__ import annotations
+
+import click
+
+from cli.explain.ip import counted
+from cli.explain.reader import Reader
+from cli.session import Commands, Session, pass_session
+from cli.simulate import removal
+from cli.simulate import scale as of_scale
+from cli.simulate.reader import simulate_scale
+from kube.resources import NODES, PODS
+
+
+@click.group(cls=Commands)
+def simulate() -> None:
+    """What would happen, decided as Drawbridge decides. Nothing is written."""
+
+
+@simulate.command("drain")
+@click.argument("node")
+@pass_session
+def drain(session: Session, node: str) -> None:
+    """Which IPs the drain of a node would reserve, and why not the others."""
+    client = session.cluster.client
+    client.get(NODES, node)
+    reader = Reader(session.cluster)
+    pods = client.list(PODS, field_selector=f"spec.nodeName={node}").items
+    snapshot = reader.snapshot(reader.objects(pods))
+    found = removal.drain(node, pods, snapshot, counted(reader.segments()))
+    session.output.show(found, removal.parts)
+
+
+@simulate.command("delete")
+@click.argument("names", metavar="POD...", nargs=-1, required=True)
+@pass_session
+def delete(session: Session, names: tuple[str, ...]) -> None:
+    """Which IPs the deletion of these pods would reserve, and why not the others."""
+    client, reader = session.cluster.client, Reader(session.cluster)
+    pods = [client.get(PODS, name, session.namespace) for name in names]
+    snapshot = reader.snapshot(reader.objects(pods))
+    found = removal.deletion(pods, snapshot, counted(reader.segments()))
+    session.output.show(found, removal.parts)
+
+
+@simulate.command("scale")
+@click.argument("workload")
+@click.argument("replicas", type=click.IntRange(min=1))
+@pass_session
+def scale(session: Session, workload: str, replicas: int) -> None:
+    """Where elasticity would place the new replicas of a workload: deployment/NAME or sts/NAME."""
+    found = simulate_scale(Reader(session.cluster), session.namespace, workload, replicas)
+    session.output.show(found, of_scale.parts)

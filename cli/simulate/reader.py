@@ -1,0 +1,125 @@
+"""Read what a simulation of elasticity needs: with the user's permissions, and nothing is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cli.errors import Failure
+from cli.explain.reader import Reader
+from cli.simulate.scale import (
+    Scale,
+    ScaleFacts,
+    Surroundings,
+    replicas_of_deployment,
+    replicas_of_stateful_set,
+    scale,
+)
+from controllers.elasticity.annotations import parse
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.pods import Pod, decode
+from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, Resource
+from kube.types import ConfigMap
+from settings import ElasticitySettings
+from webhook.elasticity import SWITCH
+
+Raw = dict[str, Any]
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+KINDS = {
+    **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
+}
+REVISION = "deployment.kubernetes.io/revision"
+LOOKS, BETWEEN = 4, 15.0
+"""Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
+
+
+def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale:
+    """KubeError; Failure for what cannot be simulated."""
+    facts = _facts(reader, namespace, workload, replicas)
+    now = [0.0]
+
+    def excluded() -> tuple[str, ...]:
+        return facts.surroundings.settings().excluded_namespaces
+
+    eligibility = Eligibility(reader.client, excluded, lambda: now[0])
+    for _ in range(LOOKS):
+        trial = scale(facts, eligibility, lambda: now[0])
+        if not trial.to_look_up:
+            break
+        for pod in trial.to_look_up:
+            eligibility.look_up(pod)
+        now[0] += BETWEEN
+    return trial.scale
+
+
+def _facts(reader: Reader, namespace: str, workload: str, replicas: int) -> ScaleFacts:
+    kind, name = _kind_and_name(workload)
+    found = reader.client.get(kind, name, namespace)
+    before = found["spec"].get("replicas", 1)
+    if replicas <= before:
+        raise Failure(
+            f"{workload} has {before} replicas: only a number above that has new pods to place",
+            "which pods a smaller number removes is decided by the workload's controller",
+        )
+    snapshot = reader.snapshot(reader.objects_in([namespace]))
+    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
+    new = range(before, replicas) if kind is STATEFUL_SETS else range(1, replicas - before + 1)
+    made = (
+        replicas_of_stateful_set(found, new, snapshot.now)
+        if kind is STATEFUL_SETS
+        else replicas_of_deployment(_newest_replica_set(reader, found), new, snapshot.now)
+    )
+    pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
+    around = _surroundings(reader, found)
+    return ScaleFacts(f"{namespace}/{name}", before, made, pods, around, snapshot)
+
+
+def _kind_and_name(workload: str) -> tuple[Resource, str]:
+    """`web`, `deployment/web`, `sts/db`."""
+    kind, _, name = workload.rpartition("/")
+    resource = KINDS.get(re.sub(r"\.apps$", "", kind or "deployment").lower())
+    if resource is None:
+        raise Failure(
+            f"{kind} is neither a Deployment nor a StatefulSet", "write deployment/NAME or sts/NAME"
+        )
+    return resource, name
+
+
+def _newest_replica_set(reader: Reader, deployment: Raw) -> Raw:
+    metadata = deployment["metadata"]
+    found = [
+        each
+        for each in reader.client.list(REPLICA_SETS, metadata["namespace"]).items
+        if any(owner["uid"] == metadata["uid"] for owner in each["metadata"].get("ownerReferences", ()))
+    ]
+    if not found:
+        raise Failure(f"deployment {metadata['name']} has no ReplicaSet yet", "repeat it in a moment")
+    newest = max(found, key=lambda each: int(each["metadata"].get("annotations", {}).get(REVISION, 0)))
+    return {**newest, "kind": "ReplicaSet"}
+
+
+def _surroundings(reader: Reader, workload: Raw) -> Surroundings:
+    settings: ElasticitySettings = reader.installation.settings.elasticity
+    nodes = sorted_out(reader.client.list(NODES, type=WatchedNode).items)
+    switch, _ = parse(_switch(reader, settings))
+    first = workload["spec"].get("ordinals", {}).get("start", 0)
+    return Surroundings(lambda: nodes, lambda: settings, lambda: switch, _constant(first))
+
+
+def _switch(reader: Reader, settings: ElasticitySettings) -> str | None:
+    at = settings.switch
+    try:
+        return reader.client.get(CONFIG_MAPS, at.name, at.namespace, type=ConfigMap).data.get(SWITCH)
+    except NotFound:
+        return None
+
+
+def _constant(number: int) -> Callable[[Pod], int | None]:
+    return lambda _pod: number

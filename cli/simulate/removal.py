@@ -1,0 +1,156 @@
+"""Which IPs a drain or a deletion would reserve, and why not the others: by the webhooks' own decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cli.explain import requests
+from cli.explain.answers import why_not_reserved
+from cli.explain.foresight import Foresight, foresee
+from cli.explain.reservations import ip_of
+from cli.explain.snapshot import Snapshot
+from cli.explain.webhook_configurations import ApiRequest
+from cli.output import Document, Part, Table, title, warning
+from kube.types import MIRROR
+
+Raw = Mapping[str, Any]
+
+
+class ReservedIP(Document, frozen=True):
+    ip: str
+    pod: str
+    node: str
+    owner: str
+
+
+class Unreserved(Document, frozen=True):
+    """A pod that goes, and whose IPs are free at once."""
+
+    pod: str
+    ips: tuple[str, ...]
+    why: str
+
+
+class Kept(Document, frozen=True):
+    """A pod that a drain leaves where it is."""
+
+    pod: str
+    why: str
+
+
+class Denied(Document, frozen=True):
+    """A pod that is not removed at the first attempt: a drain tries again."""
+
+    pod: str
+    message: str
+
+
+class Removal(Document, frozen=True):
+    """*counted* reservations are of pods that are gone, of at most *most*; *beyond* are released early after this.
+
+    *unknown* says which conditions could not be evaluated: their webhooks are taken to be called.
+    """
+
+    what: str
+    reserved: tuple[ReservedIP, ...]
+    not_reserved: tuple[Unreserved, ...]
+    kept: tuple[Kept, ...]
+    denied: tuple[Denied, ...]
+    unknown: tuple[str, ...]
+    counted: int
+    most: int
+
+    @property
+    def beyond(self) -> int:
+        return max(0, self.counted + len({each.ip for each in self.reserved}) - self.most)
+
+
+def drain(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> Removal:
+    """As `kubectl drain --ignore-daemonsets --delete-emptydir-data --force` goes through *pods*."""
+    present = list(pods)
+    kept = tuple(Kept(key_of(pod), why) for pod in present if (why := stays(pod)))
+    going = [pod for pod in present if not stays(pod)]
+    return _removal(f"Draining node {node}", going, snapshot, requests.eviction, (kept, counted))
+
+
+def deletion(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
+    what = f"Deleting {', '.join(map(key_of, pods))}"
+    return _removal(what, pods, snapshot, requests.deletion, ((), counted))
+
+
+def stays(pod: Raw) -> str:
+    """Why a drain leaves *pod* alone; nothing when it evicts it."""
+    metadata = pod["metadata"]
+    if MIRROR in (metadata.get("annotations") or {}):
+        return "mirror of a static pod"
+    owners = metadata.get("ownerReferences") or ()
+    of_daemon_set = any(each.get("controller") and each.get("kind") == "DaemonSet" for each in owners)
+    is_finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return "pod of a DaemonSet" if of_daemon_set and not is_finished else ""
+
+
+def parts(found: Removal) -> Iterator[Part]:
+    going = len({each.pod for each in found.reserved}) + len(found.not_reserved)
+    yield title(f"{found.what}: {_count(len(found.reserved), 'IP')} reserved, {_count(going, 'pod')} removed")
+    if found.beyond:
+        yield warning(
+            f"With the {found.counted} that are reserved, this is {found.beyond} over ipReserveMaxCount"
+            f" ({found.most}): the oldest are released first."
+        )
+    for each in found.unknown:
+        yield warning(f"Taken to be called, as it is not known: {each}")
+    yield Table(
+        ("RESERVED", "POD", "NODE", "OWNER"),
+        [(each.ip, each.pod, each.node, each.owner) for each in found.reserved],
+        empty="No IP is reserved.",
+        wide=2,
+    )
+    if found.not_reserved:
+        rows = [(each.pod, " ".join(each.ips), each.why) for each in found.not_reserved]
+        yield Table(("NOT RESERVED", "IP", "WHY"), rows)
+    if found.denied:
+        yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in found.denied])
+    if found.kept:
+        yield Table(("STAYS", "WHY"), [(each.pod, each.why) for each in found.kept])
+
+
+def key_of(pod: Raw) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _removal(
+    what: str,
+    pods: Sequence[Raw],
+    snapshot: Snapshot,
+    request: Callable[[Raw], ApiRequest],
+    rest: tuple[tuple[Kept, ...], int],
+) -> Removal:
+    foreseen = [(pod, foresee(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
+    kept, counted = rest
+    return Removal(
+        what=what,
+        reserved=tuple(each for pod, ahead in foreseen for each in _reserved(pod, ahead)),
+        not_reserved=tuple(_unreserved(pod, ahead) for pod, ahead in foreseen if not ahead.records),
+        kept=kept,
+        denied=tuple(
+            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in foreseen if ahead.denials
+        ),
+        unknown=tuple(dict.fromkeys(each for _, ahead in foreseen for each in ahead.unknown)),
+        counted=counted,
+        most=snapshot.settings.ip_reservation.ip_reserve_max_count,
+    )
+
+
+def _reserved(pod: Raw, ahead: Foresight) -> Iterator[ReservedIP]:
+    for record in ahead.records:
+        yield ReservedIP(ip_of(record.cidr), key_of(pod), record.node, record.owner)
+
+
+def _unreserved(pod: Raw, ahead: Foresight) -> Unreserved:
+    ips = tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
+    return Unreserved(key_of(pod), ips, why_not_reserved(ahead) or "the feature is not installed")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,233 @@
+"""Where the new replicas of a workload would go: one after the other, by the leader's own decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cli.explain import requests
+from cli.explain.foresight import foresee
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, title
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.fleet import Fleet, SuperNodeDestination
+from controllers.elasticity.nodes import Nodes, Outages
+from controllers.elasticity.patches import Kind
+from controllers.elasticity.planner import Standing, standing
+from controllers.elasticity.pods import Pod, decode, facets
+from controllers.elasticity.quota import Room, counts
+from controllers.elasticity.reconciler import Decision, Rejections
+from controllers.elasticity.snapshot import Snapshot as OfOneKey
+from kube.resources import PODS
+from settings import ElasticitySettings
+from webhook.elasticity import PATH
+from webhook.elasticity.webhook import gated
+
+Raw = dict[str, Any]
+PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """As the decision reads them."""
+
+    nodes: Callable[[], Nodes]
+    settings: Callable[[], ElasticitySettings]
+    switch: Callable[[], bool | None]
+    first_ordinal: Callable[[Pod], int | None]
+
+
+@dataclass(frozen=True)
+class ScaleFacts:
+    """*pods* are all of the cluster, *replicas* those that are new, raw, in the order of their creation.
+
+    *before* is the number that the workload has.
+    """
+
+    workload: str
+    before: int
+    replicas: Sequence[Raw]
+    pods: Sequence[Pod]
+    surroundings: Surroundings
+    snapshot: Snapshot
+
+
+class Placement(Document, frozen=True):
+    """*place*: local node, super node, any node (the scheduler decides), or waits."""
+
+    replica: str
+    place: str
+    why: str
+
+
+class Scale(Document, frozen=True):
+    """*local* and *on_super_nodes* are the replicas of the same revision that are there already."""
+
+    workload: str
+    before: int
+    after: int
+    local: int
+    on_super_nodes: int
+    placements: tuple[Placement, ...]
+
+
+@dataclass
+class Cluster:
+    """The pods of the cluster by facet, as the leader's cache indexes them."""
+
+    pods: Sequence[Pod]
+    by_facet: dict[str, list[Pod]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for pod in self.pods:
+            for facet in facets(pod):
+                self.by_facet.setdefault(facet, []).append(pod)
+
+    def having(self, facet: str) -> Sequence[Pod]:
+        return self.by_facet.get(facet, ())
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One look; *to_look_up* are pods whose volumes must be read before another one."""
+
+    scale: Scale
+    to_look_up: Sequence[Pod]
+
+
+def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float]) -> Trial:
+    """*eligibility* remembers what was looked up, *clock* is its clock."""
+    skipped, arriving = _admitted(facts)
+    cluster = Cluster([*facts.pods, *arriving])
+    key = next((each.key for each in arriving), "")
+    nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
+    outages, room = Outages(clock), Room(settings.max_super_pods, _taken(facts.pods, nodes))
+    outages.observe(nodes.super)
+    destination = SuperNodeDestination(eligibility, Fleet(nodes, cluster.having), room, outages)
+    known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
+    decision = Decision(known, destination, Rejections(clock), lambda _uid: 0.0)
+    decision.make()
+    placements = skipped | _placed(decision, arriving)
+    ordered = [placements[each["metadata"]["name"]] for each in facts.replicas]
+    siblings = Counter(standing(each, nodes.names) for each in _siblings(facts))
+    found = Scale(
+        facts.workload,
+        facts.before,
+        facts.before + len(facts.replicas),
+        siblings[Standing.LOCAL],
+        siblings[Standing.SUPER],
+        tuple(ordered),
+    )
+    return Trial(found, destination.to_look_up)
+
+
+def parts(found: Scale) -> Iterator[Part]:
+    places = Counter(each.place for each in found.placements)
+    to = ", ".join(f"{count} on {place}" for place, count in sorted(places.items())) or "nothing new"
+    yield title(f"Scaling {found.workload} from {found.before} to {found.after}: {to}")
+    yield f"Of this revision, {found.local} are local and {found.on_super_nodes} on super nodes now."
+    rows = [(each.replica, each.place, each.why) for each in found.placements]
+    yield Table(("REPLICA", "PLACE", "WHY"), rows)
+
+
+def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
+    """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
+    skipped, arriving = {}, []
+    for raw in facts.replicas:
+        foreseen = foresee(requests.creation(PODS, raw), facts.snapshot)
+        name, answers = raw["metadata"]["name"], foreseen.answers
+        answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
+        if answer and answer.decision and "gated" in answer.decision.audit:
+            arriving.append(decode(_encoded({**raw, "spec": gated(raw["spec"])})))
+        else:
+            why = answer.effect if answer else "elasticity is not installed"
+            skipped[name] = Placement(
+                name, "any node" if _tolerates(raw) else "local node", f"not gated: {why}"
+            )
+    return skipped, arriving
+
+
+def _placed(decision: Decision, arriving: Sequence[Pod]) -> dict[str, Placement]:
+    decided = {each.uid: each for each in decision.actions if each.kind in PLACES}
+    return {
+        pod.metadata.name: Placement(pod.metadata.name, PLACES[action.kind], action.why)
+        if (action := decided.get(pod.metadata.uid))
+        else Placement(pod.metadata.name, "waits", decision.waits.get(pod.metadata.uid, ""))
+        for pod in arriving
+    }
+
+
+def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
+    keys = {decode(_encoded(each)).key for each in facts.replicas}
+    return (each for each in facts.pods if each.key in keys)
+
+
+def _taken(pods: Sequence[Pod], nodes: Nodes) -> Mapping[str, int]:
+    return Counter(each.metadata.namespace for each in pods if counts(each, nodes.names))
+
+
+def _tolerates(raw: Raw) -> bool:
+    return decode(_encoded(raw)).tolerates
+
+
+def _encoded(raw: Raw) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(raw))
+
+
+def new_pod(template: Raw, owner: Mapping[str, Any], name: str, now: datetime) -> Raw:
+    """As the controller of *owner* would create it."""
+    metadata = {
+        **template.get("metadata", {}),
+        "name": name,
+        "namespace": owner["metadata"]["namespace"],
+        "uid": f"simulated-{name}",
+        "creationTimestamp": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ],
+    }
+    return {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+
+
+def replicas_of_deployment(replica_set: Raw, numbers: range, now: datetime) -> list[Raw]:
+    base = replica_set["metadata"]["name"]
+    template = replica_set["spec"]["template"]
+    return [new_pod(template, replica_set, f"{base}-new-{each}", now) for each in numbers]
+
+
+def replicas_of_stateful_set(stateful_set: Raw, numbers: range, now: datetime) -> list[Raw]:
+    return [_ordinal(stateful_set, each, now) for each in numbers]
+
+
+def _ordinal(stateful_set: Raw, number: int, now: datetime) -> Raw:
+    spec, status = stateful_set["spec"], stateful_set.get("status", {})
+    first = spec.get("ordinals", {}).get("start", 0)
+    name = f"{stateful_set['metadata']['name']}-{first + number}"
+    labels = {
+        **(spec["template"].get("metadata", {}).get("labels") or {}),
+        "apps.kubernetes.io/pod-index": str(first + number),
+        "controller-revision-hash": status.get("updateRevision", ""),
+        "statefulset.kubernetes.io/pod-name": name,
+    }
+    made = new_pod(spec["template"], stateful_set, name, now)
+    claims = [
+        {
+            "name": each["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"},
+        }
+        for each in spec.get("volumeClaimTemplates", ())
+    ]
+    volumes = [*made["spec"].get("volumes", ()), *claims]
+    with_claims = {**made["spec"], "volumes": volumes} if claims else made["spec"]
+    return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": with_claims}

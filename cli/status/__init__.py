@@ -1,0 +1,1 @@
+"""`drawbridge status`: all features at a glance, and what is wrong first."""

@@ -1,0 +1,118 @@
+"""Serve the pages: each whole, and as a stream of what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from threading import Event
+
+from flask import Flask, Response, abort, redirect, render_template, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response as Answer
+
+from cli.errors import Failure, unreadable
+from cli.output import age
+from dashboard.feed import INTERVAL
+from dashboard.guard import HEADERS, Guard
+from dashboard.pages import Page, slug, until
+from dashboard.writer import Write
+from kube.errors import Conflict, KubeError
+
+VERBS = {"pause": True, "resume": False}
+CHANGED = Failure(
+    "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
+)
+DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
+
+
+def create_app(pages: Sequence[Page], guard: Guard, write: Write, stop: Event | None = None) -> Flask:
+    """Streams end when *stop* is set."""
+    app = Flask(__name__)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug}
+    app.jinja_env.globals |= {"pages": pages, "form": guard.form}
+    _guard(app, guard)
+    for page in pages:
+        _serve(app, page, stop or Event())
+    _accept(app, guard, write, {page.name: page for page in pages})
+    return app
+
+
+def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
+    """The page, in the *layout*, as it is now."""
+    value = page.feed.latest()
+    template = "trouble.html" if isinstance(value, Failure) else f"{page.name}.html"
+    shown = app.jinja_env.get_template(template)
+    return shown.render(layout=layout, page=page, value=value, now=datetime.now(UTC))
+
+
+def stream(app: Flask, page: Page, stop: Event, interval: float = INTERVAL) -> Iterator[str]:
+    """The fragment at first, and again whenever it has changed."""
+    before = ""
+    while not stop.is_set():
+        now = fragment(app, page)
+        # A comment finds out whether the browser is still there.
+        yield _event(now) if now != before else ":\n\n"
+        before = now
+        stop.wait(interval)
+
+
+def _event(text: str) -> str:
+    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+    return f"retry: 2000\nevent: page\n{lines}\n"
+
+
+def _guard(app: Flask, guard: Guard) -> None:
+    @app.before_request
+    def check() -> Response | None:
+        if not guard.knows_host(request.headers.get("Host", "")):
+            abort(421)
+        if guard.knows_token(request.args.get("token", "")):
+            return _entrance(guard)
+        if not guard.knows_token(request.cookies.get(guard.cookie, "")):
+            abort(403, DENIED)
+        return None
+
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        return response
+
+    @app.errorhandler(HTTPException)
+    def fail(error: HTTPException) -> tuple[str, int]:
+        return render_template("error.html", error=error), error.code or 500
+
+
+def _entrance(guard: Guard) -> Response:
+    """A page that leads on, not a redirect: a browser that comes from another site would not send the cookie."""
+    response = Response(render_template("entrance.html"))
+    response.set_cookie(guard.cookie, guard.token, httponly=True, samesite="Strict")
+    return response
+
+
+def _serve(app: Flask, page: Page, stop: Event) -> None:
+    def show() -> str:
+        return fragment(app, page, "page.html")
+
+    def follow() -> Response:
+        return Response(stream(app, page, stop), mimetype="text/event-stream")
+
+    app.add_url_rule(page.path, page.name, show)
+    app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", follow)
+
+
+def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
+    @app.post("/rollouts/<namespace>/<name>/<verb>")
+    def change(namespace: str, name: str, verb: str) -> Answer | tuple[str, int]:
+        if verb not in VERBS:
+            abort(404)
+        if not guard.accepts_form(request.form.get("form", ""), request.headers.get("Origin")):
+            abort(403, "this form is of another page: open the page of rollouts, and repeat it")
+        try:
+            write(namespace, name, VERBS[verb])
+        except KubeError as error:
+            failure = CHANGED if isinstance(error, Conflict) else unreadable(error)
+            return render_template("refused.html", failure=failure), 409
+        for each in ("rollouts", "overview"):
+            pages[each].feed.expire()
+        return redirect(pages["rollouts"].path, 303)

@@ -1,0 +1,52 @@
+"""Workloads with their pods on local and on super nodes: functions of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cli.elasticity.placements import Place, Placement
+from cli.output import Document
+
+PODS = 50
+"""Of a workload that are listed."""
+
+
+class WorkloadView(Document, frozen=True):
+    """*waiting* pods come first in *placements*, which has some only; *pods* is how many the workload has."""
+
+    namespace: str
+    workload: str
+    pods: int
+    local: int
+    on_super_nodes: int
+    waiting: int
+    placements: tuple[Placement, ...]
+
+
+class ElasticityPage(Document, frozen=True):
+    workloads: tuple[WorkloadView, ...]
+
+
+def page_of(placements: Sequence[Placement]) -> ElasticityPage:
+    """*placements* as they are listed: gated ones come first."""
+    by_workload: dict[tuple[str, str], list[Placement]] = {}
+    for each in placements:
+        by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
+    views = [_view(*key, held) for key, held in by_workload.items()]
+    return ElasticityPage(
+        tuple(sorted(views, key=lambda each: (not each.waiting, each.namespace, each.workload)))
+    )
+
+
+def _view(namespace: str, workload: str, held: Sequence[Placement]) -> WorkloadView:
+    places = Counter(each.place for each in held)
+    return WorkloadView(
+        namespace,
+        workload,
+        len(held),
+        places[Place.LOCAL],
+        places[Place.SUPER_NODE],
+        places[Place.GATED] + places[Place.PENDING],
+        tuple(held[:PODS]),
+    )

@@ -1,0 +1,104 @@
+"""Read what each page shows, with the permissions of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from cli.addresses.listing import Addresses
+from cli.addresses.listing import listed as addresses_listed
+from cli.cluster import Cluster
+from cli.doctor.access import Access, attributes
+from cli.elasticity.placements import Pod
+from cli.elasticity.placements import listed as placements_listed
+from cli.installed.reader import installed
+from cli.reservations.reader import read as read_reservations
+from cli.status.assess import status_of
+from cli.status.reader import facts_of
+from cli.status.types import Status
+from controllers.anycast_ip.claim import SELECTED
+from controllers.ingress_daemonset.types import Workload
+from dashboard import elasticity, reservations, rollouts
+from kube.client import Page
+from kube.errors import KubeError
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
+from kube.types import ConfigMap, is_super
+from webhook.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
+from webhook.ingress_daemonset.node_matching import FollowedNode
+
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+class Reader:
+    """All raise KubeError, or Failure when Drawbridge is not installed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._may_change: dict[str, bool] = {}
+
+    def overview(self) -> Status:
+        return status_of(facts_of(self.cluster), datetime.now(UTC))
+
+    def reservations(self) -> reservations.ReservationsPage:
+        return reservations.page_of(read_reservations(self.cluster), datetime.now(UTC))
+
+    def addresses(self) -> Addresses:
+        ours, client = installed(self.cluster), self.cluster.client
+        claims = partial(client.list, CONFIG_MAPS, ours.namespace, type=ConfigMap, label_selector=SELECTED)
+        found = self.cluster.read_all({"nodes": self.cluster.nodes, "claims": claims})
+        return Addresses(addresses_listed(found["nodes"], found["claims"].items, ours.in_force.anycast_ip))
+
+    def elasticity(self) -> elasticity.ElasticityPage:
+        pods = partial(self.cluster.client.list, PODS, type=Pod)
+        found = self.cluster.read_all({"nodes": self.cluster.nodes, "pods": pods})
+        super_nodes = {each.metadata.name for each in found["nodes"] if is_super(each)}
+        return elasticity.page_of(placements_listed(found["pods"].items, super_nodes))
+
+    def rollouts(self) -> rollouts.RolloutsPage:
+        client = self.cluster.client
+        deployments = partial(client.list, DEPLOYMENTS, type=Workload, label_selector=NODE_LABEL)
+        found = self.cluster.read_all(
+            {
+                "rollouts": partial(client.list, INGRESS_DAEMONSETS),
+                "nodes": self._followed_nodes,
+                "deployments": deployments,
+            }
+        )
+        raw = found["rollouts"].items
+        writable = self._writable({each["metadata"]["namespace"] for each in raw})
+        values = rollouts.Found(raw, found["nodes"], found["deployments"].items, writable)
+        return rollouts.page_of(values, datetime.now(UTC))
+
+    def _followed_nodes(self) -> list[FollowedNode]:
+        query = {"resourceVersion": "0"}
+        return (
+            self.cluster.client.request("GET", NODES.path(), query=query, type=Page[FollowedNode]).items or []
+        )
+
+    def _writable(self, namespaces: Collection[str]) -> set[str]:
+        """Where the user may pause rollouts; asked once: what changes later, a write shows."""
+        unknown = {each: partial(self._may, each) for each in namespaces if each not in self._may_change}
+        answers = self.cluster.read(unknown)
+        self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}
+        return {each for each in namespaces if self._may_change.get(each)}
+
+    def _may(self, namespace: str) -> bool:
+        access = Access("patch", PLURAL, GROUP, namespace)
+        body: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes(access)},
+        }
+        return self.cluster.client.request("POST", ACCESS_REVIEWS, body=body, type=_Review).status.allowed

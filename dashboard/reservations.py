@@ -1,0 +1,93 @@
+"""Reserved IPs by workload, and when they are released: functions of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from cli.output import Document, duration
+from cli.reservations.plan import Reservation, listed
+from cli.reservations.reader import Found
+
+NEXT = 20
+"""Releases that are listed."""
+BARS = 12
+"""Parts of the time line."""
+
+
+class WorkloadView(Document, frozen=True):
+    namespace: str
+    owner: str
+    addresses: int
+    of_existing_pods: int
+    reasons: dict[str, int]
+    next_release: datetime | None
+
+
+class Bar(Document, frozen=True):
+    """Releases from *begins* to *ends*, in words; *height* is the share of the highest bar, in percent."""
+
+    begins: str
+    ends: str
+    releases: int
+    height: int
+
+
+class ReservationsPage(Document, frozen=True):
+    """*counted* addresses count towards *limit*: those of pods that are gone."""
+
+    addresses: int
+    counted: int
+    limit: int
+    workloads: tuple[WorkloadView, ...]
+    bars: tuple[Bar, ...]
+    next: tuple[Reservation, ...]
+
+
+def page_of(found: Found, now: datetime) -> ReservationsPage:
+    reservations = listed(found.segments, found.settings)
+    coming = [each for each in reservations if each.releases_at]
+    return ReservationsPage(
+        len(reservations),
+        len(coming),
+        found.settings.ip_reserve_max_count,
+        tuple(
+            sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
+        ),
+        tuple(_bars(coming, timedelta(seconds=found.settings.ip_reserve_time), now)),
+        tuple(coming[:NEXT]),
+    )
+
+
+def _workloads(reservations: Sequence[Reservation]) -> Iterator[WorkloadView]:
+    by_workload: dict[tuple[str, str], list[Reservation]] = {}
+    for each in reservations:
+        by_workload.setdefault((each.namespace, each.owner or each.pod), []).append(each)
+    for (namespace, owner), held in by_workload.items():
+        releases = [each.releases_at for each in held if each.releases_at]
+        yield WorkloadView(
+            namespace,
+            owner,
+            len(held),
+            len(held) - len(releases),
+            dict(Counter(each.reason or "unknown" for each in held).most_common()),
+            min(releases, default=None),
+        )
+
+
+def _bars(coming: Sequence[Reservation], whole: timedelta, now: datetime) -> Iterator[Bar]:
+    """The reserve time that lies ahead, in equal parts; what is overdue belongs to the first."""
+    if not coming:
+        return
+    part = whole.total_seconds() / BARS
+    counted = Counter(_bar(each, part, now) for each in coming)
+    highest = max(counted.values())
+    for index in range(BARS):
+        begins, ends = duration(index * part), duration((index + 1) * part)
+        yield Bar(begins, ends, counted[index], round(100 * counted[index] / highest))
+
+
+def _bar(each: Reservation, part: float, now: datetime) -> int:
+    ahead = (each.releases_at - now).total_seconds() if each.releases_at else 0.0
+    return min(BARS - 1, max(0, int(ahead // part)))

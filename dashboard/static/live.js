@@ -1,0 +1,66 @@
+"use strict";
+// Replaces the sections of the page that the server sends again. Without JavaScript the page is the same, and stays.
+
+const main = document.getElementById("content");
+const connection = document.getElementById("connection");
+let source = null;
+
+function say(text, kind) {
+  if (connection.textContent !== text) {
+    connection.textContent = text;
+    connection.className = kind;
+  }
+}
+
+function keep(old, next) {
+  // What the user opened or closed stays so.
+  for (const each of old.querySelectorAll("details[id]")) {
+    const same = next.querySelector("#" + CSS.escape(each.id));
+    if (same) same.open = each.open;
+  }
+}
+
+function swap(html) {
+  const page = new DOMParser().parseFromString(html, "text/html").body;
+  keep(main, page);
+  const focus = place();
+  const next = [...page.children];
+  next.forEach((each, index) => {
+    const old = document.getElementById(each.id);
+    if (old && old.parentNode === main && old.outerHTML === each.outerHTML) return main.insertBefore(old, main.children[index] || null);
+    if (old && old.parentNode === main) old.remove();
+    main.insertBefore(document.adoptNode(each), main.children[index] || null);
+  });
+  while (main.children.length > next.length) main.lastElementChild.remove();
+  if (focus && document.activeElement === document.body) restore(focus);
+}
+
+function place() {
+  // Where the focus is: the innermost part with a name, and which of its links and buttons.
+  const section = document.activeElement.closest("main [id]");
+  return section && { id: section.id, index: reachable(section).indexOf(document.activeElement) };
+}
+
+function restore(focus) {
+  const section = document.getElementById(focus.id);
+  const target = section && (reachable(section)[focus.index] || section);
+  if (target) target.focus({ preventScroll: true });
+}
+
+function reachable(section) {
+  return [...section.querySelectorAll("a, button, summary")];
+}
+
+function open() {
+  source = new EventSource(document.body.dataset.live);
+  source.addEventListener("open", () => say("● Live", "good"));
+  source.addEventListener("page", (event) => swap(event.data));
+  source.addEventListener("error", () => say("▲ Connection lost; is drawbridge dashboard running?", "warning"));
+}
+
+// A browser has few connections to one server: only the page that is seen takes one.
+document.addEventListener("visibilitychange", () => {
+  if (source) source.close();
+  if (!document.hidden) open();
+});
+if (!document.hidden) open();

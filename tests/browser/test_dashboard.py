@@ -1,0 +1,150 @@
+"""The page as a person meets it: live, by keyboard, in light and dark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Served
+from tests.dashboard import ROLLOUTS
+
+pytestmark = pytest.mark.browser
+
+PATHS = {
+    "/": "Overview",
+    "/reservations": "IP reservation",
+    "/addresses": "Anycast IP",
+    "/elasticity": "Elasticity",
+    "/rollouts": "Rollouts",
+}
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+ENOUGH = 4.5
+"""The contrast that WCAG AA requires of text."""
+CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_page_opens_and_is_live(served: Served, path: str) -> None:
+    tab = served.open(path)
+
+    assert tab.locator("h1").inner_text() == PATHS[path]
+    assert tab.locator("#connection").inner_text() == "● Live"
+    assert "cannot be shown" not in tab.content()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(served: Served, path: str, scheme: Any) -> None:
+    served.tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    found = served.open(path).evaluate(CONTRASTS)
+
+    assert len(found) > 20
+    assert [each for each in found if each["ratio"] < ENOUGH] == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_page_is_wider_than_a_small_window(served: Served, path: str) -> None:
+    served.tab.set_viewport_size({"width": 400, "height": 800})
+
+    assert served.open(path).evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_rollout_changes_before_ones_eyes(served: Served) -> None:
+    tab = served.open("/rollouts")
+    before = tab.locator(".grid .up-to-date").count()
+    tab.evaluate("document.body.dataset.same = 'yes'")
+
+    for _ in range(4):
+        served.turn()
+    tab.wait_for_function("n => document.querySelectorAll('.grid .up-to-date').length > n", arg=before)
+    assert tab.evaluate("document.body.dataset.same") == "yes"
+
+
+def test_what_is_open_and_what_has_the_focus_outlast_a_change(served: Served) -> None:
+    tab = served.open("/rollouts")
+    conditions = tab.locator("#conditions-edge-web > summary")
+    conditions.focus()
+    tab.keyboard.press("Enter")
+    before = tab.locator(".grid .up-to-date").count()
+
+    for _ in range(4):
+        served.turn()
+    tab.wait_for_function("n => document.querySelectorAll('.grid .up-to-date').length > n", arg=before)
+    assert tab.locator("#conditions-edge-web").get_attribute("open") is not None
+    assert conditions.evaluate("each => each === document.activeElement")
+
+
+def test_a_rollout_is_paused_by_keyboard_alone(served: Served) -> None:
+    tab = served.open("/rollouts")
+    walk(tab, "Pause…")
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    assert focused(tab) == "Pause edge/web"
+    tab.keyboard.press("Enter")
+
+    tab.wait_for_selector("text=Resume…")
+    assert served.api.get(ROLLOUTS, "web", "edge")["spec"]["paused"] is True
+
+
+def test_the_first_key_leads_past_the_navigation_and_the_focus_is_seen(served: Served) -> None:
+    tab = served.open("/")
+    tab.keyboard.press("Tab")
+    assert focused(tab) == "Skip to the content"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    assert focused(tab) == "IP reservation"
+    assert tab.evaluate("document.activeElement.closest('main') !== null")
+
+
+def test_pages_can_be_read_without_javascript(served: Served, chromium: Any) -> None:
+    with chromium.new_context(java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.goto(served.guard.url)
+        tab.wait_for_url(f"http://127.0.0.1:{served.guard.port}/")
+        tab.click("nav >> text=Rollouts")
+
+        assert tab.locator(".grid li").count() == 24
+        assert tab.locator("text=Read again").is_visible()
+
+
+def test_no_request_leaves_the_machine(served: Served) -> None:
+    asked: list[str] = []
+    served.tab.on("request", lambda request: asked.append(request.url))
+    for path in PATHS:
+        served.open(path)
+
+    assert asked
+    assert [each for each in asked if not each.startswith(f"http://127.0.0.1:{served.guard.port}/")] == []
+
+
+def test_a_server_that_has_ended_is_named(served: Served) -> None:
+    tab = served.open("/")
+    tab.route("**/live/*", lambda route: route.abort())
+    tab.evaluate("source.close(); open()")
+
+    tab.wait_for_selector("#connection.warning")
+    served.errors.clear()
+
+
+@pytest.mark.parametrize(("path", "name"), [("/", "dashboard-overview"), ("/rollouts", "dashboard-rollouts")])
+def test_the_pictures_of_the_documentation(served: Served, path: str, name: str, tmp_path: Path) -> None:
+    target = IMAGES if os.environ.get("SCREENSHOTS") else tmp_path
+    served.open(path).screenshot(path=target / f"{name}.png", full_page=True)
+
+    assert (IMAGES / f"{name}.png").exists()
+
+
+def focused(tab: Any) -> str:
+    return str(tab.evaluate("document.activeElement.textContent.trim()"))
+
+
+def walk(tab: Any, text: str, most: int = 50) -> None:
+    for _ in range(most):
+        tab.keyboard.press("Tab")
+        if focused(tab) == text:
+            return
+    raise AssertionError(f"{text} cannot be reached by Tab")

@@ -1,0 +1,112 @@
+"""The command on the fake API server, with Drawbridge installed as deploy/install.yaml does it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import CliRunner, Result
+
+from certs.issue import Pair, new_ca, new_leaf
+from cli.app import drawbridge
+from cli.cluster import Cluster
+from kube.client import Resource
+from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, connection_to
+
+MANIFEST = Path(__file__).parent.parent / "deploy" / "install.yaml"
+HOST = "drawbridge-webhook.drawbridge.svc"
+FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
+CLUSTER_ID = "cls-ab12cd34"
+
+
+def run(api: FakeAPI, *arguments: str, answer: str | None = None) -> Result:
+    """Call it with *arguments*, in namespace default; *answer* is what the user types."""
+    cluster = Cluster(api.client(), "default", connection_to(api))
+    result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _options: cluster)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def shown(api: FakeAPI, *arguments: str) -> Any:
+    """What it prints as JSON."""
+    result = run(api, *arguments, "-o", "json")
+    assert result.exit_code in (0, 1), result.output
+    return json.loads(result.stdout)
+
+
+def installed(*features: str, leads: bool = True) -> FakeAPI:
+    """A healthy installation, with these features on besides IP reservation."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS)
+    api.ensure_namespace("default")
+    for raw in _manifest():
+        if resource := _RESOURCES.get(raw["kind"]):
+            api.put(resource, _prepared(raw, features))
+    if leads:
+        api.put(_RESOURCES["Lease"], lease(datetime.now(UTC)))
+    return api
+
+
+def lease(renewed: datetime) -> dict[str, Any]:
+    spec = {"holderIdentity": "drawbridge-controllers-a", "leaseDurationSeconds": 15}
+    times = dict.fromkeys(("acquireTime", "renewTime"), renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return {"metadata": {"name": "drawbridge", "namespace": "drawbridge"}, "spec": spec | times}
+
+
+_RESOURCES = {
+    each.kind: each.resource
+    for each in BUILT_IN
+    if each.kind
+    in ("ConfigMap", "Deployment", "Lease", "Secret", "ServiceAccount", "ValidatingWebhookConfiguration")
+}
+DEPLOYMENTS, CONFIGURATIONS = _RESOURCES["Deployment"], _RESOURCES["ValidatingWebhookConfiguration"]
+
+
+def _prepared(raw: dict[str, Any], features: tuple[str, ...]) -> dict[str, Any]:
+    match raw["kind"]:
+        case "Deployment":
+            return raw | {"status": {"readyReplicas": raw["spec"].get("replicas", 1)}}
+        case "ConfigMap":
+            document = yaml.safe_load(raw["data"]["config.yaml"])
+            for each in features:
+                document[each]["enabled"] = True
+            document["anycastIP"]["clusterID"] = CLUSTER_ID
+            return raw | {"data": {"config.yaml": yaml.safe_dump(document)}}
+        case "Secret":
+            data = {"tls.crt": pair().certificate, "tls.key": pair().key}
+            return raw | {"data": {name: b64encode(part).decode() for name, part in data.items()}}
+        case "ValidatingWebhookConfiguration":
+            for each in raw["webhooks"]:
+                each["clientConfig"]["caBundle"] = b64encode(authority().certificate).decode()
+    return raw
+
+
+def _manifest() -> list[dict[str, Any]]:
+    return copy.deepcopy(_parsed())
+
+
+@cache
+def _parsed() -> list[dict[str, Any]]:
+    return [raw for raw in yaml.safe_load_all(MANIFEST.read_text()) if raw]
+
+
+@cache
+def authority() -> Pair:
+    now = datetime.now(UTC)
+    return new_ca("drawbridge", now - timedelta(hours=1), now + timedelta(days=300))
+
+
+@cache
+def pair() -> Pair:
+    now = datetime.now(UTC)
+    return new_leaf(authority(), [HOST], [], now - timedelta(hours=1), now + timedelta(days=60))
+
+
+def resource(kind: str) -> Resource:
+    return next(each.resource for each in (*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS) if each.kind == kind)

@@ -1,0 +1,108 @@
+"""The command against a real API server: one scene for each verb."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from cli.app import drawbridge
+from lab.session import Lab
+from tests.cluster import elasticity, ingress_daemonset, workloads
+from tests.cluster.anycast import Fleet
+from tests.cluster.ingress_daemonset_edge import Edge
+from tests.cluster.ingress_daemonset_history import Record
+from tests.cluster.workloads import GROUPS, SECONDS
+from webhook.elasticity import LOCAL_REPLICAS
+
+
+def run(lab: Lab, *arguments: str) -> Result:
+    """With the kubeconfig of its administrator."""
+    result = CliRunner().invoke(drawbridge, ["--kubeconfig", str(lab.kubeconfig), *arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def shown(lab: Lab, *arguments: str) -> Any:
+    result = run(lab, *arguments, "-o", "json")
+    assert result.exit_code in (0, 1), result.output
+    return json.loads(result.stdout)
+
+
+def listed(lab: Lab, namespace: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = shown(lab, "reservations", "list", "-n", namespace)["reservations"]
+    return found
+
+
+def test_status_and_doctor_find_a_healthy_installation(lab: Lab) -> None:
+    """In either of Calico's groups. The lab's API server proxies no Service: EndpointSlices refuse its addresses."""
+    found = lab.wait(lambda: _healthy(shown(lab, "status")), SECONDS, "status to find nothing wrong")
+
+    assert found["leader"]["holder"].startswith("drawbridge-controllers-")
+    assert found["settings"]["features"]["ipReservation"]
+    verdicts = {each["verdict"] for each in shown(lab, "doctor")["findings"] if "clocks" not in each["check"]}
+    assert verdicts <= {"ok", "skipped", "warning"}
+
+
+def _healthy(found: Any) -> Any:
+    return None if found["problems"] else found
+
+
+def test_reservations_are_listed_released_and_held(lab: Lab, group: str, redis: str) -> None:
+    pod = workloads.running_pod(lab, redis, "a")
+    lab.client.delete(workloads.PODS, "a", redis)
+    [address] = pod.status.addresses
+    lab.wait(
+        lambda: [each["address"] for each in listed(lab, redis)] == [address], SECONDS, "it to be listed"
+    )
+
+    assert run(lab, "reservations", "hold", address, "--yes").exit_code == 0
+    assert run(lab, "reservations", "release", address, "--yes").exit_code == 0
+    lab.wait(lambda: not listed(lab, redis), SECONDS, "the leader to release it")
+    names = [each["metadata"]["name"] for each in lab.client.list(GROUPS[group]).items]
+    assert not [name for name in names if name.startswith("held-")]
+    assert run(lab, "reservations", "release", address, "--yes").exit_code == 1
+
+
+def test_addresses_of_nodes_are_listed(cloud_lab: Lab, fleet: Fleet) -> None:
+    name = fleet.join("a").metadata.name
+    fleet.await_open("a")
+
+    found = shown(cloud_lab, "addresses", "list")["addresses"]
+    [opened] = [each for each in found if each["node"] == name]
+    assert opened["state"] == "open"
+    assert opened["id"].startswith("eip-")
+
+
+def test_placements_are_listed_and_a_pod_returns(elastic_lab: Lab) -> None:
+    shop = elasticity.Shop(elastic_lab)
+    shop.deploy("web", 2, elasticity.template({LOCAL_REPLICAS: "1"}))
+    shop.settle("web", 2)
+
+    found = shown(elastic_lab, "elasticity", "list", "-n", shop.namespace)["placements"]
+    assert sorted(each["place"] for each in found) == ["local", "super node"]
+    assert all(each["reason"] for each in found)
+    [away] = shop.away("web")
+    refused = run(elastic_lab, "elasticity", "return", away, "-n", shop.namespace, "--yes")
+    assert (refused.exit_code, "LOCAL_REPLICAS already" in refused.output) == (1, True)
+
+
+def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record) -> None:
+    edge = Edge(edge_lab, record, "a", "b")
+    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
+    edge.settle("a", "b")
+    where = ("web", "-n", edge.namespace)
+    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
+
+    assert run(edge_lab, "rollout", "pause", *where, "--yes").exit_code == 0
+    assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
+    edge.wait(lambda: state(edge_lab, edge) == "Paused", "the rollout to be paused")
+    assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
+    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
+
+
+def state(lab: Lab, edge: Edge) -> str:
+    found: str = shown(lab, "rollout", "get", "web", "-n", edge.namespace)["state"]
+    return found

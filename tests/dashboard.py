@@ -1,0 +1,68 @@
+"""The page on the fake API server, and a browser without JavaScript, which keeps cookies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from cli.cluster import Cluster
+from dashboard.app import create_app
+from dashboard.guard import Guard
+from dashboard.pages import pages_of
+from dashboard.writer import writer_of
+from tests import cli
+from tests.fake_api import FakeAPI, connection_to
+from tests.fake_api.calls import Reply, Request
+from tests.ingress_daemonset_world import World
+
+PORT = 8765
+BASE = f"http://127.0.0.1:{PORT}"
+ROLLOUTS, NODES, DEPLOYMENTS = (cli.resource(each) for each in ("IngressDaemonSet", "Node", "Deployment"))
+
+
+class Page:
+    """The server, and a browser that has opened the printed address, unless *enter* is false."""
+
+    def __init__(self, api: FakeAPI, *, may_write: bool = True, enter: bool = True) -> None:
+        cluster = cluster_of(api, may_write)
+        self.guard = Guard(PORT)
+        self.pages = {each.name: each for each in pages_of(cluster)}
+        self.app = create_app([*self.pages.values()], self.guard, writer_of(cluster))
+        self.browser: FlaskClient = self.app.test_client()
+        if enter:
+            self.open(f"/?token={self.guard.token}")
+
+    def open(self, path: str, **headers: str) -> TestResponse:
+        return self.browser.get(path, base_url=BASE, headers=headers, buffered=True)
+
+    def text(self, path: str) -> str:
+        answer = self.open(path)
+        assert answer.status_code == 200, answer.text
+        return " ".join(answer.text.split())
+
+    def send(self, path: str, origin: str = BASE, **form: str) -> TestResponse:
+        return self.browser.post(path, base_url=BASE, data=form, headers={"Origin": origin})
+
+
+def cluster_of(api: FakeAPI, may_write: bool = True) -> Cluster:
+    """As the command connects to it, of a user who may change IngressDaemonSets, or may not."""
+
+    def review(call: Request) -> Reply | None:
+        if "selfsubjectaccessreviews" not in call.path:
+            return None
+        return Reply(201, b'{"status": {"allowed": %s}}' % str(may_write).lower().encode())
+
+    api.fault = review
+    return Cluster(api.client(), "default", connection_to(api))
+
+
+def mirror(world: World, api: FakeAPI) -> None:
+    """Show in the API server what the *world* is now, with the status that the leader writes."""
+    planned: dict[str, Any] = world.plan().status or {}
+    api.put(ROLLOUTS, {**world.raw, "status": planned})
+    for each in world.nodes.values():
+        api.put(NODES, each)
+    for each in world.deployments.values():
+        api.put(DEPLOYMENTS, each)

@@ -1,0 +1,219 @@
+"""What all commands have in common: options, forms of output, errors with the way out, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.app import COMMANDS, drawbridge
+from cli.cluster import Cluster, cluster_of
+from cli.errors import UNREADABLE, unreadable
+from cli.output import Document, Output, Part, Table, bad, duration
+from cli.session import Command, Options, Session, pass_session
+from kube.errors import Forbidden, NotConfigured, Unreachable
+from tests.fake_api import FakeAPI
+
+
+class Answer(Document, frozen=True):
+    pod_name: str
+    since: datetime | None = None
+
+
+ANSWER = Answer("redis-0", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+def parts(answer: Answer) -> list[Part]:
+    return [bad("broken"), Table(("POD", "NODE"), [(answer.pod_name, "node-1")], wide=1)]
+
+
+def output(form: str) -> str:
+    file = io.StringIO()
+    Output(form, file=file).show(ANSWER, parts)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def test_a_table_is_for_people_and_has_no_colors_without_a_terminal() -> None:
+    assert [line.split() for line in output("table").splitlines()] == [["broken"], ["POD"], ["redis-0"]]
+
+
+def test_wide_has_more_columns() -> None:
+    assert [line.split() for line in output("wide").splitlines()][1:] == [
+        ["POD", "NODE"],
+        ["redis-0", "node-1"],
+    ]
+
+
+def test_json_and_yaml_have_every_field() -> None:
+    expected = {"podName": "redis-0", "since": "2026-01-02T03:04:05Z"}
+
+    assert json.loads(output("json")) == yaml.safe_load(output("yaml")) == expected
+
+
+def test_a_value_that_is_watched_is_shown_when_it_changes_until_ctrl_c() -> None:
+    values = iter([ANSWER, ANSWER, Answer("redis-1")])
+
+    def read() -> Answer:
+        if (value := next(values, None)) is None:
+            raise KeyboardInterrupt
+        return value
+
+    file = io.StringIO()
+    Output("json", file=file).watch(read, parts, interval=0)
+
+    assert [line.strip() for line in file.getvalue().splitlines() if "podName" in line] == [
+        '"podName": "redis-0",',
+        '"podName": "redis-1",',
+    ]
+
+
+def test_long_lines_are_not_cut_without_a_terminal() -> None:
+    file = io.StringIO()
+    Output(file=file).show(ANSWER, lambda _: [Table(("A",), [("x" * 500,)])])
+
+    assert "x" * 500 in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")],
+)
+def test_durations_are_short(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+@click.command(cls=Command)
+@pass_session
+def options(session: Session) -> None:
+    click.echo(f"{session.options.namespace} {session.options.output} {session.scope} {session.options.yes}")
+
+
+@click.command(cls=Command)
+@pass_session
+def write(session: Session) -> None:
+    session.confirm("Delete all?")
+    session.output.say("deleted")
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("options", "write"):
+        monkeypatch.setitem(COMMANDS, name, f"{__name__}:{name}")  # type: ignore[arg-type]
+
+
+def call(*arguments: str, answer: str | None = None) -> tuple[int, str]:
+    cluster = Cluster(FakeAPI().client(), "of-context")
+    result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _: cluster)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["options"], "None table of-context False", id="defaults"),
+        pytest.param(["-n", "a", "-o", "json", "options"], "a json a False", id="before the command"),
+        pytest.param(["options", "-n", "a", "-o", "json", "-y"], "a json a True", id="after it, as kubectl"),
+        pytest.param(["-n", "a", "options", "-n", "b"], "b table b False", id="the later one counts"),
+        pytest.param(["options", "-A"], "None table None False", id="all namespaces"),
+    ],
+)
+def test_options_stand_before_or_after_the_command(arguments: list[str], expected: str) -> None:
+    assert call(*arguments) == (0, f"{expected}\n")
+
+
+def test_a_write_is_confirmed_first() -> None:
+    assert call("write", answer="y\n") == (0, "Delete all? [y/N]: y\ndeleted\n")
+    assert call("write", "--yes") == (0, "deleted\n")
+
+
+def test_a_write_that_is_not_confirmed_changes_nothing() -> None:
+    code, printed = call("write", answer="n\n")
+    assert (code, printed.splitlines()[-1]) == (1, "Error: declined; nothing was changed")
+
+    code, printed = call("write")
+    assert (code, printed.splitlines()[-1]) == (1, "Way out: answer y, or repeat it with --yes")
+
+
+def test_a_wrong_command_line_ends_with_2() -> None:
+    assert call("nonsense")[0] == call("options", "-o", "xml")[0] == 2
+
+
+FORBIDDEN = 'pods is forbidden: User "eve" cannot list resource "pods" in API group "" at the cluster scope'
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(
+            Forbidden(403, "Forbidden", FORBIDDEN), "allow you to list pods in the whole cluster", id="403"
+        ),
+        pytest.param(Unreachable("GET /api: refused"), "kubectl get --raw /version", id="no connection"),
+        pytest.param(NotConfigured("there is no kubeconfig at /x"), "--kubeconfig", id="no kubeconfig"),
+    ],
+)
+def test_an_error_of_the_cluster_has_the_way_out_and_ends_with_3(error: Exception, expected: str) -> None:
+    failure = unreadable(error)  # type: ignore[arg-type]
+
+    assert expected in failure.way_out
+    assert failure.exit_code == UNREADABLE
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts:
+  - {name: one, context: {cluster: c, user: u, namespace: shop}}
+  - {name: two, context: {cluster: c, user: u}}
+"""
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(KUBECONFIG)
+
+    assert cluster_of(str(path)).namespace == "shop"
+    assert cluster_of(str(path), "two").namespace == "default"
+
+
+def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(KUBECONFIG)
+
+    with pytest.raises(NotConfigured, match="three"):
+        cluster_of(str(path), "three")
+    with pytest.raises(NotConfigured, match="there is no kubeconfig at /nowhere"):
+        cluster_of("/nowhere")
+
+
+def test_options_are_those_of_a_session() -> None:
+    assert Session(Options(namespace="a"), lambda _: Cluster(FakeAPI().client())).scope == "a"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_script(shell: str) -> None:
+    code, printed = call("completion", shell)
+
+    assert code == 0
+    assert "_DRAWBRIDGE_COMPLETE" in printed
+
+
+def test_commands_and_options_are_completed() -> None:
+    """As the script for kubectl asks."""
+    environment = {
+        "_DRAWBRIDGE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "drawbridge rollout pa",
+        "COMP_CWORD": "2",
+    }
+    result = CliRunner().invoke(drawbridge, env=environment, prog_name="drawbridge")
+
+    assert result.output == "plain,pause\n"
+    assert "COMP_CWORD=$# _DRAWBRIDGE_COMPLETE=bash_complete" in call("completion", "kubectl")[1]

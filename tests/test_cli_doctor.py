@@ -1,0 +1,256 @@
+"""`drawbridge doctor`: each check finds what it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from cli.doctor.access import needed
+from cli.doctor.others import of_others
+from cli.doctor.types import Finding, Verdict
+from cli.installed.types import CONTROLLERS, Configuration, Webhook
+from kube.types import ObjectMeta
+from settings import Settings
+from tests import cli, permissions
+from tests.fake_api import FakeAPI, refusal
+from tests.fake_api.calls import Reply, Request
+
+Answer = Callable[[Request], Reply | None]
+
+
+def served(body: Any, **headers: str) -> Reply:
+    return Reply(200, json.dumps(body).encode(), headers)
+
+
+def answering(api: FakeAPI, *answers: Answer) -> FakeAPI:
+    """What the fake API server does not serve: discovery of versions, reviews of access, the proxy of Services."""
+    every = (*answers, version(), access(lambda _: True), proxied)
+    api.fault = lambda call: next((reply for answer in every if (reply := answer(call))), None)
+    return api
+
+
+def version(number: str = "v1.34.1", **headers: str) -> Answer:
+    return lambda call: served({"gitVersion": number}, **headers) if call.path == "/version" else None
+
+
+def access(may: Callable[[dict[str, Any]], bool]) -> Answer:
+    def answer(call: Request) -> Reply | None:
+        if "accessreviews" not in call.path:
+            return None
+        return served({"status": {"allowed": may(call.body["spec"])}})
+
+    return answer
+
+
+def proxied(call: Request) -> Reply | None:
+    if "/proxy/" not in call.path:
+        return None
+    response = {"uid": call.body["request"]["uid"], "allowed": True}
+    return served({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+
+def unwell(api: FakeAPI) -> list[tuple[str, str, str]]:
+    found = cli.shown(api, "doctor")["findings"]
+    return [(each["verdict"], each["check"], each["message"]) for each in found if each["verdict"] != "ok"]
+
+
+def test_a_healthy_installation_passes_all_checks() -> None:
+    api = answering(cli.installed(), version(Date=format_datetime(datetime.now(UTC), usegmt=True)))
+
+    assert unwell(api) == []
+    assert cli.run(api, "doctor").exit_code == 0
+
+
+def test_calico_must_serve_reservations() -> None:
+    api = answering(cli.installed())
+    api.unserved = {"projectcalico.org/v3"}
+
+    assert ("wrong", "Calico's API") in [each[:2] for each in unwell(api)]
+
+
+def test_an_unreachable_webhook_server_is_wrong() -> None:
+    def unreachable(call: Request) -> Reply | None:
+        why = "error trying to reach service: dial tcp 10.0.0.9:9443: i/o timeout"
+        return refusal(503, "ServiceUnavailable", why) if "/proxy/" in call.path else None
+
+    [(verdict, check, message)] = [
+        each for each in unwell(answering(cli.installed(), unreachable)) if each[1] != "clocks"
+    ]
+    assert (verdict, check) == ("wrong", "webhook server from the API server")
+    assert message.startswith("/validate/pods/ip-reservation: error trying to reach service")
+
+
+FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
+
+
+def of_dry_runs(api: FakeAPI) -> dict[str, str]:
+    found = cli.shown(api, "doctor")["findings"]
+    return {
+        each["message"].partition(":")[0]: each["verdict"] for each in found if "dry run" in each["message"]
+    }
+
+
+def test_a_dry_run_that_no_webhook_marks_is_wrong() -> None:
+    """Webhooks that fail open leave no other trace."""
+    api = answering(cli.installed(*FEATURES))
+
+    assert of_dry_runs(api) == dict.fromkeys(
+        ("dry run of a Node", "dry run of a pod", "dry run of an IngressDaemonSet"), "wrong"
+    )
+    assert not api.find(cli.resource("Node"), "drawbridge-doctor")
+
+
+def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
+    api = answering(cli.installed(*FEATURES))
+
+    def marked(raw: dict[str, Any]) -> dict[str, Any]:
+        taint = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
+        mark = {
+            "Node": {"taints": [taint]},
+            "Pod": {"schedulingGates": [{"name": "drawbridge.io/placement"}]},
+            "IngressDaemonSet": {"selector": {"matchLabels": {"app": "drawbridge-doctor"}}},
+        }
+        return raw | {"spec": raw.get("spec", {}) | mark[raw["kind"]]}
+
+    for kind in ("Node", "Pod", "IngressDaemonSet"):
+        api.mutate(cli.resource(kind), marked)
+
+    assert {*of_dry_runs(api).values()} == {"ok"}
+
+
+def test_a_dry_run_that_another_program_refuses_says_nothing() -> None:
+    api = answering(cli.installed(*FEATURES))
+    denied = refusal(403, "Forbidden", 'admission webhook "policy.example" denied the request')
+    dry = answering_dry_runs(denied)
+    before = api.fault
+    api.fault = lambda call: dry(call) or before(call)
+
+    assert {*of_dry_runs(api).values()} == {"skipped"}
+
+
+def test_a_webhook_that_fails_closed_is_named() -> None:
+    api = answering(cli.installed("elasticity"))
+    failed = refusal(
+        500, "InternalError", 'failed calling webhook "elasticity.drawbridge.io": x509: unknown authority'
+    )
+    dry = answering_dry_runs(failed)
+    before = api.fault
+    api.fault = lambda call: dry(call) or before(call)
+
+    assert of_dry_runs(api) == {"dry run of a pod": "wrong"}
+
+
+def answering_dry_runs(reply: Reply) -> Answer:
+    return lambda call: reply if call.query.get("dryRun") == "All" else None
+
+
+def test_what_the_user_may_not_ask_is_skipped() -> None:
+    cannot = (
+        'User "eve" cannot create resource "services/proxy" in API group "" in the namespace "drawbridge"'
+    )
+    api = answering(
+        cli.installed(), lambda call: refusal(403, "Forbidden", cannot) if "/proxy/" in call.path else None
+    )
+    found = cli.shown(api, "doctor")["findings"]
+
+    [skipped] = [each for each in found if each["check"].startswith("webhook server")]
+    assert skipped["verdict"] == "skipped"
+    assert (
+        skipped["wayOut"]
+        == "have an administrator allow you to create services/proxy in namespace drawbridge"
+    )
+
+
+def test_a_missing_permission_of_drawbridge_is_wrong() -> None:
+    def may(spec: dict[str, Any]) -> bool:
+        asked = spec["resourceAttributes"]
+        return not (asked["verb"] == "delete" and spec.get("user", "").endswith(":drawbridge-controllers"))
+
+    [(verdict, _, message)] = [
+        each for each in unwell(answering(cli.installed(), access(may))) if each[1] != "clocks"
+    ]
+    assert verdict == "wrong"
+    assert message == "the controllers may not delete ipreservations.projectcalico.org"
+
+
+def test_a_missing_permission_of_the_user_is_a_warning() -> None:
+    api = answering(
+        cli.installed(), access(lambda spec: "user" in spec or spec["resourceAttributes"]["verb"] != "patch")
+    )
+    [(verdict, check, message)] = [each for each in unwell(api) if each[1] != "clocks"]
+
+    assert (verdict, check) == ("warning", "your permissions")
+    assert "patch ipreservations.projectcalico.org" in message
+    assert cli.run(api, "doctor").exit_code == 0
+
+
+def test_clocks_must_agree() -> None:
+    late = format_datetime(datetime.now(UTC) - timedelta(minutes=7), usegmt=True)
+
+    found = [each for each in unwell(answering(cli.installed(), version(Date=late))) if each[1] == "clocks"]
+    assert [each[0] for each in found] == ["wrong", "warning"]
+
+
+@pytest.mark.parametrize("number", ["v1.29.3", "v1.9.0"])
+def test_an_old_kubernetes_is_wrong(number: str) -> None:
+    found = unwell(answering(cli.installed(), version(number)))
+
+    assert ("wrong", "versions", f"Kubernetes is {number}") in found
+
+
+def webhook(**rule: list[str]) -> Configuration:
+    rules = ({"operations": ["*"], "apiGroups": ["*"], "resources": ["*"]} | rule,)
+    return Configuration(
+        ObjectMeta(name="theirs"), (Webhook("policy.example", failure_policy="Fail", rules=rules),)
+    )
+
+
+def others(mutating: list[Configuration], validating: list[Configuration]) -> list[Finding]:
+    return list(of_others(mutating, validating))
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        pytest.param({}, Verdict.WARNING, id="all objects"),
+        pytest.param({"resources": ["pods"]}, Verdict.OK, id="pods, which policies may alter"),
+        pytest.param({"operations": ["CONNECT"]}, Verdict.OK, id="no writes"),
+        pytest.param({"apiGroups": ["batch"]}, Verdict.OK, id="another group"),
+    ],
+)
+def test_mutating_webhooks_that_see_our_objects_are_named(
+    rule: dict[str, list[str]], verdict: Verdict
+) -> None:
+    [found] = others([webhook(**rule)], [])
+
+    assert found.verdict is verdict
+
+
+def test_validating_webhooks_that_fail_closed_on_our_objects_are_named() -> None:
+    [found] = others([], [webhook()])
+
+    assert found.verdict is Verdict.WARNING
+    assert "and blocks them while it is down" in found.message
+
+
+def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
+    settings = Settings.model_validate(
+        {name: {"enabled": True} for name in ("elasticity", "ingressDaemonSet")}
+        | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID}}
+    )
+    granted = [(each.account, held) for each in permissions.table() for held in each.permissions]
+    asked = list(needed(settings, "own", "projectcalico.org"))
+
+    assert CONTROLLERS in {program for program, _ in asked}
+    for program, access in asked:
+        assert any(
+            account == program
+            and (held.group, held.resource, held.verb) == (access.group, access.resource, access.verb)
+            and held.where in (permissions.EVERYWHERE, access.namespace)
+            for account, held in granted
+        ), (program, access)

@@ -1,0 +1,344 @@
+"""`drawbridge explain` and `drawbridge simulate` on the fake API server: what they say, and that they only read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from calico.segment import IPReservation, Record, body
+from cli.explain.node import standing
+from cli.explain.webhook_configurations import CONFIGURATIONS
+from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
+from kube.types import Node
+from settings import AnycastIPSettings
+from tests.cli import run, shown
+from tests.factories import raw_pod
+from tests.fake_api import FakeAPI
+from webhook.ip_reservation import RESERVE
+
+DEPLOYED = Path(__file__).parent.parent / "deploy" / "install.yaml"
+RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
+LABELS = {"ip-reserve": "enabled"}
+Raw = dict[str, Any]
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    """Drawbridge as `deploy/install.yaml` has it, and two namespaces, of which the first is selected."""
+    api = FakeAPI()
+    for each in yaml.load_all(DEPLOYED.read_text(), Loader=yaml.CSafeLoader):
+        if each["kind"] in CONFIGURATIONS:
+            api.put(CONFIGURATIONS[each["kind"]], each)
+        if each["kind"] == "ConfigMap" and "config.yaml" in each["data"]:
+            api.put(CONFIG_MAPS, each)
+    place(api, "redis", LABELS)
+    place(api, "default")
+    return api
+
+
+def place(api: FakeAPI, name: str, labels: dict[str, str] | None = None) -> None:
+    given = {"kubernetes.io/metadata.name": name, **(labels or {})}
+    api.put(NAMESPACES, {"metadata": {"name": name, "labels": given}})
+
+
+def put_pod(api: FakeAPI, name: str = "redis-0", **parts: Any) -> Raw:
+    return api.put(PODS, raw_pod(name, **parts))
+
+
+def put_segment(api: FakeAPI, *records: Record, name: str = "drawbridge-a", ours: bool = True) -> None:
+    made = body(records)
+    managed = {"app.kubernetes.io/managed-by": "drawbridge"} if ours else {}
+    made["metadata"] |= {"name": name, "labels": managed}
+    api.put(RESERVATIONS, made)
+
+
+def record(ip: str = "10.0.0.1", **fields: Any) -> Record:
+    given = {"namespace": "redis", "pod": "redis-0", "uid": "uid-redis-0", "node": "node-1", "at": now()}
+    return Record(cidr=f"{ip}/32", reason="deleted", **{**given, **fields})
+
+
+def answers(explained: Raw) -> dict[str, Raw]:
+    return {each["action"]: each for each in explained["questions"]}
+
+
+def effects(question: Raw) -> dict[str, str]:
+    return {each["webhook"]: each["effect"] for each in question["webhooks"]}
+
+
+def test_a_pod_in_a_selected_namespace_is_reserved_when_it_goes(api: FakeAPI) -> None:
+    put_pod(api)
+
+    asked = answers(shown(api, "explain", "pod", "redis-0", "-n", "redis"))
+
+    assert asked["delete"]["reserved"] == asked["evict"]["reserved"] == ["10.0.0.1"]
+    assert effects(asked["delete"])["ip-reservation.drawbridge.io"] == "allowed; reserved: 10.0.0.1/32"
+    assert asked["create"]["webhooks"] == []
+    assert all(each["allowed"] for each in asked.values())
+
+
+@pytest.mark.parametrize(
+    ("namespace", "parts", "expected"),
+    [
+        pytest.param(
+            "default",
+            {},
+            "not called by namespaceSelector: ip-reserve In [enabled, enable]; it has no label ip-reserve",
+            id="another namespace",
+        ),
+        pytest.param(
+            "redis", {"spec": {"hostNetwork": True}}, "matchCondition pod-not-on-the-host-network", id="host"
+        ),
+        pytest.param("redis", {"ip": ""}, "matchCondition pod-has-an-ip: is false", id="no IP"),
+        pytest.param(
+            "redis",
+            {"metadata": {"annotations": {RESERVE: "false"}}},
+            "allowed, nothing to do: not selected",
+            id="the webhook itself",
+        ),
+    ],
+)
+def test_why_a_pod_is_not_reserved_is_said_with_what_decides(
+    api: FakeAPI, namespace: str, parts: Raw, expected: str
+) -> None:
+    put_pod(api, namespace=namespace, **parts)
+
+    asked = answers(shown(api, "explain", "pod", "redis-0", "-n", namespace))
+
+    assert expected in asked["delete"]["notReservedBecause"]
+    assert asked["delete"]["reserved"] == []
+    printed = run(api, "explain", "pod", "redis-0", "-n", namespace).output
+    assert expected.removeprefix("not called ") in printed
+
+
+def test_a_pod_that_is_gone_is_explained_by_its_reservation(api: FakeAPI) -> None:
+    put_segment(api, record(ended=now() - timedelta(minutes=10)))
+    api.put(
+        EVENTS,
+        {
+            "metadata": {"name": "a", "namespace": "redis"},
+            "involvedObject": {"kind": "Pod", "name": "redis-0", "namespace": "redis"},
+            "reason": "Killing",
+            "message": "Stopping container",
+        },
+    )
+
+    explained = shown(api, "explain", "pod", "redis-0", "-n", "redis")
+
+    assert explained["phase"] == "gone"
+    assert [each["ip"] for each in explained["reservations"]] == ["10.0.0.1"]
+    assert [each["reason"] for each in explained["events"]] == ["Killing"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "parts", "expected"),
+    [
+        pytest.param({}, {}, "its pod still runs", id="the pod runs"),
+        pytest.param(
+            {},
+            {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}},
+            "begin when it is gone",
+            id="ends",
+        ),
+        pytest.param({"uid": "uid-of-a-former-one"}, {}, "has not stored the end of its pod yet", id="gone"),
+        pytest.param(
+            {"uid": "former", "ended": now() - timedelta(days=3)}, {}, "its time is over", id="over"
+        ),
+    ],
+)
+def test_an_ip_says_until_when_it_is_reserved(api: FakeAPI, stored: Raw, parts: Raw, expected: str) -> None:
+    put_pod(api, **parts)
+    put_segment(api, record(**stored))
+
+    explained = shown(api, "explain", "ip", "10.0.0.1")
+
+    assert expected in explained["summary"]
+    assert explained["summary"].startswith("10.0.0.1 is reserved for redis/redis-0: ")
+    assert [each["pod"] for each in explained["holders"]] == ["redis/redis-0"]
+
+
+def test_an_ip_that_an_operator_wants_released_says_so(api: FakeAPI) -> None:
+    put_segment(api, record(ended=now()))
+    change = {"metadata": {"annotations": {"drawbridge.io/release": "10.0.0.1"}}}
+    api.client().patch(RESERVATIONS, "drawbridge-a", change, type=IPReservation)
+
+    assert "an operator asked for its release" in shown(api, "explain", "ip", "10.0.0.1")["summary"]
+
+
+def test_an_ip_that_is_reserved_by_others_names_them(api: FakeAPI) -> None:
+    made = body([])
+    made["metadata"] |= {"name": "gateways"}
+    made["spec"]["reservedCIDRs"] = ["10.0.0.0/28"]
+    api.put(RESERVATIONS, made)
+
+    assert shown(api, "explain", "ip", "10.0.0.1")["unmanaged"] == ["gateways"]
+    assert shown(api, "explain", "ip", "10.0.1.1")["unmanaged"] == []
+
+
+def test_an_ip_of_a_running_pod_says_what_becomes_of_it(api: FakeAPI) -> None:
+    put_pod(api)
+
+    explained = shown(api, "explain", "ip", "10.0.0.1")
+
+    assert explained["summary"] == "10.0.0.1 is not reserved: pod redis/redis-0 has it"
+    (holder,) = explained["holders"]
+    assert {each["action"]: each["reserved"] for each in holder["questions"]} == {
+        "delete": ["10.0.0.1"],
+        "evict": ["10.0.0.1"],
+    }
+
+
+def test_an_ip_of_nothing_is_free(api: FakeAPI) -> None:
+    explained = shown(api, "explain", "ip", "10.0.0.9")
+
+    assert explained["summary"] == "10.0.0.9 is not reserved, and no pod has it"
+    assert run(api, "explain", "ip", "10.0.0").exit_code == 1
+
+
+def drained(api: FakeAPI) -> None:
+    api.put(NODES, {"metadata": {"name": "node-1"}})
+    put_pod(api)
+    put_pod(api, "host", ip="10.0.0.2", spec={"hostNetwork": True})
+    put_pod(api, "outside", namespace="default", ip="10.0.0.3")
+    put_pod(api, "elsewhere", ip="10.0.0.4", spec={"nodeName": "node-2"})
+    put_pod(api, "mirror", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}})
+    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "a", "controller": True}
+    put_pod(api, "agent", metadata={"ownerReferences": [agent]})
+
+
+def test_a_drain_reserves_the_ips_of_selected_pods(api: FakeAPI) -> None:
+    drained(api)
+
+    found = shown(api, "simulate", "drain", "node-1")
+
+    assert [(each["ip"], each["pod"]) for each in found["reserved"]] == [("10.0.0.1", "redis/redis-0")]
+    why = {each["pod"]: each["why"] for each in found["notReserved"]}
+    assert why["redis/host"] == "allowed, nothing to do: host network"
+    assert "namespaceSelector" in why["default/outside"]
+    assert {each["pod"]: each["why"] for each in found["kept"]} == {
+        "redis/mirror": "mirror of a static pod",
+        "redis/agent": "pod of a DaemonSet",
+    }
+    printed = run(api, "simulate", "drain", "node-1").output
+    assert "Draining node node-1: 1 IP reserved, 3 pods removed" in printed
+
+
+def test_a_removal_that_is_over_the_limit_says_so(api: FakeAPI) -> None:
+    drained(api)
+    stored = api.get(CONFIG_MAPS, "drawbridge-config", "drawbridge")
+    settings = yaml.safe_load(stored["data"]["config.yaml"])
+    settings["ipReservation"]["ipReserveMaxCount"] = 2
+    api.put(CONFIG_MAPS, stored | {"data": {"config.yaml": yaml.safe_dump(settings)}})
+    put_segment(api, *(record(f"10.0.1.{each}", uid=f"u{each}", ended=now()) for each in range(2)))
+
+    assert "this is 1 over ipReserveMaxCount (2)" in run(api, "simulate", "drain", "node-1").output
+
+
+def test_what_cannot_be_evaluated_is_taken_to_be_called_and_named(api: FakeAPI) -> None:
+    drained(api)
+    resource = CONFIGURATIONS["ValidatingWebhookConfiguration"]
+    stored = api.get(resource, "drawbridge")
+    condition = {"name": "asks", "expression": "authorizer.group('').resource('pods').check('get').allowed()"}
+    for each in stored["webhooks"]:
+        each["matchConditions"] = [condition]
+    api.put(resource, stored)
+
+    found = shown(api, "simulate", "drain", "node-1")
+
+    assert [each["ip"] for each in found["reserved"]] == ["10.0.0.1"]
+    (unknown,) = found["unknown"]
+    assert "matchCondition asks it uses authorizer, which only the API server has" in unknown
+
+
+def test_the_deletion_of_pods_is_foreseen(api: FakeAPI) -> None:
+    put_pod(api)
+    put_pod(api, "redis-1", ip="10.0.0.2", metadata={"annotations": {RESERVE: "false"}})
+
+    found = shown(api, "simulate", "delete", "redis-0", "redis-1", "-n", "redis")
+
+    assert [each["ip"] for each in found["reserved"]] == ["10.0.0.1"]
+    assert [each["pod"] for each in found["notReserved"]] == ["redis/redis-1"]
+
+
+WANTED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
+CLOSED = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
+BOUND = {"drawbridge.io/anycast-ip-bound": "uid-1/eip-1"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "taints", "expected"),
+    [
+        pytest.param({}, {}, [], "not needed: it is not labelled", id="not selected"),
+        pytest.param(
+            WANTED | {"node.kubernetes.io/instance-type": "eklet"}, {}, [], "super node", id="super"
+        ),
+        pytest.param(WANTED, {}, [CLOSED], "no address is proven bound", id="closed"),
+        pytest.param(WANTED, BOUND, [CLOSED], "the address is proven bound", id="about to open"),
+        pytest.param(WANTED, BOUND, [], "needed, bound and open: uid-1/eip-1", id="open"),
+        pytest.param(WANTED, {}, [], "open without proof of an address", id="open too early"),
+    ],
+)
+def test_a_node_says_whether_it_is_open(
+    labels: dict[str, str], annotations: dict[str, str], taints: list[Raw], expected: str
+) -> None:
+    settings = AnycastIPSettings.model_validate({"enabled": True, "clusterID": "cls-1"})
+    metadata = {"name": "n", "uid": "uid-1", "labels": labels, "annotations": annotations}
+
+    assert expected in standing(
+        msgspec.convert({"metadata": metadata, "spec": {"taints": taints}}, Node), settings
+    )
+
+
+def test_a_node_is_explained_where_the_feature_is_off(api: FakeAPI) -> None:
+    api.put(NODES, {"metadata": {"name": "node-1"}})
+
+    explained = shown(api, "explain", "node", "node-1")
+
+    assert explained["anycastIp"] == "the feature is off"
+    assert all(each["allowed"] for each in explained["questions"])
+    assert "drawbridge simulate drain node-1" in run(api, "explain", "node", "node-1").output
+
+
+def test_nothing_is_written(api: FakeAPI) -> None:
+    drained(api)
+    put_segment(api, record())
+    commands = (
+        ["explain", "pod", "redis-0", "-n", "redis"],
+        ["explain", "ip", "10.0.0.1"],
+        ["explain", "node", "node-1"],
+        ["simulate", "drain", "node-1"],
+        ["simulate", "delete", "redis-0", "-n", "redis"],
+    )
+    for each in commands:
+        assert run(api, *each).exit_code == 0
+
+    assert {each.method for each in api.calls} == {"GET"}
+
+
+def test_what_is_not_there_is_an_error_with_the_way_out(api: FakeAPI) -> None:
+    absent = run(api, "explain", "pod", "nothing", "-n", "redis")
+    assert absent.exit_code == 1
+    assert "there is no pod redis/nothing" in absent.output
+    assert run(api, "simulate", "drain", "nowhere").exit_code == 1
+
+    bare = run(FakeAPI(), "explain", "ip", "10.0.0.1")
+    assert bare.exit_code == 1
+    assert "Drawbridge is not installed in this cluster" in bare.output
+
+
+def test_settings_that_cannot_be_read_end_the_command(api: FakeAPI) -> None:
+    stored = api.get(CONFIG_MAPS, "drawbridge-config", "drawbridge")
+    api.put(CONFIG_MAPS, stored | {"data": {"config.yaml": "kind: Something"}})
+
+    refused = run(api, "explain", "ip", "10.0.0.1")
+
+    assert refused.exit_code == 1
+    assert "the settings of Drawbridge cannot be read" in refused.output

@@ -1,0 +1,278 @@
+"""`drawbridge explain` says what the webhook server does: both are asked about thousands of generated objects."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record
+from cli.cluster import Cluster
+from cli.explain import requests
+from cli.explain.foresight import UID, Answer, Foresight, foresee
+from cli.explain.ingress_daemonset import explain, parts
+from cli.explain.matching import Outcome
+from cli.explain.reader import Installation, Reader
+from cli.explain.webhook_configurations import ApiRequest
+from cli.output import Table
+from healthchecker import deployment_name
+from kube.resources import NAMESPACES, NODES, PODS
+from settings import Settings
+from tests.charts import helm_needed, render, settings_in
+from tests.explained import (
+    NAMESPACES_OF_ALL_SORTS,
+    NODES_OF_ALL_SORTS,
+    OF_AN_INGRESS_DAEMONSET,
+    PODS_OF_ALL_SORTS,
+    VALUES,
+    ledger_of,
+    owner,
+    pod_in,
+    registered,
+    served,
+)
+from tests.fake_api import FakeAPI
+from tests.ingress_daemonset import raw
+from webhook.admission import Webhook
+from webhook.app import create_app
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+pytestmark = helm_needed
+
+Raw = dict[str, Any]
+WITH_A_DEFAULT = {**VALUES, "elasticity": {"enabled": True, "localReplicas": 1}}
+MANY = 5_000
+CHANGES = {"reserved", "gated", "scheduler", "kept-off-super-nodes", "not-believed", "failed-open"}
+"""Audit annotations of what a webhook does to a pod. Who gates a pod by hand needs no explanation."""
+TIME = re.compile(r"\d\d:\d\d:\d\dZ")
+
+
+@cache
+def installation(*, local_replicas: bool) -> Installation:
+    """As the chart installs it."""
+    objects = render(WITH_A_DEFAULT if local_replicas else VALUES)
+    return Installation(registered(objects), settings_in(objects))
+
+
+@dataclass(frozen=True)
+class World:
+    """What `explain` foresees, and a server with the same cluster."""
+
+    api: FakeAPI
+    settings: Settings
+    foreseen: Sequence[Foresight] = ()
+
+    def asked(self, answer: Answer, request: ApiRequest) -> Raw:
+        """The response of the whole server: its WSGI application, ledger and API server."""
+        reservations = ledger_of(self.api)
+        webhooks: list[Webhook] = served(self.api.client(), self.settings, reservations)
+        client = create_app(webhooks).test_client()
+        path = answer.verdict.webhook.path
+        sent = client.post(path, data=request.review(UID), content_type="application/json")
+        assert sent.status_code == 200, sent.text
+        response: Raw = json.loads(sent.data)["response"]
+        return response
+
+
+def reader_of(api: FakeAPI, found: Installation) -> Reader:
+    reader = Reader(Cluster(api.client()))
+    reader.__dict__["installation"] = found  # reading it has its own test
+    return reader
+
+
+def world(found: Installation, namespace: Raw, pod: Raw) -> World:
+    api = FakeAPI()
+    api.put(NAMESPACES, namespace)
+    stored = api.put(PODS, pod)
+    evicting = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
+    api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace=namespace["metadata"]["name"]))
+    reader = reader_of(api, found)
+    snapshot = reader.snapshot(reader.objects([stored]))
+    asked = (requests.deletion(stored), requests.eviction(stored), requests.creation(PODS, stored))
+    return World(api, found.settings, [foresee(each, snapshot) for each in asked])
+
+
+def decided(answer: Answer) -> Raw:
+    """As the server would render it."""
+    assert answer.decision is not None
+    decision = answer.decision
+    return {
+        "allowed": decision.allowed,
+        "message": _timeless(decision.message),
+        "code": decision.code if not decision.allowed else 0,
+        "audit": {name: _timeless(value) for name, value in decision.audit.items()},
+        "patch": [dict(each) for each in decision.patch],
+    }
+
+
+def rendered(response: Raw) -> Raw:
+    status = response.get("status", {})
+    audit = response.get("auditAnnotations", {})
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return {
+        "allowed": response["allowed"],
+        "message": _timeless(status.get("message", "")),
+        "code": status.get("code", 0),
+        "audit": {name: _timeless(value) for name, value in audit.items()},
+        "patch": patch,
+    }
+
+
+def reserved(api: FakeAPI) -> set[tuple[str, str, str, str]]:
+    segments: Sequence[IPReservation] = Reservations(api.client()).list()
+    return {_essence(record) for each in segments for record in each.records}
+
+
+def check(namespace: Raw, part: Raw, *, local_replicas: bool) -> None:
+    given_pod = pod_in(namespace["metadata"]["name"], part)
+    found = world(installation(local_replicas=local_replicas), namespace, given_pod)
+    for foreseen in found.foreseen:
+        assert not foreseen.others
+        for answer in foreseen.answers:
+            agree(found, foreseen.request, answer)
+    expected = {_essence(record) for each in found.foreseen for record in each.records}
+    assert reserved(found.api) == expected
+
+
+def agree(found: World, request: ApiRequest, answer: Answer) -> None:
+    assert answer.verdict.outcome in (Outcome.CALLED, Outcome.SKIPPED), answer.effect
+    if answer.decision is not None:
+        assert decided(answer) == rendered(found.asked(answer, request))
+    elif answer.verdict.by.startswith("matchCondition"):
+        # The conditions leave out what the webhook would let through as it is.
+        assert is_untouched(rendered(found.asked(answer, request))), answer.effect
+
+
+def is_untouched(response: Raw) -> bool:
+    return bool(response["allowed"] and CHANGES.isdisjoint(response["audit"]))
+
+
+def pods(examples: int | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        of_all_sorts = given(NAMESPACES_OF_ALL_SORTS, PODS_OF_ALL_SORTS, st.booleans())(test)
+        return settings(max_examples=examples)(of_all_sorts) if examples else of_all_sorts
+
+    return decorated
+
+
+DENIED = {
+    "metadata": {
+        "labels": OF_AN_INGRESS_DAEMONSET,
+        "ownerReferences": [owner("ReplicaSet", f"{deployment_name('redis', 'node-1')}-7d4")],
+    },
+    "spec": {"containers": [{"name": "a", "image": "a"}], "nodeName": "node-1"},
+    "status": {"phase": "Running", "podIP": "10.0.0.1"},
+}
+
+
+def test_an_eviction_that_waits_for_its_node_is_foreseen() -> None:
+    namespace = {"metadata": {"name": "shop", "labels": {"ip-reserve": "enabled"}}}
+    found = world(installation(local_replicas=False), namespace, pod_in("shop", DENIED))
+    evicted = found.foreseen[1]
+
+    assert not evicted.allowed
+    assert "keeps running until node node-1 is detached" in evicted.denials[0]
+    assert found.foreseen[0].allowed
+    for answer in evicted.answers:
+        agree(found, evicted.request, answer)
+
+
+@pods()
+def test_explain_and_the_server_say_the_same_about_pods(
+    namespace: Raw, part: Raw, local_replicas: bool
+) -> None:
+    check(namespace, part, local_replicas=local_replicas)
+
+
+@pytest.mark.slow
+@pods(MANY)
+def test_explain_and_the_server_say_the_same_about_thousands_of_pods(
+    namespace: Raw, part: Raw, local_replicas: bool
+) -> None:
+    check(namespace, part, local_replicas=local_replicas)
+
+
+@given(NODES_OF_ALL_SORTS, NODES_OF_ALL_SORTS)
+def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> None:
+    api, known = FakeAPI(), installation(local_replicas=False)
+    reader = reader_of(api, known)
+    snapshot = reader.snapshot(reader.objects([]))
+    for request in (requests.creation(NODES, new), requests.change(NODES, old, new)):
+        foreseen = foresee(request, snapshot)
+        found = World(api, known.settings)
+        (answer,) = (each for each in foreseen.answers if each.verdict.by != "rules")
+        response = rendered(found.asked(answer, request))
+        # Exactly the nodes that are to be tainted cost a call.
+        assert (answer.verdict.outcome is Outcome.CALLED) is bool(response["patch"]), answer.effect
+        if answer.decision:
+            assert decided(answer) == response
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, True, id="valid"),
+        pytest.param({"healthCheckNodePorts": [10254]}, False, id="a port of another one"),
+        pytest.param(
+            {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}},
+            False,
+            id="a rollout that could never go on",
+        ),
+        pytest.param({"template": {"spec": {"containers": "none"}}}, False, id="no template"),
+    ],
+)
+def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(spec: Raw, expected: bool) -> None:
+    api, known = FakeAPI(), installation(local_replicas=False)
+    api.put(NAMESPACES, {"metadata": {"name": "shop"}})
+    api.put(INGRESS_DAEMONSETS, raw({"healthCheckNodePorts": [10254]}, name="other", namespace="shop"))
+    api.put(NODES, {"metadata": {"name": "node-1"}})
+    reader = reader_of(api, known)
+    asked = requests.creation(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
+
+    foreseen = foresee(asked, reader.snapshot(reader.objects_in(["shop"])))
+
+    assert foreseen.allowed is expected, foreseen.denials
+    assert sum(each.decision is not None for each in foreseen.answers) == 2
+    for answer in foreseen.answers:
+        agree(World(api, known.settings), asked, answer)
+
+
+def test_an_ingress_daemonset_says_what_its_nodes_wait_for() -> None:
+    namespace = {"metadata": {"name": "shop", "labels": {"kubernetes.io/metadata.name": "shop"}}}
+    api = FakeAPI()
+    api.put(NAMESPACES, namespace)
+    for name in ("node-1", "node-2"):
+        api.put(NODES, {"metadata": {"name": name}})
+    api.put(NODES, {"metadata": {"name": "eklet-1", "labels": {"node.kubernetes.io/instance-type": "eklet"}}})
+    api.put(PODS, pod_in("shop", DENIED))
+    evicting = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
+    api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace="shop"))
+    reader = reader_of(api, installation(local_replicas=False))
+
+    explained = explain(reader.ingress_daemonset("shop", "redis"))
+
+    nodes = {each.node: each for each in explained.nodes}
+    assert nodes.keys() == {"node-1", "node-2"}
+    assert nodes["node-1"].pods == ("redis-0",)
+    assert "keeps running until node node-1 is detached" in nodes["node-1"].eviction
+    assert (nodes["node-2"].matches, nodes["node-2"].pods, nodes["node-2"].eviction) == (True, (), "")
+    assert explained.questions[0].allowed
+    assert any(isinstance(each, Table) and "NODE" in each.columns for each in parts(explained))
+    assert {each.method for each in api.calls} == {"GET"}
+
+
+def _essence(record: Record) -> tuple[str, str, str, str]:
+    return record.cidr, record.uid, record.owner, record.node
+
+
+def _timeless(text: str) -> str:
+    return TIME.sub("(time)", text)

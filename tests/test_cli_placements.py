@@ -1,0 +1,191 @@
+"""`drawbridge addresses`, `elasticity` and `rollout`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controllers.anycast_ip.claim import Claim, body
+from tests import cli
+from tests.factories import raw_pod
+from tests.fake_api import Denied, FakeAPI
+
+NOW = datetime.now(UTC)
+NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
+TAINT = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
+NODES, PODS, CLAIMS = cli.resource("Node"), cli.resource("Pod"), cli.resource("ConfigMap")
+IDS = cli.resource("IngressDaemonSet")
+
+
+def claim(api: FakeAPI, uid: str, node: str, address: str) -> None:
+    held = Claim(uid=uid, node=node, instance="ins-1", token="t", name="n", asked=NOW, address=address)
+    raw = body(held)
+    api.put(CLAIMS, raw | {"metadata": raw["metadata"] | {"namespace": "drawbridge"}})
+
+
+def test_addresses_of_nodes_and_of_gone_ones_are_listed() -> None:
+    api = cli.installed("anycastIP")
+    proof = {
+        "drawbridge.io/anycast-ip-bound": "a/eip-1",
+        "tke.cloud.tencent.com/anycast-ip-id": "eip-1",
+        "tke.cloud.tencent.com/anycast-ip-address": "1.2.3.4",
+    }
+    api.put(NODES, {"metadata": {"name": "open", "uid": "a", "labels": NEED, "annotations": proof}})
+    api.put(NODES, {"metadata": {"name": "new", "uid": "b", "labels": NEED}, "spec": {"taints": [TAINT]}})
+    api.put(NODES, {"metadata": {"name": "other", "uid": "c"}})
+    claim(api, "a", "open", "eip-1")
+    claim(api, "d", "gone", "eip-4")
+
+    found = cli.shown(api, "addresses", "list")["addresses"]
+    assert [(each["node"], each["state"], each["id"], each["address"]) for each in found] == [
+        ("gone", "releasing", "eip-4", ""),
+        ("new", "tainted", "", ""),
+        ("open", "open", "eip-1", "1.2.3.4"),
+    ]
+    assert "open   1.2.3.4   open" in cli.run(api, "addresses", "list").output
+
+
+def placed(api: FakeAPI, name: str, node: str = "", **annotations: str) -> None:
+    named = {f"drawbridge.io/{key}": value for key, value in annotations.items()}
+    gates = [] if node else [{"name": "drawbridge.io/placement"}]
+    spec = {"nodeName": node, "schedulingGates": gates}
+    api.put(PODS, raw_pod(name, namespace="default", spec=spec, metadata={"annotations": named}))
+
+
+@pytest.fixture
+def elastic() -> FakeAPI:
+    api = cli.installed("elasticity")
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    api.put(NODES, {"metadata": {"name": "super", "labels": labels}})
+    placed(api, "local", "node-1", placement="local")
+    placed(api, "beyond", "super", placement="super")
+    placed(api, "burst", "super", placement="any", burst="true")
+    placed(api, "gated", **{"placement-reason": "waits for the cap"})
+    api.put(PODS, raw_pod("unrelated", namespace="default"))
+    return api
+
+
+def test_placements_are_listed_with_their_reason(elastic: FakeAPI) -> None:
+    found = cli.shown(elastic, "elasticity", "list")["placements"]
+
+    assert [(each["pod"], each["place"], each["reason"]) for each in found] == [
+        ("gated", "gated", "waits for the cap"),
+        ("local", "local", ""),
+        ("beyond", "super node", ""),
+        ("burst", "super node", ""),
+    ]
+
+
+def pods(api: FakeAPI) -> set[str]:
+    going = {each["metadata"]["name"] for each in api.list(PODS) if "deletionTimestamp" in each["metadata"]}
+    return {each["metadata"]["name"] for each in api.list(PODS)} - going
+
+
+def test_pods_that_local_nodes_had_no_room_for_return(elastic: FakeAPI) -> None:
+    result = cli.run(elastic, "elasticity", "return", answer="y\n")
+
+    assert result.output.splitlines()[-1] == "burst: evicted from super"
+    assert pods(elastic) == {"local", "beyond", "gated", "unrelated"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("beyond", "Error: beyond would not return: its workload has its"),
+        ("local", "Error: local is not a pod on a"),
+    ],
+)
+def test_a_pod_whose_replacement_would_not_be_local_stays(elastic: FakeAPI, name: str, expected: str) -> None:
+    result = cli.run(elastic, "elasticity", "return", "burst", name, "--yes")
+
+    assert result.exit_code == 1
+    assert result.output.startswith(expected)
+    assert "burst" in pods(elastic)
+
+
+def test_an_eviction_that_is_refused_is_named(elastic: FakeAPI) -> None:
+    def refuse(review: Any) -> None:
+        if review.subresource == "eviction":
+            raise Denied("the budget of redis is used up", 429, "TooManyRequests")
+
+    elastic.validate(PODS, refuse)
+    result = cli.run(elastic, "elasticity", "return", "--yes")
+
+    assert result.exit_code == 1
+    assert "burst: not evicted: " in result.output
+
+
+@pytest.fixture
+def edge() -> FakeAPI:
+    api = cli.installed("ingressDaemonSet")
+    conditions = [
+        {
+            "type": "Progressing",
+            "status": "True",
+            "reason": "RollingOut",
+            "message": "1 of 3 nodes are as desired",
+            "lastTransitionTime": NOW.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+    ]
+    waiting = [{"node": "edge-2", "phase": "Outdated", "reason": "it waits for its turn"}]
+    status = {
+        "desiredNodes": 3,
+        "updatedNodes": 1,
+        "readyNodes": 3,
+        "conditions": conditions,
+        "waitingFor": waiting,
+    }
+    labels = {"metadata": {"labels": {"app": "edge"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+    raw = {
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {"template": labels},
+        "status": status,
+    }
+    api.put(IDS, raw)
+    return api
+
+
+def test_a_rollout_shows_how_far_it_is_and_what_it_waits_for(edge: FakeAPI) -> None:
+    result = cli.run(edge, "rollout", "get", "edge")
+
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0] == "IngressDaemonSet default/edge: RollingOut"
+    assert lines[1].startswith("1 of 3 nodes updated, 3 ready")
+    assert lines[-1].split(maxsplit=2) == ["edge-2", "Outdated", "it waits for its turn"]
+    [listed] = cli.shown(edge, "rollout", "get", "-A")["rollouts"]
+    assert (listed["updatedNodes"], listed["desiredNodes"]) == (1, 3)
+
+
+def test_a_halted_rollout_ends_with_1(edge: FakeAPI) -> None:
+    conditions = [{"type": "Progressing", "status": "False", "reason": "Halted"}]
+    edge.edit(IDS, "edge", {"status": {"conditions": conditions}}, "default")
+
+    assert cli.run(edge, "rollout", "get").exit_code == cli.run(edge, "rollout", "get", "edge").exit_code == 1
+
+
+def test_a_rollout_is_paused_and_resumed(edge: FakeAPI) -> None:
+    assert cli.run(edge, "rollout", "pause", "edge", answer="y\n").exit_code == 0
+    assert edge.get(IDS, "edge", "default")["spec"]["paused"] is True
+    assert "nothing was changed" in cli.run(edge, "rollout", "pause", "edge").output
+
+    assert cli.run(edge, "rollout", "resume", "edge", "--yes").exit_code == 0
+    assert edge.get(IDS, "edge", "default")["spec"]["paused"] is False
+
+
+def test_a_restart_changes_the_template(edge: FakeAPI) -> None:
+    result = cli.run(edge, "rollout", "restart", "edge", "--yes")
+
+    template = edge.get(IDS, "edge", "default")["spec"]["template"]
+    assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
+    assert template["metadata"]["labels"] == {"app": "edge"}
+    assert result.output == "default/edge: restarted; drawbridge rollout get edge -n default -w shows it\n"
+
+
+def test_an_unknown_rollout_is_named(edge: FakeAPI) -> None:
+    result = cli.run(edge, "rollout", "pause", "nginx", "--yes")
+
+    assert result.exit_code == 1
+    assert '"nginx" not found' in result.output

@@ -1,0 +1,180 @@
+"""`drawbridge simulate scale`: the placements that the leader decides, on the fake API server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.cluster import Cluster
+from cli.errors import Failure
+from cli.explain.reader import Installation, Reader
+from cli.simulate.reader import REPLICA_SETS, STATEFUL_SETS, simulate_scale
+from cli.simulate.scale import Scale
+from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
+from tests.charts import helm_needed, render, settings_in
+from tests.explained import VALUES, registered
+from tests.fake_api import FakeAPI
+from webhook.elasticity import LOCAL_REPLICAS, TAINT
+
+pytestmark = helm_needed
+
+Raw = dict[str, Any]
+SUPER_TAINT = msgspec.to_builtins(TAINT)
+SPEC = {"containers": [{"name": "app", "image": "app"}]}
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    """A local node and a super node."""
+    api = FakeAPI()
+    api.put(NAMESPACES, {"metadata": {"name": "shop", "labels": {"kubernetes.io/metadata.name": "shop"}}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8", "pods": "110"}}
+    api.put(NODES, {"metadata": {"name": "home-1"}, "status": ready})
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    api.put(
+        NODES,
+        {
+            "metadata": {"name": "eklet-1", "labels": labels},
+            "spec": {"taints": [SUPER_TAINT]},
+            "status": ready,
+        },
+    )
+    return api
+
+
+def reader(api: FakeAPI, **elasticity: Any) -> Reader:
+    objects = render({**VALUES, "elasticity": {"enabled": True, **elasticity}})
+    made = Reader(Cluster(api.client()))
+    made.__dict__["installation"] = Installation(registered(objects), settings_in(objects))
+    return made
+
+
+def template(annotations: dict[str, str], **labels: str) -> Raw:
+    return {"metadata": {"annotations": annotations, "labels": {"app": "web", **labels}}, "spec": SPEC}
+
+
+def deploy(api: FakeAPI, annotations: dict[str, str], replicas: int = 1, running: int | None = None) -> None:
+    metadata = {"name": "web", "namespace": "shop", "uid": "uid-web"}
+    selector = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": replicas, "selector": selector, "template": template(annotations)}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "web",
+        "uid": "uid-web",
+        "controller": True,
+    }
+    for revision in (1, 2):
+        metadata = {
+            "name": f"web-{revision}",
+            "namespace": "shop",
+            "uid": f"uid-rs-{revision}",
+            "annotations": {"deployment.kubernetes.io/revision": str(revision)},
+            "ownerReferences": [owner],
+        }
+        made = template(annotations, **{"pod-template-hash": str(revision)})
+        api.put(REPLICA_SETS, {"metadata": metadata, "spec": spec | {"template": made}})
+    for number in range(replicas if running is None else running):
+        put_replica(api, number, annotations)
+
+
+def put_replica(api: FakeAPI, number: int, annotations: dict[str, str]) -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web-2",
+        "uid": "uid-rs-2",
+        "controller": True,
+    }
+    metadata = {
+        "name": f"web-2-{number}",
+        "namespace": "shop",
+        "uid": f"uid-{number}",
+        "labels": {"app": "web", "pod-template-hash": "2"},
+        "annotations": annotations,
+        "ownerReferences": [owner],
+    }
+    api.put(
+        PODS, {"metadata": metadata, "spec": SPEC | {"nodeName": "home-1"}, "status": {"phase": "Running"}}
+    )
+
+
+def places(found: Scale) -> list[str]:
+    return [each.place for each in found.placements]
+
+
+def test_the_first_n_are_local_and_the_others_go_to_super_nodes(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "2"})
+
+    found = simulate_scale(reader(api), "shop", "web", 4)
+
+    assert (found.before, found.after, found.local, found.on_super_nodes) == (1, 4, 1, 0)
+    assert places(found) == ["local node", "super node", "super node"]
+    assert "LOCAL_REPLICAS=2, 1 local: stays local" in found.placements[0].why
+    assert {each.method for each in api.calls} == {"GET"}
+
+
+def test_a_limit_makes_replicas_wait(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "1"})
+
+    found = simulate_scale(reader(api, maxSuperPods={"total": 1}), "shop", "deployment/web", 3)
+
+    assert places(found) == ["super node", "waits"]
+    assert "maxSuperPods.total is 1" in found.placements[1].why
+
+
+def test_pods_that_are_not_gated_are_left_to_the_scheduler(api: FakeAPI) -> None:
+    deploy(api, {})
+
+    found = simulate_scale(reader(api), "shop", "web", 2)
+
+    assert places(found) == ["local node"]
+    assert "not gated: not called by matchCondition pod-is-to-be-changed" in found.placements[0].why
+
+
+def test_replicas_of_a_stateful_set_go_by_their_ordinals(api: FakeAPI) -> None:
+    metadata = {"name": "db", "namespace": "shop", "uid": "uid-db"}
+    spec = {
+        "replicas": 1,
+        "serviceName": "db",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template({LOCAL_REPLICAS: "2"}),
+        "ordinals": {"start": 5},
+    }
+    api.put(STATEFUL_SETS, {"metadata": metadata, "spec": spec, "status": {"updateRevision": "db-1"}})
+
+    found = simulate_scale(reader(api), "shop", "sts/db", 4)
+
+    assert [(each.replica, each.place) for each in found.placements] == [
+        ("db-6", "local node"),
+        ("db-7", "super node"),
+        ("db-8", "super node"),
+    ]
+
+
+def test_a_claim_that_nothing_makes_decides_after_its_time(api: FakeAPI) -> None:
+    metadata = {"name": "db", "namespace": "shop", "uid": "uid-db"}
+    spec = {
+        "replicas": 0,
+        "serviceName": "db",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template({LOCAL_REPLICAS: "0"}),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"storageClassName": "none"}}],
+    }
+    api.put(STATEFUL_SETS, {"metadata": metadata, "spec": spec})
+
+    (placement,) = simulate_scale(reader(api), "shop", "sts/db", 1).placements
+
+    assert placement.place != "waits", json.dumps(placement.why)
+
+
+@pytest.mark.parametrize(("workload", "expected"), [("web", "has 1 replicas"), ("job/web", "neither")])
+def test_what_cannot_be_simulated_is_said(api: FakeAPI, workload: str, expected: str) -> None:
+    deploy(api, {})
+
+    with pytest.raises(Failure, match=expected):
+        simulate_scale(reader(api), "shop", workload, 1)

@@ -1,0 +1,352 @@
+"""The page: to one browser only, readable without JavaScript, and live."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from jinja2 import DictLoader
+
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
+from dashboard.app import create_app, stream
+from dashboard.feed import INTERVAL, SHARE, Feed
+from dashboard.guard import Guard
+from dashboard.pages import Page as Served
+from tests import cli
+from tests.dashboard import BASE, PORT, ROLLOUTS, Page, mirror
+from tests.factories import raw_pod, record
+from tests.fake_api import FakeAPI, refusal
+from tests.ingress_daemonset_world import World, raw_resource
+from tests.test_ingress_daemonset_rollout import begun, detaching
+
+NOW = datetime.now(UTC)
+FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
+PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts")
+NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
+TAINT = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    return cli.installed(*FEATURES)
+
+
+@pytest.fixture
+def page(api: FakeAPI) -> Page:
+    return Page(api)
+
+
+@pytest.fixture
+def world(api: FakeAPI) -> World:
+    world = begun(updateStrategy={"rollingUpdate": detaching(limit=2)})
+    mirror(world, api)
+    return world
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/live/overview", "/static/style.css"])
+def test_nothing_is_shown_without_the_token(api: FakeAPI, path: str) -> None:
+    answer = Page(api, enter=False).open(path)
+
+    assert answer.status_code == 403
+    assert "open the address that drawbridge dashboard printed" in answer.text
+
+
+def test_a_wrong_token_is_refused(api: FakeAPI) -> None:
+    page = Page(api, enter=False)
+
+    assert page.open("/?token=guessed").status_code == 403
+    page.browser.set_cookie(page.guard.cookie, "guessed", domain="127.0.0.1")
+    assert page.open("/").status_code == 403
+
+
+def test_the_printed_address_makes_the_browser_known_to_this_page_alone(api: FakeAPI) -> None:
+    page = Page(api, enter=False)
+    answer = page.open(f"/?token={page.guard.token}")
+
+    [cookie] = answer.headers.getlist("Set-Cookie")
+    assert cookie.startswith(f"drawbridge-{PORT}={page.guard.token}; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+    assert page.guard.token not in answer.text
+    assert page.guard.url == f"{BASE}/?token={page.guard.token}"
+    assert page.open("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["drawbridge.example", f"drawbridge.example:{PORT}", "127.0.0.1", "127.0.0.1:80"]
+)
+def test_another_name_of_this_machine_is_refused(page: Page, host: str) -> None:
+    assert page.open("/", Host=host).status_code == 421
+    assert page.open(f"/?token={page.guard.token}", Host=host).status_code == 421
+
+
+def test_localhost_is_the_same_machine(api: FakeAPI) -> None:
+    page = Page(api, enter=False)
+
+    assert page.open(f"/?token={page.guard.token}", Host=f"localhost:{PORT}").status_code == 200
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/unknown", "/static/live.js"])
+def test_every_answer_forbids_other_sources_and_frames(page: Page, path: str) -> None:
+    headers = page.open(path).headers
+
+    policy = dict(each.strip().split(" ", 1) for each in headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_page_names_another_machine_or_has_code_or_style_in_it(
+    page: Page, world: World, path: str
+) -> None:
+    text = page.text(path)
+
+    assert not re.search(r"(?:src|href|action)=\"(?:[a-z]+:)?//", text)
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script>", text)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_has_landmarks_and_named_tables(page: Page, world: World, path: str) -> None:
+    text = page.text(path)
+
+    assert [text.count(each) for each in ("<main", "<nav", "<h1>", 'aria-current="page"')] == [1, 1, 1, 1]
+    assert 'href="#content"' in text
+    assert re.findall('accesskey="(.)"', text) == ["1", "2", "3", "4", "5"]
+    assert text.count("<table>") == text.count("<caption>")
+    assert not re.search(r"<th[ >](?!scope|ead)", text.replace("<thead>", ""))
+
+
+def test_the_overview_shows_problems_first(api: FakeAPI, page: Page) -> None:
+    assert "Nothing is wrong" in page.text("/")
+
+    api.edit(cli.DEPLOYMENTS, "drawbridge-webhook", {"status": {"readyReplicas": 1}}, "drawbridge")
+    text = Page(api).text("/")
+    assert "1 problem" in text
+    assert "1 of 3 webhook pods are ready" in text
+    assert text.index("What needs attention") < text.index("Features") < text.index("Programs")
+
+
+def test_the_overview_says_which_features_are_off() -> None:
+    assert Page(cli.installed()).text("/").count("</span> off</span>") == 3
+
+
+def test_what_the_user_may_not_read_is_named_with_the_way_out(api: FakeAPI, page: Page) -> None:
+    message = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
+    api.fault = lambda call: refusal(403, "Forbidden", message) if call.path == "/api/v1/nodes" else None
+
+    assert "have an administrator allow you to list nodes in the whole cluster" in page.text("/addresses")
+    assert "nodes: not readable by you" in page.text("/")
+
+
+def test_a_cluster_without_drawbridge_says_so() -> None:
+    assert "Drawbridge is not installed in this cluster" in Page(FakeAPI()).text("/")
+
+
+def test_reserved_ips_are_shown_by_workload_with_their_releases(api: FakeAPI, page: Page) -> None:
+    records = [
+        record(
+            "10.0.0.1/32",
+            uid="a",
+            owner="StatefulSet/redis",
+            reason="evicted",
+            ended=NOW - timedelta(minutes=30),
+        ),
+        record("10.0.0.2/32", uid="b", owner="StatefulSet/redis", reason="deleted", ended=NOW),
+        record("10.0.0.3/32", uid="c", owner="StatefulSet/kafka", reason="deleted"),
+    ]
+    raw = body(records)
+    raw["metadata"] |= {"name": "segment", "labels": {MANAGED_BY: MANAGER, LEVEL: "0"}}
+    api.put(cli.resource("IPReservation"), raw)
+
+    text = page.text("/reservations")
+    assert "<strong>3</strong> reserved; <strong>2</strong> of at most" in text
+    assert re.search(
+        r"StatefulSet/redis</th><td class=\"number\">2</td><td class=\"number\">0</td><td>1 (evicted|deleted)",
+        text,
+    )
+    assert text.index("<code>10.0.0.1") < text.index("<code>10.0.0.2")
+    assert "<code>10.0.0.3" not in text
+    assert text.count('<rect class="part" x="0"') == 12
+
+
+def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -> None:
+    proof = {
+        "drawbridge.io/anycast-ip-bound": "a/eip-1",
+        "tke.cloud.tencent.com/anycast-ip-address": "1.2.3.4",
+    }
+    proof["tke.cloud.tencent.com/anycast-ip-id"] = "eip-1"
+    nodes = cli.resource("Node")
+    api.put(nodes, {"metadata": {"name": "open", "uid": "a", "labels": NEED, "annotations": proof}})
+    api.put(nodes, {"metadata": {"name": "new", "uid": "b", "labels": NEED}, "spec": {"taints": [TAINT]}})
+
+    text = page.text("/addresses")
+    assert "1 open" in text
+    assert "1 tainted" in text
+    assert "open</th><td><code>1.2.3.4</code>" in text
+
+
+def test_workloads_are_shown_with_why_each_pod_is_where_it_is(api: FakeAPI, page: Page) -> None:
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    api.put(cli.resource("Node"), {"metadata": {"name": "super", "labels": labels}})
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}
+    for name, node, reason in (
+        ("a", "node-1", "1 of 1 local replicas"),
+        ("b", "super", "local replicas are <full>"),
+    ):
+        annotations = {"drawbridge.io/placement": "local", "drawbridge.io/placement-reason": reason}
+        metadata = {"annotations": annotations, "ownerReferences": [owner]}
+        api.put(
+            cli.resource("Pod"),
+            raw_pod(name, namespace="default", spec={"nodeName": node}, metadata=metadata),
+        )
+
+    text = page.text("/elasticity")
+    assert (
+        'ReplicaSet/web</a></th><td class="number">1</td><td class="number">1</td><td class="number">0</td>'
+        in text
+    )
+    assert 'aria-label="1 local, 1 on super nodes, 0 waiting"' in text
+    assert "local replicas are &lt;full&gt;" in text
+
+
+def test_the_nodes_of_a_rollout_are_shown_in_their_phase(page: Page, world: World) -> None:
+    text = page.text("/rollouts")
+
+    assert "edge/web</h2>" in text
+    assert "Budget: 2 of 2 nodes unavailable; nodes are detached from the load balancer" in text
+    cells = re.findall(r'<span class="name">(n\d)</span><span class="hidden">: ([a-z ]+)</span>', text)
+    assert dict(cells) == {
+        "n1": "detached",
+        "n2": "detached",
+        "n3": "waiting",
+        "n4": "waiting",
+        "n5": "waiting",
+    }
+    assert "the load balancer has until" in text
+
+
+def test_a_rollout_whose_template_cannot_be_read_is_shown_without_nodes(api: FakeAPI, page: Page) -> None:
+    raw = raw_resource()
+    raw["spec"]["podsPerNode"] = "many"
+    api.put(ROLLOUTS, raw)
+
+    assert "Its nodes cannot be shown: " in page.text("/rollouts")
+
+
+def test_a_rollout_is_paused_and_resumed(api: FakeAPI, page: Page, world: World) -> None:
+    def paused() -> Any:
+        return api.get(ROLLOUTS, "web", "edge")["spec"].get("paused", False)
+
+    assert "Pause edge/web" in page.text("/rollouts")
+    answer = page.send("/rollouts/edge/web/pause", form=page.guard.form)
+    assert (answer.status_code, answer.location) == (303, "/rollouts")
+    assert paused()
+    assert "Resume edge/web" in page.text("/rollouts")
+
+    assert page.send("/rollouts/edge/web/resume", form=page.guard.form).status_code == 303
+    assert not paused()
+
+
+@pytest.mark.parametrize(
+    ("origin", "form"),
+    [
+        (BASE, ""),
+        (BASE, "guessed"),
+        ("http://127.0.0.1:9999", None),
+        ("https://drawbridge.example", None),
+        ("null", None),
+    ],
+)
+def test_a_form_of_another_page_changes_nothing(
+    api: FakeAPI, page: Page, world: World, origin: str, form: str | None
+) -> None:
+    given = page.guard.form if form is None else form
+
+    assert page.send("/rollouts/edge/web/pause", origin, form=given).status_code == 403
+    assert not api.get(ROLLOUTS, "web", "edge")["spec"].get("paused")
+
+
+def test_reading_writes_nothing_and_asks_once_what_the_user_may_change(
+    api: FakeAPI, page: Page, world: World
+) -> None:
+    for path in PATHS:
+        page.text(path)
+    assert page.open("/rollouts/edge/web/pause").status_code == 405
+
+    page.pages["rollouts"].feed.expire()
+    page.text("/rollouts")
+    assert [each.path.rpartition("/")[2] for each in api.writes] == ["selfsubjectaccessreviews"]
+
+
+def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World) -> None:
+    text = Page(api, may_write=False).text("/rollouts")
+
+    assert "<form" not in text
+    assert "You may not pause it: that needs permission to patch ingressdaemonsets in namespace edge" in text
+
+
+def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:
+    api.fault = lambda call: refusal(409, "Conflict", "it changed") if call.method == "PATCH" else None
+
+    answer = page.send("/rollouts/edge/web/pause", form=page.guard.form)
+    assert answer.status_code == 409
+    assert "was changed in the meantime; nothing was changed by you" in answer.text
+
+
+def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
+    values = iter(["first", "first", "second"])
+    feed = Feed(lambda: next(values), clock=lambda: 0.0)
+    app = create_app([], Guard(PORT), lambda *_: None)
+    app.jinja_env.loader = DictLoader({"numbers.html": "{{ value }}\n{{ layout }}"})
+    stop = Event()
+    events = stream(app, Served("numbers", "Numbers", "/numbers", feed), stop, interval=0.0)
+
+    assert next(events) == "retry: 2000\nevent: page\ndata: first\ndata: fragment.html\n\n"
+    assert next(events) == ":\n\n"
+    feed.expire()
+    assert next(events) == ":\n\n"
+    feed.expire()
+    assert "data: second\n" in next(events)
+    stop.set()
+    assert list(events) == []
+
+
+def test_a_rollout_is_live(api: FakeAPI, page: Page, world: World) -> None:
+    def phases(text: str) -> list[str]:
+        return re.findall(r'<span class="hidden">: ([a-z ]+)</span>', text)
+
+    served = page.pages["rollouts"]
+    events = stream(page.app, served, Event(), interval=0.0)
+    first = next(events)
+    assert "<html" not in first
+    assert phases(first) == ["detached", "detached", "waiting", "waiting", "waiting"]
+
+    world.later(10)
+    world.turn()
+    mirror(world, api)
+    served.feed.expire()
+    assert phases(next(events)) == ["updating", "updating", "waiting", "waiting", "waiting"]
+
+
+def test_one_read_serves_all_who_look_and_a_slow_one_is_seldom_repeated() -> None:
+    time, reads = [0.0], [0]
+
+    def read() -> int:
+        time[0] += 3.0
+        reads[0] += 1
+        return reads[0]
+
+    feed = Feed(read, clock=lambda: time[0])
+    assert [feed.latest(), feed.latest()] == [1, 1]
+    time[0] += SHARE * 3.0 - 0.1
+    assert INTERVAL < SHARE * 3.0
+    assert feed.latest() == 1
+    time[0] += 0.1
+    assert feed.latest() == 2
+    feed.expire()
+    assert feed.latest() == 3
