@@ -35,8 +35,8 @@ $(STAMP): requirements.txt requirements-cli.txt requirements-dev.txt | $(RUN)
 programs: | $(RUN)
 	@$(RUN) -m lab.binaries >/dev/null
 
-demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises
-	@$(RUN) -m demo
+demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises  [KEEP=1: it stays until Ctrl-C]
+	@$(RUN) -m demo $(if $(KEEP),--keep)
 
 test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
 	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or browser or slow)"
