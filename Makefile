@@ -80,7 +80,7 @@ format: $(STAMP) ## Format the code
 cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
 	@$(RUN) -m lab.cli_file
 
-release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|chart|checksums]
+release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|cli|chart|checksums]
 	@$(RUN) -m lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
 
 publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 IMAGE=... CHARTS=...
