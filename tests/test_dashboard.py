@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import escape
 from threading import Event
 from typing import Any
 
 import pytest
 from jinja2 import DictLoader
+from rich.text import Text
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
+from cli.output import bad, title, warning
 from dashboard.app import create_app, stream
+from dashboard.explanations import Run, line_of
 from dashboard.feed import INTERVAL, SHARE, Feed
 from dashboard.guard import Guard
 from dashboard.pages import Page as Served
@@ -301,7 +305,7 @@ def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) ->
 def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
     values = iter(["first", "first", "second"])
     feed = Feed(lambda: next(values), clock=lambda: 0.0)
-    app = create_app([], Guard(PORT), lambda *_: None)
+    app = create_app([], lambda *_: None, Guard(PORT), lambda *_: None)
     app.jinja_env.loader = DictLoader({"numbers.html": "{{ value }}\n{{ layout }}"})
     stop = Event()
     events = stream(app, Served("numbers", "Numbers", "/numbers", feed), stop, interval=0.0)
@@ -350,3 +354,50 @@ def test_one_read_serves_all_who_look_and_a_slow_one_is_seldom_repeated() -> Non
     assert feed.latest() == 2
     feed.expire()
     assert feed.latest() == 3
+
+
+def test_a_pod_is_explained_as_the_command_does(api: FakeAPI, page: Page) -> None:
+    api.put(cli.resource("Namespace"), {"metadata": {"name": "shop", "labels": {"ip-reserve": "enabled"}}})
+    api.put(cli.resource("Pod"), raw_pod("redis-0", namespace="shop"))
+
+    text = page.text("/explain/pod/shop/redis-0")
+
+    printed = cli.run(api, "explain", "pod", "redis-0", "-n", "shop").output
+    first = " ".join(printed.splitlines()[0].split())
+    assert escape(first) in re.sub(r"</?(strong|span)[^>]*>", "", text)
+    assert "<code>drawbridge explain pod redis-0 -n shop</code>" in text
+    assert 'data-live="/live/explain/pod/shop/redis-0"' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/explain/pod/shop/none", "there is no pod shop/none, no reservation for it and no Event about it"),
+        ("/explain/ip/10.0.0.999", "&#39;10.0.0.999&#39; is no IP address"),
+        ("/explain/node/none", "not found"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(page: Page, path: str, said: str) -> None:
+    text = page.text(path)
+
+    assert "This cannot be shown" in text
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/explain/secret/shop/a", "/explain/pod/redis-0", "/explain/node/a/b", "/live/explain/pod/a/b/c"]
+)
+def test_only_objects_that_are_explained_have_a_page(page: Page, path: str) -> None:
+    assert page.open(path).status_code == 404
+
+
+def test_an_explanation_is_not_shown_without_the_token(api: FakeAPI) -> None:
+    assert Page(api, enter=False).open("/explain/pod/shop/redis-0").status_code == 403
+
+
+def test_markup_in_an_explanation_is_text() -> None:
+    text = title("a ") + warning("<b>") + Text(" c")
+
+    assert line_of(text) == (Run("a ", "title"), Run("<b>", "warning"), Run(" c", "title"))
+    assert line_of("") == ()
+    assert line_of(bad("x")) == (Run("x", "bad"),)
