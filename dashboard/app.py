@@ -15,10 +15,9 @@ from cli.output import age
 from dashboard.feed import INTERVAL
 from dashboard.guard import HEADERS, Guard
 from dashboard.pages import Page, slug, until
-from dashboard.writer import Write
+from dashboard.writer import VERBS, Write
 from kube.errors import Conflict, KubeError
 
-VERBS = {"pause": True, "resume": False}
 CHANGED = Failure(
     "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
 )
@@ -124,6 +123,9 @@ def _serve_objects(app: Flask, explain: Explain, stop: Event) -> None:
 
 
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
+    def refused(failure: Failure) -> tuple[str, int]:
+        return render_template("refused.html", failure=failure), 409
+
     @app.post("/rollouts/<namespace>/<name>/<verb>")
     def change(namespace: str, name: str, verb: str) -> Answer | tuple[str, int]:
         if verb not in VERBS:
@@ -131,10 +133,11 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         if not guard.accepts_form(request.form.get("form", ""), request.headers.get("Origin")):
             abort(403, "this form is of another page: open the page of rollouts, and repeat it")
         try:
-            write(namespace, name, VERBS[verb])
+            write(namespace, name, verb)
         except KubeError as error:
-            failure = CHANGED if isinstance(error, Conflict) else unreadable(error)
-            return render_template("refused.html", failure=failure), 409
+            return refused(CHANGED if isinstance(error, Conflict) else unreadable(error))
+        except Failure as failure:
+            return refused(failure)
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)

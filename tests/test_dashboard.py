@@ -14,6 +14,7 @@ from rich.text import Text
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cli.output import bad, title, warning
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app, stream
 from dashboard.explanations import Run, line_of
 from dashboard.feed import INTERVAL, SHARE, Feed
@@ -25,6 +26,7 @@ from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI, refusal
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import begun, detaching
+from webhook.ingress_daemonset.types import resource
 
 NOW = datetime.now(UTC)
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
@@ -291,7 +293,28 @@ def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World)
     text = Page(api, may_write=False).text("/rollouts")
 
     assert "<form" not in text
-    assert "You may not pause it: that needs permission to patch ingressdaemonsets in namespace edge" in text
+    assert (
+        "You may not pause or abort it: that needs permission to patch ingressdaemonsets in namespace edge"
+        in text
+    )
+
+
+def test_a_rollout_is_aborted_to_the_template_before_it(api: FakeAPI, page: Page, world: World) -> None:
+    before = api.get(ROLLOUTS, "web", "edge")["spec"]["template"]
+    before["spec"]["containers"][0]["image"] = "proxy:before"
+    former = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
+    api.put(CONTROLLER_REVISIONS, former.create or {})
+    assert "Abort edge/web" in page.text("/rollouts")
+
+    assert page.send("/rollouts/edge/web/abort", form=page.guard.form).status_code == 303
+    assert api.get(ROLLOUTS, "web", "edge")["spec"]["template"] == before
+
+
+def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: Page, world: World) -> None:
+    answer = page.send("/rollouts/edge/web/abort", form=page.guard.form)
+
+    assert answer.status_code == 409
+    assert "no former template is kept" in answer.text
 
 
 def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:

@@ -21,13 +21,13 @@ from cli.rollout.progress import (
     rollout_of,
     table_of,
 )
+from cli.rollout.reader import revisions_of, stored_of
 from cli.rollout.revisions import aborted, chosen, history_of, images_of, undo
 from cli.rollout.revisions import table_of as revision_table
 from cli.session import Command, Commands, Session, pass_session
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
-from healthchecker import shortened
+from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
 Change = Callable[[Stored], dict[str, Any] | None]
@@ -90,7 +90,9 @@ def restart_rollout(session: Session, name: str) -> None:
 def history(session: Session, name: str) -> None:
     """List the templates that are kept, the current one first."""
     stored = _read(session, name)
-    session.output.show(history_of(stored, _revisions(session, stored)), timed(revision_table))
+    session.output.show(
+        history_of(stored, revisions_of(session.cluster.client, stored)), timed(revision_table)
+    )
 
 
 @rollout.command("undo", cls=Command)
@@ -125,18 +127,12 @@ def _one(session: Session, name: str) -> Rollout:
 
 
 def _read(session: Session, name: str) -> Stored:
-    return session.cluster.client.get(INGRESS_DAEMONSETS, name, session.namespace, type=Stored)
-
-
-def _revisions(session: Session, stored: Stored) -> list[Revision]:
-    selector = f"{REVISION_OF}={shortened(stored.metadata.name)}"
-    client = session.cluster.client
-    return client.list(CONTROLLER_REVISIONS, session.namespace, type=Revision, label_selector=selector).items
+    return stored_of(session.cluster.client, session.namespace, name)
 
 
 def _return(session: Session, name: str, choose: Choose) -> None:
     stored = _read(session, name)
-    revision = choose(stored, _revisions(session, stored))
+    revision = choose(stored, revisions_of(session.cluster.client, stored))
     images = ", ".join(images_of(revision))
     question = f"Return to revision {revision.revision} ({images})"
     paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
