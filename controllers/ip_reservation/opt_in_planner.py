@@ -68,7 +68,8 @@ def plan(pod: Mapping[str, str], choice: Choice | None) -> Mapping[str, str | No
 
 def is_copy(pod: Mapping[str, str]) -> bool:
     """Whether its annotation is as it was copied from a workload."""
-    return RESERVE in pod and pod.get(RESERVE_FROM, "").rpartition("=")[2] == pod[RESERVE]
+    mark = pod.get(RESERVE_FROM)
+    return mark is not None and mark.rpartition("=")[2] == pod.get(RESERVE)
 
 
 def followed(pod: Pod, choice: Choice | None) -> Pod:
