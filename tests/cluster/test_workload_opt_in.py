@@ -82,7 +82,7 @@ ATTACKS: Mapping[str, object] = {
     "place or bill it elsewhere": {"metadata": {"annotations": {"example.com/queue": "other"}}},
     "take what another controller wrote": {"metadata": {"annotations": {"example.com/theirs": None}}},
     "change what another controller wrote": {"metadata": {"annotations": {"example.com/theirs": "b"}}},
-    "orphan it": {"metadata": {"ownerReferences": []}},
+    "orphan it": {"metadata": {"ownerReferences": None}},
     "keep it from being deleted": {"metadata": {"finalizers": ["example.com/hold"]}},
     "have it killed": {"spec": {"activeDeadlineSeconds": 1}},
     "run it anywhere": {"spec": {"tolerations": [{"operator": "Exists"}]}},
