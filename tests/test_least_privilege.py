@@ -122,6 +122,36 @@ def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
 
 
 @helm_needed
+@pytest.mark.parametrize(
+    ("features", "messages"),
+    [
+        pytest.param(("ipReservation",), [], id="no change, no policy"),
+        pytest.param(
+            ("ipReservation", "workloadOptIn"), ["nothing of a pod but whether"], id="two annotations"
+        ),
+        pytest.param(
+            ("ipReservation", "workloadOptIn", "elasticity"),
+            ["not change the containers"],
+            id="what both write",
+        ),
+        pytest.param(
+            ("ipReservation", "workloadOptIn", "openGates: controllers"),
+            ["not change the containers"],
+            id="what both write while elasticity is off",
+        ),
+    ],
+)
+def test_a_policy_limits_what_the_controllers_change_of_pods(
+    features: tuple[str, ...], messages: list[str]
+) -> None:
+    policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-pods"))
+
+    said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
+    assert bool(said) == bool(messages)
+    assert all(any(each in message for message in said) for each in messages)
+
+
+@helm_needed
 def test_the_pod_of_helm_test_has_no_token() -> None:
     objects = installed(*(each for each in WITH if each != "openGates: controllers"))
     test = objects["Pod", "drawbridge-test"]["spec"]
