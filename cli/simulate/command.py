@@ -8,8 +8,9 @@ from cli.explain.ip import counted
 from cli.explain.reader import Reader
 from cli.session import Commands, Session, pass_session
 from cli.simulate import removal
+from cli.simulate import rollout as of_rollout
 from cli.simulate import scale as of_scale
-from cli.simulate.reader import simulate_scale
+from cli.simulate.reader import simulate_rollout, simulate_scale
 from kube.resources import NODES, PODS
 
 
@@ -52,3 +53,18 @@ def scale(session: Session, workload: str, replicas: int) -> None:
     """Where elasticity would place the new replicas of a workload: deployment/NAME or sts/NAME."""
     found = simulate_scale(Reader(session.cluster), session.namespace, workload, replicas)
     session.output.show(found, of_scale.parts)
+
+
+@simulate.command("rollout")
+@click.argument("name", metavar="INGRESSDAEMONSET")
+@click.option(
+    "--image", "images", metavar="[CONTAINER=]IMAGE", multiple=True, help="A new image; may be repeated."
+)
+@pass_session
+def rollout(session: Session, name: str, images: tuple[str, ...]) -> None:
+    """Which nodes an IngressDaemonSet's rollout would take in which order, and when it would end.
+
+    Without --image, of the rollout that is under way; if none is, of a restart of all pods.
+    """
+    found = simulate_rollout(Reader(session.cluster), session.namespace, name, images)
+    session.output.show(found, of_rollout.parts)

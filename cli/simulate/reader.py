@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from cli.errors import Failure
 from cli.explain.reader import Reader
+from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
     Scale,
     ScaleFacts,
@@ -22,11 +24,14 @@ from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
+from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, Resource
 from kube.types import ConfigMap
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from webhook.ingress_daemonset.node_matching import FollowedNode
 
 Raw = dict[str, Any]
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
@@ -57,6 +62,29 @@ def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int)
             eligibility.look_up(pod)
         now[0] += BETWEEN
     return trial.scale
+
+
+def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence[str]) -> Rollout:
+    """KubeError; Failure for what cannot be simulated."""
+    raw, client = reader.client.get(INGRESS_DAEMONSETS, name, namespace), reader.client
+    facts = RolloutFacts(
+        raw,
+        client.list(NODES, type=FollowedNode).items,
+        client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
+        reader.installation.settings.ingress_daemonset.health_checker,
+        datetime.now(UTC),
+    )
+    try:
+        return simulate(facts, images)
+    except UnknownContainer as error:
+        raise Failure(
+            f"the template of {namespace}/{name} has no such container", f"write CONTAINER=IMAGE: {error}"
+        ) from None
+    except msgspec.ValidationError as error:
+        raise Failure(
+            f"IngressDaemonSet {namespace}/{name} cannot be read, and the controllers ignore it: {error}",
+            "correct that field; it is older than the schema of the CRD",
+        ) from None
 
 
 def _facts(reader: Reader, namespace: str, workload: str, replicas: int) -> ScaleFacts:

@@ -16,13 +16,21 @@ from controllers.ingress_daemonset.confirmation import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import Snapshot
-from controllers.ingress_daemonset.types import COMPLETE, Workload, WorkloadCondition, WorkloadStatus
+from controllers.ingress_daemonset.types import (
+    COMPLETE,
+    Children,
+    Workload,
+    WorkloadCondition,
+    WorkloadStatus,
+)
 from healthchecker import SCHEDULED, State
 from kube.types import Value
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import RollingUpdate
 
 T = TypeVar("T", bound=Value)
+NONE: Children = {"DaemonSet": (), "RoleBinding": ()}
+"""Health checkers are not simulated, so their objects may be left out."""
 DONE = (WorkloadCondition("Progressing", "True", COMPLETE),)
 
 
@@ -61,7 +69,7 @@ class SimulatedCluster:
             self._first,
             resource=self._resource,
             nodes=tuple(self._nodes.values()),
-            children={**self._first.children, "Deployment": tuple(self._deployments.values())},
+            children={**NONE, **self._first.children, "Deployment": tuple(self._deployments.values())},
             now=self.now,
             writes=Writes(late=self._first.writes.late),
             readings=dict(self._readings()),
