@@ -7,10 +7,11 @@ import click
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
 from cli.session import Commands, Session, pass_session
+from cli.simulate import join as of_join
 from cli.simulate import removal
 from cli.simulate import rollout as of_rollout
 from cli.simulate import scale as of_scale
-from cli.simulate.reader import simulate_rollout, simulate_scale
+from cli.simulate.reader import simulate_join, simulate_rollout, simulate_scale
 from kube.resources import NODES, PODS
 
 
@@ -68,3 +69,16 @@ def rollout(session: Session, name: str, images: tuple[str, ...]) -> None:
     """
     found = simulate_rollout(Reader(session.cluster), session.namespace, name, images)
     session.output.show(found, of_rollout.parts)
+
+
+@simulate.command("join")
+@click.argument("count", metavar="N", type=click.IntRange(min=1))
+@click.option("--like", metavar="NODE", default="", help="The new nodes have its labels and taints.")
+@pass_session
+def join(session: Session, count: int, like: str) -> None:
+    """Which addresses N more nodes need, for how long they wait, and which pods start there.
+
+    Without --like they are like the newest node that needs an anycast IP.
+    """
+    found = simulate_join(Reader(session.cluster), count, like)
+    session.output.show(found, of_join.parts)

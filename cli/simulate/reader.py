@@ -11,6 +11,9 @@ import msgspec
 
 from cli.errors import Failure
 from cli.explain.reader import Reader
+from cli.explain.snapshot import Objects
+from cli.installed.reader import installed
+from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
 from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
     Scale,
@@ -20,6 +23,7 @@ from cli.simulate.scale import (
     replicas_of_stateful_set,
     scale,
 )
+from controllers.anycast_ip.claim import SELECTED
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
@@ -40,6 +44,7 @@ KINDS = {
     **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
 }
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 REVISION = "deployment.kubernetes.io/revision"
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
@@ -84,6 +89,26 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
         raise Failure(
             f"IngressDaemonSet {namespace}/{name} cannot be read, and the controllers ignore it: {error}",
             "correct that field; it is older than the schema of the CRD",
+        ) from None
+
+
+def simulate_join(reader: Reader, count: int, like: str) -> Join:
+    """KubeError; Failure when there is no node to be *like*."""
+    client, namespace = reader.client, installed(reader.cluster).namespace
+    facts = JoinFacts(
+        count,
+        like,
+        client.list(NODES, type=FollowedNode).items,
+        client.list(DAEMON_SETS, type=DaemonSet).items,
+        len(client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items),
+        namespace,
+        reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
+    )
+    try:
+        return join(facts)
+    except NoSuchNode:
+        raise Failure(
+            f"there is no node {like}", "name one that new nodes resemble, or leave --like out"
         ) from None
 
 
