@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from cli.errors import WRONG
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
 from cli.session import Commands, Session, pass_session
@@ -11,7 +14,8 @@ from cli.simulate import join as of_join
 from cli.simulate import removal
 from cli.simulate import rollout as of_rollout
 from cli.simulate import scale as of_scale
-from cli.simulate.reader import simulate_join, simulate_rollout, simulate_scale
+from cli.simulate import values as of_values
+from cli.simulate.reader import simulate_join, simulate_rollout, simulate_scale, simulate_values
 from kube.resources import NODES, PODS
 
 
@@ -82,3 +86,17 @@ def join(session: Session, count: int, like: str) -> None:
     """
     found = simulate_join(Reader(session.cluster), count, like)
     session.output.show(found, of_join.parts)
+
+
+@simulate.command("values")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pass_session
+def values(session: Session, file: Path) -> None:
+    """What a change of the chart's values would bring: as helm upgrade --reset-then-reuse-values -f FILE.
+
+    Ends with 1 when a setting is refused.
+    """
+    found = simulate_values(Reader(session.cluster), file.read_text())
+    session.output.show(found, of_values.parts)
+    if found.refused:
+        raise SystemExit(WRONG)

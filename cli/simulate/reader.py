@@ -13,6 +13,7 @@ from cli.errors import Failure
 from cli.explain.reader import Reader
 from cli.explain.snapshot import Objects
 from cli.installed.reader import installed
+from cli.installed.types import CONFIGURATION_FILE
 from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
 from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
@@ -23,6 +24,9 @@ from cli.simulate.scale import (
     replicas_of_stateful_set,
     scale,
 )
+from cli.simulate.values import Values, ValuesFacts
+from cli.simulate.values import simulate as compare
+from cli.simulate.values_settings import Unreadable, outcome, values_in
 from controllers.anycast_ip.claim import SELECTED
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
@@ -30,8 +34,8 @@ from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
 from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, Resource
-from kube.types import ConfigMap
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
+from kube.types import ConfigMap, Node
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -110,6 +114,34 @@ def simulate_join(reader: Reader, count: int, like: str) -> Join:
         raise Failure(
             f"there is no node {like}", "name one that new nodes resemble, or leave --like out"
         ) from None
+
+
+def simulate_values(reader: Reader, text: str) -> Values:
+    """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
+    client, namespace = reader.client, installed(reader.cluster).namespace
+    try:
+        values = values_in(text)
+    except Unreadable as error:
+        raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
+    found = outcome(_stored(reader, namespace), values, namespace)
+    return compare(
+        ValuesFacts(
+            found,
+            client.list(PODS).items,
+            {each["metadata"]["name"]: each for each in client.list(NAMESPACES).items},
+            client.list(NODES, type=Node).items,
+            reader.ingress_daemonsets(None),
+            reader.segments(),
+            datetime.now(UTC),
+        )
+    )
+
+
+def _stored(reader: Reader, namespace: str) -> str:
+    """Of a configuration that can be read: else `installation` fails."""
+    _ = reader.installation
+    found = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap).items
+    return next(each.data[CONFIGURATION_FILE] for each in found if CONFIGURATION_FILE in each.data)
 
 
 def _facts(reader: Reader, namespace: str, workload: str, replicas: int) -> ScaleFacts:
