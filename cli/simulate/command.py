@@ -14,8 +14,10 @@ from cli.simulate import join as of_join
 from cli.simulate import removal
 from cli.simulate import rollout as of_rollout
 from cli.simulate import scale as of_scale
+from cli.simulate import scale_in as of_scale_in
 from cli.simulate import values as of_values
 from cli.simulate.reader import simulate_join, simulate_rollout, simulate_scale, simulate_values
+from cli.simulate.scale_in import ScaleIn
 from kube.resources import NODES, PODS
 
 
@@ -52,12 +54,18 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
 
 @simulate.command("scale")
 @click.argument("workload")
-@click.argument("replicas", type=click.IntRange(min=1))
+@click.argument("replicas", type=click.IntRange(min=0))
 @pass_session
 def scale(session: Session, workload: str, replicas: int) -> None:
-    """Where elasticity would place the new replicas of a workload: deployment/NAME or sts/NAME."""
+    """Where new replicas of a workload would be placed, or which of its pods would go: deployment/NAME or sts/NAME.
+
+    With fewer replicas, also which IPs would be reserved.
+    """
     found = simulate_scale(Reader(session.cluster), session.namespace, workload, replicas)
-    session.output.show(found, of_scale.parts)
+    if isinstance(found, ScaleIn):
+        session.output.show(found, of_scale_in.parts)
+    else:
+        session.output.show(found, of_scale.parts)
 
 
 @simulate.command("rollout")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cli.errors import Failure
+from cli.explain.ip import counted
 from cli.explain.reader import Reader
 from cli.explain.snapshot import Objects
 from cli.installed.reader import installed
@@ -24,6 +25,7 @@ from cli.simulate.scale import (
     replicas_of_stateful_set,
     scale,
 )
+from cli.simulate.scale_in import ScaleIn, ScaleInFacts, scale_in
 from cli.simulate.values import Values, ValuesFacts
 from cli.simulate.values import simulate as compare
 from cli.simulate.values_settings import Unreadable, outcome, values_in
@@ -54,10 +56,48 @@ LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 
 
-def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale:
+def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
     """KubeError; Failure for what cannot be simulated."""
-    facts = _facts(reader, namespace, workload, replicas)
-    now = [0.0]
+    kind, name = _kind_and_name(workload)
+    found = reader.client.get(kind, name, namespace)
+    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
+    before = found["spec"].get("replicas", 1)
+    if replicas == before:
+        raise Failure(f"{workload} has {before} replicas already", "name another number")
+    return _scale_out(reader, found, replicas) if replicas > before else _scale_in(reader, found, replicas)
+
+
+def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
+    metadata, spec = workload["metadata"], workload["spec"]
+    owner, first = workload, spec.get("ordinals", {}).get("start", 0)
+    if workload["kind"] == "Deployment":
+        owner, first = _newest_replica_set(reader, workload), None
+        if owner["spec"].get("replicas") != spec.get("replicas", 1):
+            raise Failure(
+                f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
+                " its ReplicaSets",
+                "repeat it when kubectl rollout status says that it is complete",
+            )
+    pods = [
+        each
+        for each in reader.client.list(PODS, metadata["namespace"]).items
+        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
+    ]
+    return scale_in(
+        ScaleInFacts(
+            workload=f"{metadata['namespace']}/{metadata['name']}",
+            before=spec.get("replicas", 1),
+            after=replicas,
+            pods=pods,
+            first_ordinal=first,
+            snapshot=reader.snapshot(reader.objects(pods)),
+            counted=counted(reader.segments()),
+        )
+    )
+
+
+def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:
+    facts, now = _facts(reader, workload, replicas), [0.0]
 
     def excluded() -> tuple[str, ...]:
         return facts.surroundings.settings().excluded_namespaces
@@ -144,26 +184,17 @@ def _stored(reader: Reader, namespace: str) -> str:
     return next(each.data[CONFIGURATION_FILE] for each in found if CONFIGURATION_FILE in each.data)
 
 
-def _facts(reader: Reader, namespace: str, workload: str, replicas: int) -> ScaleFacts:
-    kind, name = _kind_and_name(workload)
-    found = reader.client.get(kind, name, namespace)
-    before = found["spec"].get("replicas", 1)
-    if replicas <= before:
-        raise Failure(
-            f"{workload} has {before} replicas: only a number above that has new pods to place",
-            "which pods a smaller number removes is decided by the workload's controller",
-        )
+def _facts(reader: Reader, found: Raw, replicas: int) -> ScaleFacts:
+    namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
     snapshot = reader.snapshot(reader.objects_in([namespace]))
-    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
-    new = range(before, replicas) if kind is STATEFUL_SETS else range(1, replicas - before + 1)
-    made = (
-        replicas_of_stateful_set(found, new, snapshot.now)
-        if kind is STATEFUL_SETS
-        else replicas_of_deployment(_newest_replica_set(reader, found), new, snapshot.now)
-    )
+    if found["kind"] == "StatefulSet":
+        made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
+    else:
+        newest = _newest_replica_set(reader, found)
+        made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
     pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
     around = _surroundings(reader, found)
-    return ScaleFacts(f"{namespace}/{name}", before, made, pods, around, snapshot)
+    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:

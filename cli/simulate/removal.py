@@ -75,7 +75,11 @@ def drain(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> R
 
 
 def deletion(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    what = f"Deleting {', '.join(map(key_of, pods))}"
+    return removal_of(f"Deleting {', '.join(map(key_of, pods))}", pods, snapshot, counted)
+
+
+def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
+    """By deletions, each in a request."""
     return _removal(what, pods, snapshot, requests.deletion, ((), counted))
 
 

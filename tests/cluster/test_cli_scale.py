@@ -49,6 +49,21 @@ def test_new_replicas_of_a_stateful_set_go_where_it_was_foreseen(elastic_lab: La
     assert shop.away("db") == {"db-2", "db-3"}
 
 
+@pytest.mark.parametrize("after", [4, 2], ids=["those on super nodes", "local ones, too"])
+def test_the_pods_that_go_are_those_that_were_foreseen(elastic_lab: Lab, after: int) -> None:
+    shop = Shop(elastic_lab)
+    shop.deploy("web", 6, template(keeping(3)))
+    shop.settle("web", 6)
+    before = shop.home("web") | shop.away("web")
+
+    found = shown(shop.lab, "simulate", "scale", "web", str(after), "-n", shop.namespace)
+    going = {each["pod"].partition("/")[2] for each in found["going"]}
+    scale(shop, "web", after, DEPLOYMENTS)
+
+    assert len(going) == 6 - after
+    assert shop.home("web") | shop.away("web") == before - going
+
+
 def scale(shop: Shop, name: str, replicas: int, resource: Resource) -> None:
     shop.scale(name, replicas, resource)
     shop.settle(name, replicas, resource)
