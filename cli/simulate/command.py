@@ -57,7 +57,7 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
 @click.argument("replicas", type=click.IntRange(min=0))
 @pass_session
 def scale(session: Session, workload: str, replicas: int) -> None:
-    """Where new replicas of a workload would be placed, or which of its pods would go: deployment/NAME or sts/NAME.
+    """Where new replicas would be placed, or which pods would go: deployment/NAME or sts/NAME.
 
     With fewer replicas, also which IPs would be reserved.
     """
@@ -100,9 +100,9 @@ def join(session: Session, count: int, like: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @pass_session
 def values(session: Session, file: Path) -> None:
-    """What a change of the chart's values would bring: as helm upgrade --reset-then-reuse-values -f FILE.
+    """What a change of the chart's values would bring.
 
-    Ends with 1 when a setting is refused.
+    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a setting is refused.
     """
     found = simulate_values(Reader(session.cluster), file.read_text())
     session.output.show(found, of_values.parts)
