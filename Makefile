@@ -35,8 +35,8 @@ $(STAMP): requirements.txt requirements-cli.txt requirements-dev.txt | $(RUN)
 programs: | $(RUN)
 	@$(RUN) -m lab.binaries >/dev/null
 
-demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises
-	@$(RUN) -m demo
+demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises  [KEEP=1: it stays until Ctrl-C]
+	@$(RUN) -m demo $(if $(KEEP),--keep)
 
 test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
 	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or browser or slow)"
@@ -80,7 +80,7 @@ format: $(STAMP) ## Format the code
 cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
 	@$(RUN) -m lab.cli_file
 
-release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|chart|checksums]
+release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|cli|chart|checksums]
 	@$(RUN) -m lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
 
 publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 IMAGE=... CHARTS=...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from threading import Event
 
@@ -15,25 +15,32 @@ from cli.output import age
 from dashboard.feed import INTERVAL
 from dashboard.guard import HEADERS, Guard
 from dashboard.pages import Page, slug, until
-from dashboard.writer import Write
+from dashboard.writer import VERBS, Write
 from kube.errors import Conflict, KubeError
 
-VERBS = {"pause": True, "resume": False}
 CHANGED = Failure(
     "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
 )
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
 
 
-def create_app(pages: Sequence[Page], guard: Guard, write: Write, stop: Event | None = None) -> Flask:
+Explain = Callable[[str, str], Page | None]
+"""The page of an object by its kind and name."""
+
+
+def create_app(
+    pages: Sequence[Page], explain: Explain, guard: Guard, write: Write, stop: Event | None = None
+) -> Flask:
     """Streams end when *stop* is set."""
     app = Flask(__name__)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters |= {"age": age, "until": until, "slug": slug}
     app.jinja_env.globals |= {"pages": pages, "form": guard.form}
     _guard(app, guard)
+    stop = stop or Event()
     for page in pages:
-        _serve(app, page, stop or Event())
+        _serve(app, page, stop)
+    _serve_objects(app, explain, stop)
     _accept(app, guard, write, {page.name: page for page in pages})
     return app
 
@@ -41,7 +48,7 @@ def create_app(pages: Sequence[Page], guard: Guard, write: Write, stop: Event | 
 def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
     """The page, in the *layout*, as it is now."""
     value = page.feed.latest()
-    template = "trouble.html" if isinstance(value, Failure) else f"{page.name}.html"
+    template = "trouble.html" if isinstance(value, Failure) else page.template
     shown = app.jinja_env.get_template(template)
     return shown.render(layout=layout, page=page, value=value, now=datetime.now(UTC))
 
@@ -101,7 +108,24 @@ def _serve(app: Flask, page: Page, stop: Event) -> None:
     app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", follow)
 
 
+def _serve_objects(app: Flask, explain: Explain, stop: Event) -> None:
+    def known(kind: str, name: str) -> Page:
+        page = explain(kind, name)
+        return page if page else abort(404)
+
+    @app.get("/explain/<kind>/<path:name>")
+    def show_object(kind: str, name: str) -> str:
+        return fragment(app, known(kind, name), "page.html")
+
+    @app.get("/live/explain/<kind>/<path:name>")
+    def follow_object(kind: str, name: str) -> Response:
+        return Response(stream(app, known(kind, name), stop), mimetype="text/event-stream")
+
+
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
+    def refused(failure: Failure) -> tuple[str, int]:
+        return render_template("refused.html", failure=failure), 409
+
     @app.post("/rollouts/<namespace>/<name>/<verb>")
     def change(namespace: str, name: str, verb: str) -> Answer | tuple[str, int]:
         if verb not in VERBS:
@@ -109,10 +133,11 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         if not guard.accepts_form(request.form.get("form", ""), request.headers.get("Origin")):
             abort(403, "this form is of another page: open the page of rollouts, and repeat it")
         try:
-            write(namespace, name, VERBS[verb])
+            write(namespace, name, verb)
         except KubeError as error:
-            failure = CHANGED if isinstance(error, Conflict) else unreadable(error)
-            return render_template("refused.html", failure=failure), 409
+            return refused(CHANGED if isinstance(error, Conflict) else unreadable(error))
+        except Failure as failure:
+            return refused(failure)
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)

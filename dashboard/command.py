@@ -6,6 +6,7 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from html import escape
 from pathlib import Path
 from threading import Event
@@ -15,7 +16,7 @@ import click
 from cli.session import Command, Session, pass_session
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import pages_of
+from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, serve
 from dashboard.writer import writer_of
 
@@ -34,7 +35,7 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
     cluster, stop = session.cluster, Event()
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), guard, writer_of(cluster), stop)
+        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
         session.output.say(f"{guard.url}\nCtrl-C ends it.")
         with _opened(guard.url, not no_browser):
             serve(listener, app, stop)

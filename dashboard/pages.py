@@ -1,4 +1,4 @@
-"""The pages, in the order of the navigation, and what is read for each."""
+"""The pages, in the order of the navigation, those of single objects, and what is read for each."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from typing import Any
 
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
+from cli.explain.kinds import KINDS
+from cli.explain.reader import Reader
 from cli.output import age, duration
+from dashboard.explanations import Grid, Line, shown
 from dashboard.feed import Feed
-from dashboard.reader import Reader
+from dashboard.reader import Reader as PageReader
 from kube.errors import KubeError
+
+TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """*name* is that of its template, too; its feed has the value to show, or why it cannot be read."""
+    """Its feed has the value to show, or why it cannot be read. *command* prints the same."""
 
     name: str
     title: str
     path: str
     feed: Feed[Any]
+    command: str = ""
+
+    @property
+    def template(self) -> str:
+        """The pages of single objects have one template."""
+        return f"{self.name.partition('/')[0]}.html"
 
 
 def pages_of(cluster: Cluster) -> list[Page]:
-    reader = Reader(cluster)
+    reader = PageReader(cluster)
     return [
         Page("overview", "Overview", "/", Feed(_caught(reader.overview))),
         Page("reservations", "IP reservation", "/reservations", Feed(_caught(reader.reservations))),
@@ -34,6 +45,22 @@ def pages_of(cluster: Cluster) -> list[Page]:
         Page("elasticity", "Elasticity", "/elasticity", Feed(_caught(reader.elasticity))),
         Page("rollouts", "Rollouts", "/rollouts", Feed(_caught(reader.rollouts))),
     ]
+
+
+def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
+    """The page of one object, by its name, after its namespace if it has one; None for no such object."""
+    known = KINDS.get(kind)
+    namespace, _, rest = name.rpartition("/")
+    if known is None or known.namespaced != bool(namespace) or "/" in namespace or not rest:
+        return None
+
+    def read() -> list[Line | Grid]:
+        facts = known.read(Reader(cluster), namespace, rest)
+        return shown(known.parts(known.explain(facts)))
+
+    command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
+    place = f"explain/{kind}/{name}"
+    return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), command)
 
 
 def until(moment: datetime, now: datetime) -> str:

@@ -6,11 +6,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Event
 
 from rich.console import Console
 
 from calico.segment import IPReservation
-from demo import burst_table, fleet_table, rollout_table, stage, table
+from demo import burst_table, fleet_table, page, rollout_table, stage, table
 from demo.promises import Judge, Promise
 from demo.screen import Screen, console, fleet_proofs, promises, proofs, replica_proofs, rollout_proofs
 from demo.step import Step
@@ -23,6 +25,7 @@ from kube.types import Node, Pod
 from lab.bootstrap import running
 from lab.errors import LabError
 from lab.nodes import NODES
+from lab.session import Lab
 from lab.watching import Kind, WatchLost, watching
 
 INTRODUCTION = """\
@@ -31,17 +34,21 @@ And it lets a node take no pods before the node has its anycast IP.
 And of a workload's replicas it keeps the first ones local, and sends the others to the cloud.
 And it takes an edge node off its load balancer before it updates the pods there.
 A real control plane comes up on this machine, with the chart installed on it, and an emulated Tencent Cloud;
-all is gone at the end.
+all is gone at the end, unless you keep it: make demo KEEP=1.
 Where Kubernetes' programs are not there yet, they are fetched or built first: that takes minutes, once."""
 
 
+LAST = "The dashboard"
+"""The title of what follows the steps."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     out = console(sys.stdout.isatty())
     start = time.monotonic()
     out.print(INTRODUCTION)
     try:
-        verdicts = perform(out, _progress(out, start))
+        verdicts = perform(out, _progress(out, start), keep=options.keep)
     except (LabError, KubeError, WatchLost) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -54,8 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Promise]]:
-    """Play all steps in a separate lab and judge them, at the end, by all that was seen."""
+def perform(
+    out: Console, progress: Callable[[str], None], *, keep: bool = False
+) -> list[tuple[str, Promise]]:
+    """Play all steps in a separate lab and judge them, at the end, by all that was seen.
+
+    *keep*: the lab and its dashboard stay until Ctrl-C.
+    """
     calico = stage.RESERVATIONS.api_version
     with running(values=stage.VALUES, calico=calico, cloud=stage.CLOUD, progress=progress) as lab:
         kinds: dict[Resource, Kind] = {
@@ -68,12 +80,34 @@ def perform(out: Console, progress: Callable[[str], None]) -> list[tuple[str, Pr
             world = World(lab, Screen(out), stage.RULES, observations)
             with world.screen:
                 judges = play(world)
-        verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
-        seen = table.proofs(world.history, without=(join.NAMESPACE, burst.NAMESPACE, rollout.NAMESPACE))
-        out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)))
-        out.print(replica_proofs(burst_table.proofs(world.replicas)))
-        out.print(rollout_proofs(rollout_table.proofs(world.rollout)), promises(verdicts))
-    return verdicts
+        with page.dashboard(lab) as address:
+            shown = _open(world.screen, address)
+            verdicts = [(title, promise) for title, judge in judges for promise in judge(world.history)]
+            seen = table.proofs(world.history, without=(join.NAMESPACE, burst.NAMESPACE, rollout.NAMESPACE))
+            out.print(proofs(seen), fleet_proofs(fleet_table.proofs(world.fleet)))
+            out.print(replica_proofs(burst_table.proofs(world.replicas)))
+            out.print(rollout_proofs(rollout_table.proofs(world.rollout)))
+            out.print(promises([*verdicts, (LAST, shown)]))
+            if keep:
+                _stay(out, lab, address)
+    return [*verdicts, (LAST, shown)]
+
+
+def _open(screen: Screen, address: str) -> Promise:
+    screen.title(LAST)
+    screen.story("The command serves a page on this machine: what all features do now, live.")
+    screen.command("drawbridge dashboard")
+    screen.note(address)
+    shown = page.shows_all(page.open_pages(address))
+    screen.verdict(shown)
+    return shown
+
+
+def _stay(out: Console, lab: Lab, address: str) -> None:
+    out.print(f"\nThe lab stays until Ctrl-C. Its dashboard:\n  {address}", soft_wrap=True)
+    out.print(f"and for kubectl:\n  export KUBECONFIG={lab.kubeconfig}", soft_wrap=True)
+    with suppress(KeyboardInterrupt):
+        Event().wait()
 
 
 def play(world: World) -> list[tuple[str, Judge]]:
@@ -102,10 +136,12 @@ def _progress(out: Console, start: float) -> Callable[[str], None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m demo",
         description="Show on a real control plane what Drawbridge promises, and check it.",
     )
+    parser.add_argument("--keep", action="store_true", help="let the lab and its dashboard stay until Ctrl-C")
+    return parser
 
 
 if __name__ == "__main__":

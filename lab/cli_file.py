@@ -19,6 +19,7 @@ from lab.cli_bootstrap import platform
 from telemetry.build import REVISION, VERSION
 
 ROOT = Path(__file__).parent.parent
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 DEFAULT = ROOT / "build" / "kubectl-drawbridge"
 OURS = (
     "calico",
@@ -66,21 +67,20 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def build(target: Path) -> None:
+def build(target: Path, version: str = VERSION, revision: str = REVISION) -> None:
     content = dict(sorted([*_packages(), *_ours()]))
     digest = hashlib.sha256()
     for name, source in content.items():
         digest.update(name.encode() + b"\0" + source.read_bytes())
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     built = {
-        "for": {"python": python, "platform": platform()},
+        "for": {"python": PYTHON, "platform": platform()},
         "digest": digest.hexdigest()[:16],
-        "DRAWBRIDGE_VERSION": VERSION,
-        "DRAWBRIDGE_REVISION": REVISION,
+        "DRAWBRIDGE_VERSION": version,
+        "DRAWBRIDGE_REVISION": revision,
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
-        file.write(f"#!/usr/bin/env python{python}\n".encode())
+        file.write(f"#!/usr/bin/env python{PYTHON}\n".encode())
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             _add(archive, "__main__.py", (ROOT / "lab" / "cli_bootstrap.py").read_bytes())
             _add(archive, "built.json", json.dumps(built).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -10,7 +11,7 @@ from werkzeug.test import TestResponse
 from cli.cluster import Cluster
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import pages_of
+from dashboard.pages import explanation_of, pages_of
 from dashboard.writer import writer_of
 from tests import cli
 from tests.fake_api import FakeAPI, connection_to
@@ -29,7 +30,9 @@ class Page:
         cluster = cluster_of(api, may_write)
         self.guard = Guard(PORT)
         self.pages = {each.name: each for each in pages_of(cluster)}
-        self.app = create_app([*self.pages.values()], self.guard, writer_of(cluster))
+        self.app = create_app(
+            [*self.pages.values()], partial(explanation_of, cluster), self.guard, writer_of(cluster)
+        )
         self.browser: FlaskClient = self.app.test_client()
         if enter:
             self.open(f"/?token={self.guard.token}")

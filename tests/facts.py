@@ -67,7 +67,7 @@ def series() -> set[str]:
 
 # fmt: off
 OF_OTHERS = {
-    "AdmissionReview", "BadRequest", "ConfigMap", "DaemonSet", "DaemonSets", "DeleteTags",
+    "AdmissionReview", "BadRequest", "ConfigMap", "ControllerRevision", "DaemonSet", "DaemonSets", "DeleteTags",
     "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "ProgressDeadlineExceeded",

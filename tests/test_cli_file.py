@@ -82,9 +82,8 @@ def test_another_python_is_refused_with_the_way_out(
         cli_bootstrap.main()
 
 
-def test_it_says_the_version_that_it_was_built_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli_file, "VERSION", "1.2.3")
-    cli_file.build(tmp_path / "kubectl-drawbridge")
+def test_it_says_the_version_that_it_was_built_of(tmp_path: Path) -> None:
+    cli_file.build(tmp_path / "kubectl-drawbridge", "1.2.3")
 
     assert (
         call(tmp_path / "kubectl-drawbridge", tmp_path, "--version").stdout == "drawbridge, version 1.2.3\n"

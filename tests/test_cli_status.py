@@ -109,8 +109,8 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
     api = cli.installed()
     reserved(
         api,
-        record("10.0.0.1/32", reason="evicted", uid="a", ended=NOW - timedelta(minutes=30)),
-        record("10.0.0.2/32", reason="deleted", uid="b", ended=NOW - timedelta(minutes=10)),
+        record("10.0.0.1/32", reason="evicted", uid="a", ended=datetime.now(UTC) - timedelta(minutes=30)),
+        record("10.0.0.2/32", reason="deleted", uid="b", ended=datetime.now(UTC) - timedelta(minutes=10)),
         record("10.0.0.3/32", reason="deleted", uid="c"),
     )
 
@@ -124,7 +124,7 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
 def test_nodes_are_open_or_tainted() -> None:
     api = cli.installed("anycastIP")
     api.put(cli.resource("Node"), {"metadata": {"name": "open", "labels": NEED}})
-    for name, since in (("new", NOW), ("late", NOW - timedelta(hours=1))):
+    for name, since in (("new", datetime.now(UTC)), ("late", NOW - timedelta(hours=1))):
         metadata = {"name": name, "labels": NEED, "creationTimestamp": since.strftime("%Y-%m-%dT%H:%M:%SZ")}
         api.put(cli.resource("Node"), {"metadata": metadata, "spec": {"taints": [TAINT]}})
     api.put(cli.resource("Node"), {"metadata": {"name": "other"}})
@@ -144,7 +144,7 @@ def test_pods_are_gated_local_or_on_super_nodes() -> None:
     for number in range(3):
         api.put(pods, raw_pod(f"local-{number}"))
     api.put(pods, raw_pod("away", spec={"nodeName": "super"}))
-    created = (NOW - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
     gates = {"nodeName": "", "schedulingGates": [{"name": "drawbridge.io/placement"}]}
     api.put(pods, raw_pod("gated", ip="", spec=gates, metadata={"creationTimestamp": created}))
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import escape
 from threading import Event
 from typing import Any
 
 import pytest
 from jinja2 import DictLoader
+from rich.text import Text
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
+from cli.output import bad, title, warning
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app, stream
+from dashboard.explanations import Run, line_of
 from dashboard.feed import INTERVAL, SHARE, Feed
 from dashboard.guard import Guard
 from dashboard.pages import Page as Served
@@ -21,6 +26,7 @@ from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI, refusal
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import begun, detaching
+from webhook.ingress_daemonset.types import resource
 
 NOW = datetime.now(UTC)
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
@@ -287,7 +293,28 @@ def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World)
     text = Page(api, may_write=False).text("/rollouts")
 
     assert "<form" not in text
-    assert "You may not pause it: that needs permission to patch ingressdaemonsets in namespace edge" in text
+    assert (
+        "You may not pause or abort it: that needs permission to patch ingressdaemonsets in namespace edge"
+        in text
+    )
+
+
+def test_a_rollout_is_aborted_to_the_template_before_it(api: FakeAPI, page: Page, world: World) -> None:
+    before = api.get(ROLLOUTS, "web", "edge")["spec"]["template"]
+    before["spec"]["containers"][0]["image"] = "proxy:before"
+    former = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
+    api.put(CONTROLLER_REVISIONS, former.create or {})
+    assert "Abort edge/web" in page.text("/rollouts")
+
+    assert page.send("/rollouts/edge/web/abort", form=page.guard.form).status_code == 303
+    assert api.get(ROLLOUTS, "web", "edge")["spec"]["template"] == before
+
+
+def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: Page, world: World) -> None:
+    answer = page.send("/rollouts/edge/web/abort", form=page.guard.form)
+
+    assert answer.status_code == 409
+    assert "no former template is kept" in answer.text
 
 
 def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:
@@ -301,7 +328,7 @@ def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) ->
 def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
     values = iter(["first", "first", "second"])
     feed = Feed(lambda: next(values), clock=lambda: 0.0)
-    app = create_app([], Guard(PORT), lambda *_: None)
+    app = create_app([], lambda *_: None, Guard(PORT), lambda *_: None)
     app.jinja_env.loader = DictLoader({"numbers.html": "{{ value }}\n{{ layout }}"})
     stop = Event()
     events = stream(app, Served("numbers", "Numbers", "/numbers", feed), stop, interval=0.0)
@@ -350,3 +377,50 @@ def test_one_read_serves_all_who_look_and_a_slow_one_is_seldom_repeated() -> Non
     assert feed.latest() == 2
     feed.expire()
     assert feed.latest() == 3
+
+
+def test_a_pod_is_explained_as_the_command_does(api: FakeAPI, page: Page) -> None:
+    api.put(cli.resource("Namespace"), {"metadata": {"name": "shop", "labels": {"ip-reserve": "enabled"}}})
+    api.put(cli.resource("Pod"), raw_pod("redis-0", namespace="shop"))
+
+    text = page.text("/explain/pod/shop/redis-0")
+
+    printed = cli.run(api, "explain", "pod", "redis-0", "-n", "shop").output
+    first = " ".join(printed.splitlines()[0].split())
+    assert escape(first) in re.sub(r"</?(strong|span)[^>]*>", "", text)
+    assert "<code>drawbridge explain pod redis-0 -n shop</code>" in text
+    assert 'data-live="/live/explain/pod/shop/redis-0"' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/explain/pod/shop/none", "there is no pod shop/none, no reservation for it and no Event about it"),
+        ("/explain/ip/10.0.0.999", "&#39;10.0.0.999&#39; is no IP address"),
+        ("/explain/node/none", "not found"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(page: Page, path: str, said: str) -> None:
+    text = page.text(path)
+
+    assert "This cannot be shown" in text
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/explain/secret/shop/a", "/explain/pod/redis-0", "/explain/node/a/b", "/live/explain/pod/a/b/c"]
+)
+def test_only_objects_that_are_explained_have_a_page(page: Page, path: str) -> None:
+    assert page.open(path).status_code == 404
+
+
+def test_an_explanation_is_not_shown_without_the_token(api: FakeAPI) -> None:
+    assert Page(api, enter=False).open("/explain/pod/shop/redis-0").status_code == 403
+
+
+def test_markup_in_an_explanation_is_text() -> None:
+    text = title("a ") + warning("<b>") + Text(" c")
+
+    assert line_of(text) == (Run("a ", "title"), Run("<b>", "warning"), Run(" c", "title"))
+    assert line_of("") == ()
+    assert line_of(bad("x")) == (Run("x", "bad"),)

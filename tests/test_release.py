@@ -98,6 +98,14 @@ def test_each_change_of_the_changelog_has_a_kind_that_artifact_hub_knows() -> No
     assert len(found) > 20
 
 
+def test_the_command_of_a_release_says_its_version(tmp_path: Path) -> None:
+    [path] = make(RELEASED, tmp_path, ["cli"])
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+
+    assert path.name.startswith("kubectl-drawbridge-0.2.0-linux-")
+    assert done.stdout == "drawbridge, version 0.2.0\n"
+
+
 @helm_needed
 def test_the_chart_of_a_release_installs_its_image(tmp_path: Path) -> None:
     files = {path.name for path in make(RELEASED, tmp_path, ["chart", "checksums"])}

@@ -1,4 +1,4 @@
-"""`drawbridge rollout get|pause|resume|restart`."""
+"""`drawbridge rollout get|pause|resume|restart|history|undo|abort`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from cli.rollout.progress import (
     rollout_of,
     table_of,
 )
+from cli.rollout.reader import revisions_of, stored_of
+from cli.rollout.revisions import aborted, chosen, history_of, images_of, undo
+from cli.rollout.revisions import table_of as revision_table
 from cli.session import Command, Commands, Session, pass_session
+from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
 Change = Callable[[Stored], dict[str, Any] | None]
+Choose = Callable[[Stored, list[Revision]], Revision]
 
 
 @click.group(cls=Commands)
 def rollout() -> None:
-    """See, pause, resume or start rollouts."""
+    """See, pause, resume, start or undo rollouts."""
 
 
 @rollout.command(cls=Command)
@@ -79,6 +84,39 @@ def restart_rollout(session: Session, name: str) -> None:
     _write(session, name, lambda stored: restart(stored, datetime.now(UTC)), "Replace all pods", "restarted")
 
 
+@rollout.command(cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def history(session: Session, name: str) -> None:
+    """List the templates that are kept, the current one first."""
+    stored = _read(session, name)
+    session.output.show(
+        history_of(stored, revisions_of(session.cluster.client, stored)), timed(revision_table)
+    )
+
+
+@rollout.command("undo", cls=Command)
+@click.argument("name", metavar=NAME)
+@click.option(
+    "--to-revision", type=int, help="By its number in the history; default: the one before the current one."
+)
+@pass_session
+def undo_rollout(session: Session, name: str, to_revision: int | None) -> None:
+    """Return to a former template, node by node, within the budget."""
+    _return(session, name, lambda stored, held: chosen(stored, held, to_revision))
+
+
+@rollout.command("abort", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def abort_rollout(session: Session, name: str) -> None:
+    """Return from a rollout in progress to the template before it.
+
+    Nodes that were updated are updated back, within the budget; the others are left as they are.
+    """
+    _return(session, name, aborted)
+
+
 def _all(session: Session) -> Rollouts:
     found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=Stored).items
     return Rollouts(tuple(map(rollout_of, found)))
@@ -89,7 +127,18 @@ def _one(session: Session, name: str) -> Rollout:
 
 
 def _read(session: Session, name: str) -> Stored:
-    return session.cluster.client.get(INGRESS_DAEMONSETS, name, session.namespace, type=Stored)
+    return stored_of(session.cluster.client, session.namespace, name)
+
+
+def _return(session: Session, name: str, choose: Choose) -> None:
+    stored = _read(session, name)
+    revision = choose(stored, revisions_of(session.cluster.client, stored))
+    images = ", ".join(images_of(revision))
+    question = f"Return to revision {revision.revision} ({images})"
+    paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
+    _apply(
+        session, name, undo(stored, revision), question, f"returns to revision {revision.revision}{paused}"
+    )
 
 
 def _write(session: Session, name: str, change: Change, question: str, done: str) -> None:
@@ -97,6 +146,11 @@ def _write(session: Session, name: str, change: Change, question: str, done: str
     if patch is None:
         session.output.say(f"{place}: {done} already; nothing was changed")
         return
+    _apply(session, name, patch, question, done)
+
+
+def _apply(session: Session, name: str, patch: object, question: str, done: str) -> None:
+    place = f"{session.namespace}/{name}"
     session.confirm(f"{question} of {place}?")
     try:
         session.cluster.client.patch(INGRESS_DAEMONSETS, name, patch, session.namespace)

@@ -12,15 +12,19 @@ from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
+from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.ingress_daemonset.types import Child
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import Backoff
+from kube.informer import Informer
+from kube.resources import Selection
 from kube.types import key_of
 from settings import Settings
-from webhook.ingress_daemonset import KIND
+from webhook.ingress_daemonset import KIND, REVISION_OF
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
@@ -42,12 +46,19 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if not context.wait_for(lambda: require_served(client), SERVED_PAUSES, "IngressDaemonSets", NotServed):
         return
     cache = ObjectCache(client, informers_of(context.informers))
-    if not context.wait_synced(*cache.informers.values()):
+    revisions = context.informers.of(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
+    if not context.wait_synced(*cache.informers.values(), revisions):
         return
+    history = RevisionReconciler(context, revisions, cache.informers["IngressDaemonSet"].get)
     with reconciling(context, cache, settings) as reconciler:
         queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
+        revision_queue = WorkQueue("ingress_daemonset_revisions", pauses=PAUSES)
         enqueue_changes(cache, queue, reconciler.pace)
-        with context.working(queue, reconciler.reconcile):
+        enqueue_templates(cache.informers["IngressDaemonSet"], revisions, revision_queue.add)
+        with (
+            context.working(queue, reconciler.reconcile),
+            context.working(revision_queue, history.reconcile),
+        ):
             while not context.stop.wait(settings().ingress_daemonset.resync_period):
                 for each in cache.list("IngressDaemonSet"):
                     queue.add(key_of(each.metadata))
@@ -96,6 +107,24 @@ def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], 
     handlers: dict[str, Callable[[Any, Any], None]] = {"IngressDaemonSet": on_resource, "Node": on_node}
     for kind, informer in cache.informers.items():
         informer.on_change(on_child if kind in LABELS else handlers[kind])
+
+
+def enqueue_templates(
+    resources: Informer[IngressDaemonSet], revisions: Informer[Revision], enqueue: Callable[[str], None]
+) -> None:
+    """A change of a template, or of a revision by another client."""
+
+    def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
+        if new and (old is None or old.spec != new.spec):
+            enqueue(key_of(new.metadata))
+
+    def on_revision(old: Revision | None, new: Revision | None) -> None:
+        owner = seen.metadata.controller if (seen := new or old) else None
+        if seen and owner and owner.kind == KIND:
+            enqueue(f"{seen.metadata.namespace}/{owner.name}")
+
+    resources.on_change(on_resource)
+    revisions.on_change(on_revision)
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 from lab import chart
 from lab.errors import LabError
 from lab.release import checksums, notes, packages
-from lab.release.identity import Release, parse
+from lab.release.identity import Release, parse, revision
 
-PARTS = ("image", "chart", "checksums")
+PARTS = ("image", "cli", "chart", "checksums")
 
 
 def main(arguments: list[str]) -> int:
@@ -31,6 +31,8 @@ def make(release: Release, output: Path, parts: list[str]) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     if "image" in parts:
         _make_image(release, directory)
+    if "cli" in parts:
+        _make_command(release, directory)
     if "chart" in parts:
         changes = notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), release.version)
         (directory / "NOTES.md").write_text(notes.page(release, changes))
@@ -46,6 +48,14 @@ def _make_image(release: Release, directory: Path) -> None:
 
     archive = image.write(release, directory)
     archive.with_suffix(".cdx.json").write_text(sbom.of_archive(archive, release))
+
+
+def _make_command(release: Release, directory: Path) -> None:
+    """Imported here: a chart is made without the packages of the command."""
+    from lab import cli_bootstrap, cli_file
+
+    name = f"kubectl-drawbridge-{release.version}-{cli_bootstrap.platform()}-python{cli_file.PYTHON}"
+    cli_file.build(directory / name, release.version, revision())
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

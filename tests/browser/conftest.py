@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import pages_of
+from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, server_of
 from dashboard.writer import writer_of
 from lab.waiting import stretch
@@ -81,7 +82,7 @@ def served(chromium: Any) -> Iterator[Served]:
     cluster, stop = cluster_of(api), Event()
     with closing(listen(0)) as listener:
         guard = Guard(listener.getsockname()[1])
-        app = create_app(pages_of(cluster), guard, writer_of(cluster), stop)
+        app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
         server = server_of(listener, app)
         thread = Thread(target=server.serve_forever)
         thread.start()

@@ -89,6 +89,16 @@ def test_a_rollout_is_paused_by_keyboard_alone(served: Served) -> None:
     assert served.api.get(ROLLOUTS, "web", "edge")["spec"]["paused"] is True
 
 
+def test_an_object_of_a_table_leads_to_its_explanation(served: Served) -> None:
+    tab = served.open("/elasticity")
+    tab.locator("details summary").first.click()
+    tab.locator("details[open] th a").first.click()
+
+    tab.wait_for_selector("#connection.good")
+    assert tab.locator("h1").inner_text().startswith("Pod ")
+    assert "cannot be shown" not in tab.content()
+
+
 def test_the_first_key_leads_past_the_navigation_and_the_focus_is_seen(served: Served) -> None:
     tab = served.open("/")
     tab.keyboard.press("Tab")

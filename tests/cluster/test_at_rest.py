@@ -1,14 +1,17 @@
-"""Beside a policy engine, with objects of all four features, nothing is written when there is nothing to do."""
+"""Beside a policy engine, with objects of all features: questions are answered, and at rest nothing is written."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from kube.types import Pod
 from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
@@ -20,6 +23,10 @@ from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import recording
+from tests.cluster.test_cli import run as command
+from tests.pages import ROOT
+
+TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshooting.md"
 
 VALUES = merged(
     merged(elasticity.VALUES, ingress_daemonset.VALUES),
@@ -37,10 +44,20 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) -> None:
-    log = audit_logs / f"{lab.directory.name}.log"
+@dataclass(frozen=True)
+class Objects:
+    """Of each feature, all that has to be done for them being done: an IP is reserved for *pod*, *node* is open."""
+
+    pod: Pod
+    node: str
+    edge: Edge
+    shop: Shop
+
+
+@pytest.fixture(scope="module")
+def objects(lab: Lab) -> Iterator[Objects]:
     with recording(lab.client) as record, anycast.joined(lab) as fleet:
-        fleet.join("n1")
+        node = fleet.join("n1").metadata.name
         edge = Edge(lab, record, *NODES)
         edge.create(healthCheckNodePorts=[10080], rolling=detaching(2, **by_deployment(1)))
         shop = Shop(lab)
@@ -56,14 +73,54 @@ def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) 
         edge.settle(*NODES)
         shop.settle("web", 4)
         fleet.await_open("n1")
+        yield Objects(pod, node, edge, shop)
 
-        until(lambda: seconds_since_last(writes(log)) > CALM, SECONDS, "no more writes", every=2)
-        begin = len(writes(log))
-        end = time.monotonic() + WINDOW
-        until(lambda: time.monotonic() > end or writes(log)[begin:], WINDOW + 60, "the time to pass", every=5)
-        found = [str(each) for each in writes(log)[begin:]]
 
-    assert found == []
+@pytest.mark.usefixtures("objects")
+def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) -> None:
+    log = audit_logs / f"{lab.directory.name}.log"
+    until(lambda: seconds_since_last(writes(log)) > CALM, SECONDS, "no more writes", every=2)
+    begin = len(writes(log))
+    end = time.monotonic() + WINDOW
+    until(lambda: time.monotonic() > end or writes(log)[begin:], WINDOW + 60, "the time to pass", every=5)
+
+    assert [str(each) for each in writes(log)[begin:]] == []
+
+
+def test_each_of_the_ten_questions_is_answered_by_its_command(lab: Lab, objects: Objects) -> None:
+    pod, [address] = objects.pod, objects.pod.status.addresses
+    names = {"POD": pod.metadata.name, "IP": address, "NODE": objects.node, "IDS": "web"}
+    namespaces = {"explain": "redis", "elasticity": objects.shop.namespace, "rollout": objects.edge.namespace}
+    expected = {
+        "status": "drawbridge-controllers-",
+        "doctor": "ok",
+        "explain pod": address,
+        "reservations list": address,
+        "explain ip": f"redis/{pod.metadata.name}",
+        "explain node": "open",
+        "addresses list": objects.node,
+        "simulate drain": "redis",
+        "elasticity list": "super node",
+        "rollout get": "Complete",
+    }
+    answers = {}
+    for question in questions():
+        words = [*question, "-o", "json"]
+        values = names | {"NAMESPACE": namespaces.get(words[1], "")}
+        verb = " ".join(words[1:3]) if " ".join(words[1:3]) in expected else words[1]
+        answers[verb] = command(lab, *(values.get(word, word) for word in words[1:])).stdout
+
+    assert len(answers) == 10
+    unanswered = {verb: answer for verb, answer in answers.items() if expected[verb] not in answer}
+    assert unanswered == {}
+
+
+def questions() -> list[list[str]]:
+    """The commands of the table in docs/how-to/troubleshooting.md."""
+    [section] = re.findall(
+        r"^## Ten questions\n(.*?)^## ", TROUBLESHOOTING.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [found.split() for found in re.findall(r"`(drawbridge [^`]+)` \|$", section, re.MULTILINE)]
 
 
 def is_reserved(lab: Lab) -> bool:

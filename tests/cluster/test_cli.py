@@ -15,6 +15,7 @@ from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import GROUPS, SECONDS
 from webhook.elasticity import LOCAL_REPLICAS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 
 def run(lab: Lab, *arguments: str) -> Result:
@@ -101,6 +102,38 @@ def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record
     edge.wait(lambda: state(edge_lab, edge) == "Paused", "the rollout to be paused")
     assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
+
+
+def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
+    edge = Edge(edge_lab, record, "a", "b")
+    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
+    edge.settle("a", "b")
+    where = ("web", "-n", edge.namespace)
+    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
+    assert run(edge_lab, "rollout", "abort", *where, "--yes").exit_code == 1
+    first = template(edge)
+
+    assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
+    second = template(edge)
+    edge.wait(lambda: len(revisions(edge_lab, where)) == 2, "the second template to be kept")
+    aborted = run(edge_lab, "rollout", "abort", *where, "--yes")
+    if aborted.exit_code:  # the rollout was faster
+        assert run(edge_lab, "rollout", "undo", *where, "--yes").exit_code == 0
+    assert template(edge) == first
+    edge.wait(lambda: [each["revision"] for each in revisions(edge_lab, where)] == [3, 2], "a third revision")
+    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout back to end")
+
+    assert run(edge_lab, "rollout", "undo", *where, "--to-revision", "2", "--yes").exit_code == 0
+    assert template(edge) == second
+
+
+def revisions(lab: Lab, where: tuple[str, ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = shown(lab, "rollout", "history", *where)["revisions"]
+    return found
+
+
+def template(edge: Edge) -> Any:
+    return edge.lab.client.get(INGRESS_DAEMONSETS, "web", edge.namespace)["spec"]["template"]
 
 
 def state(lab: Lab, edge: Edge) -> str:

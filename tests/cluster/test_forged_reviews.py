@@ -23,6 +23,8 @@ from webhook.ip_reservation import PATH
 
 REAL, FORGED = 4, 250
 """Pods, and reviews of two addresses each."""
+STORED_SOON = "10m"
+"""An `ipReserveTime` of which the fortieth part, after which the end of a pod is stored, is much less than SECONDS."""
 WITHIN = 15
 """Seconds: a bookmark without any change of a pod would take a minute."""
 DROPPED = 'drawbridge_reservations_released_total{cause="forged"}'
@@ -93,7 +95,7 @@ def dropped(lab: Lab) -> float:
 @pytest.mark.promise
 def test_forged_reviews_displace_no_reservation_and_what_they_reserved_is_dropped(lab_v3: Lab) -> None:
     lab, namespace = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-forged")
-    with workloads.configured(lab, config={"ipReserveMaxCount": REAL}):
+    with workloads.configured(lab, config={"ipReserveMaxCount": REAL, "ipReserveTime": STORED_SOON}):
         real = [workloads.running_pod(lab, namespace, f"p{n}") for n in range(REAL)]
         living = workloads.running_pod(lab, namespace, "living")
         for pod in real:

@@ -136,12 +136,12 @@ def settle(lab: Lab, group: str) -> None:
 def configured(lab: Lab, **values: Any) -> Iterator[None]:
     """Values of the chart over those of the shared labs, in force for a while, while all pods run on."""
     pods = {pod.metadata.uid for pod in pods_of(lab, "drawbridge")}
-    install.upgrade(lab, install.merged(VALUES, values))
+    reconfigure(lab, install.merged(VALUES, values))
     try:
         yield
         assert {pod.metadata.uid for pod in pods_of(lab, "drawbridge")} == pods
     finally:
-        install.upgrade(lab, VALUES)
+        reconfigure(lab, VALUES)
 
 
 def reconfigure(lab: Lab, values: dict[str, Any]) -> None:

@@ -131,6 +131,7 @@ BUILT_IN = (
     _workload("DaemonSet", defaults.daemon_set, prepare=defaults.prepared_daemon_set),
     _workload("StatefulSet", defaults.stateful_set),
     _kind("apps/v1", "ReplicaSet", default=defaults.replica_set, has_status=True, generation="spec"),
+    _kind("apps/v1", "ControllerRevision", rule=rules.controller_revision),
     _kind("batch/v1", "Job", has_status=True, generation="spec"),
     _kind("coordination.k8s.io/v1", "Lease", rule=rules.lease, unconditional=False),
     _kind(RBAC, "Role", default=defaults.role),

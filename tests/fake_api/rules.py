@@ -85,6 +85,13 @@ def immutable_data(old: Raw | None, new: Raw) -> Iterator[str]:
         yield "data: Forbidden: field is immutable when `immutable` is set"
 
 
+def controller_revision(old: Raw | None, new: Raw) -> Iterator[str]:
+    if old and old.get("data") != new.get("data"):
+        yield "data: Invalid value: field is immutable"
+    if new.get("revision", 0) < 0:
+        yield "revision: Invalid value: must be greater than or equal to 0"
+
+
 def node(old: Raw | None, new: Raw) -> Iterator[str]:
     before = (old or {}).get("spec", {}).get("providerID")
     if before and before != new.get("spec", {}).get("providerID"):

@@ -223,6 +223,8 @@ class Spec(Value, frozen=True):
     progress_deadline_seconds: int = 600
     drain_timeout_seconds: int = 90
     """How long an eviction is denied at most while its node is being detached; 0 is never."""
+    revision_history_limit: int = 10
+    """How many former templates are kept."""
     template: dict[str, Any] = {}
     """As written, so that fields survive that are not known here."""
 

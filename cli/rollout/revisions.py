@@ -1,0 +1,94 @@
+"""Former templates, and how to return to one: functions of an IngressDaemonSet and its ControllerRevisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from cli.errors import Failure
+from cli.output import Cell, Document, Part, Table, age, good
+from cli.rollout.progress import COMPLETE, Stored, rollout_of
+from controllers.ingress_daemonset.desired import without_timestamp
+from controllers.ingress_daemonset.revisions import Revision, of
+
+KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
+
+
+class Former(Document, frozen=True):
+    """*current* is the one that the spec has; *template* is whole."""
+
+    revision: int
+    current: bool
+    created_at: datetime | None
+    images: tuple[str, ...]
+    template: dict[str, Any]
+
+
+class History(Document, frozen=True):
+    """The latest one first."""
+
+    namespace: str
+    name: str
+    revisions: tuple[Former, ...]
+
+
+def history_of(stored: Stored, held: Sequence[Revision]) -> History:
+    ours = of(stored.metadata.uid, held)
+    shown = tuple(_former(each, is_current=_is_current(stored, each)) for each in reversed(ours))
+    return History(stored.metadata.namespace, stored.metadata.name, shown)
+
+
+def chosen(stored: Stored, held: Sequence[Revision], number: int | None) -> Revision:
+    """The revision of this *number*, or the latest that the spec does not have; Failure without it."""
+    former = [each for each in of(stored.metadata.uid, held) if not _is_current(stored, each)]
+    if number is None and not former:
+        raise Failure("no former template is kept", KEPT)
+    found = former[-1:] if number is None else [each for each in former if each.revision == number]
+    if not found:
+        raise Failure(f"revision {number} is not kept, or is the current one", KEPT)
+    return found[0]
+
+
+def aborted(stored: Stored, held: Sequence[Revision]) -> Revision:
+    """The revision to return to; Failure when no rollout is in progress."""
+    if rollout_of(stored).state == COMPLETE:
+        raise Failure(
+            "no rollout is in progress", "drawbridge rollout undo starts one, to the former template"
+        )
+    return chosen(stored, held, None)
+
+
+def undo(stored: Stored, revision: Revision) -> list[dict[str, Any]]:
+    """The JSON patch, for the version of *stored*; a merge patch would keep fields that the former one lacks."""
+    version = stored.metadata.resource_version
+    return [
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "replace", "path": "/spec/template", "value": revision.template},
+    ]
+
+
+def _is_current(stored: Stored, revision: Revision) -> bool:
+    return revision.template == without_timestamp(stored.spec.get("template") or {})
+
+
+def table_of(history: History, now: datetime) -> Iterator[Part]:
+    columns = ("REVISION", "CURRENT", "AGE", "IMAGES")
+    rows = [_row(each, now) for each in history.revisions]
+    yield Table(columns, rows, empty="no revision is recorded yet: is there a leader?")
+
+
+def images_of(revision: Revision) -> tuple[str, ...]:
+    pod = revision.template.get("spec") or {}
+    containers = (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
+    return tuple(each.get("image", "") for each in containers)
+
+
+def _row(each: Former, now: datetime) -> list[Cell]:
+    current: Cell = good("yes") if each.current else ""
+    return [str(each.revision), current, age(each.created_at, now), ", ".join(each.images)]
+
+
+def _former(each: Revision, *, is_current: bool) -> Former:
+    created = each.metadata.creation_timestamp
+    return Former(each.revision, is_current, created, images_of(each), each.template)

@@ -1,0 +1,85 @@
+"""Former templates, so that a rollout can be undone: ControllerRevisions, as a DaemonSet has them.
+
+The current template has the highest number. A template is recorded when it becomes the current one, so that those
+before it are there whatever has been updated to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controllers.ingress_daemonset.desired import digest, metadata, without_timestamp
+from controllers.ingress_daemonset.types import Child
+from healthchecker import shortened
+from kube.resources import Resource
+from kube.types import complete
+from webhook.ingress_daemonset import REVISION_OF
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
+
+
+class Data(msgspec.Struct, frozen=True):
+    spec: dict[str, Any] = {}
+
+
+class Revision(Child, frozen=True, dict=True):
+    """A ControllerRevision; of two, the one with the higher number was current later."""
+
+    data: Data = Data()
+    revision: int = 0
+
+    @property
+    def template(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.data.spec.get("template") or {}
+        return found
+
+
+@dataclass(frozen=True)
+class RevisionPlan:
+    """*create* has the body; *renumber* becomes the latest, with the *number*; *surplus* is to be deleted."""
+
+    create: dict[str, Any] | None = None
+    renumber: Revision | None = None
+    number: int = 0
+    surplus: tuple[Revision, ...] = ()
+
+
+def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> RevisionPlan:
+    """Make the current template the latest revision, and leave as many others as the spec says."""
+    if resource.metadata.deletion_timestamp is not None:
+        return RevisionPlan()
+    ours = of(resource.metadata.uid, held)
+    template = without_timestamp(resource.spec.template)
+    current = next((each for each in ours if each.template == template), None)
+    others = [each for each in ours if each is not current]
+    surplus = tuple(others[: max(0, len(others) - resource.spec.revision_history_limit)])
+    number = 1 + (ours[-1].revision if ours else 0)
+    if current is None:
+        return RevisionPlan(_body(resource, template, number), None, number, surplus)
+    return RevisionPlan(None, None if current is ours[-1] else current, number, surplus)
+
+
+def of(uid: str, held: Sequence[Revision]) -> list[Revision]:
+    """Those of the IngressDaemonSet of this *uid*, the current one last."""
+    ours = (each for each in held if each.is_of(uid) and not each.is_terminating)
+    return sorted(ours, key=lambda each: each.revision)
+
+
+def _body(resource: IngressDaemonSet, template: dict[str, Any], number: int) -> dict[str, Any]:
+    name = resource.metadata.name
+    labels = {REVISION_OF: shortened(name)}
+    return {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": "ControllerRevision",
+        "metadata": metadata(resource, shortened(f"{name}-{digest(template)[:10]}"), labels),
+        "data": {"spec": {"template": template}},
+        "revision": number,
+    }
+
+
+complete(Data, Revision)
