@@ -41,7 +41,7 @@ class DaemonSet(Value, frozen=True):
 class JoinFacts:
     """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*.
 
-    *claims* counts the addresses that are ordered or bound already; *namespace* is Drawbridge's.
+    *claims* counts the addresses that are ordered or bound already.
     """
 
     count: int
@@ -49,7 +49,6 @@ class JoinFacts:
     nodes: Sequence[FollowedNode]
     daemon_sets: Sequence[DaemonSet]
     claims: int
-    namespace: str
     snapshot: Snapshot
 
 
@@ -118,7 +117,7 @@ def join(facts: JoinFacts) -> Join:
         why_no_address="" if needed else _why_not(node, facts),
         orders=_orders(facts) if needed else None,
         quotas_are_shown_by=(
-            f"kubectl get --raw /api/v1/namespaces/{facts.namespace}/pods/LEADER:{_metrics_port(facts)}"
+            f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
             "/proxy/metrics | grep quota_left"
         ),
         starting=tuple(_starting(closed, node, facts)),
@@ -200,6 +199,11 @@ def _why_not(node: FollowedNode, facts: JoinFacts) -> str:
 
 def _metrics_port(facts: JoinFacts) -> str:
     return facts.snapshot.settings.metrics.bind_address.rpartition(":")[2]
+
+
+def _namespace(facts: JoinFacts) -> str:
+    """Drawbridge's, where its Lease is."""
+    return facts.snapshot.settings.leader_election.resource_namespace
 
 
 def _orders(facts: JoinFacts) -> Orders:

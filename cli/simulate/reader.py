@@ -117,8 +117,7 @@ def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
     found = scale_in(
         ScaleInFacts(
             workload=f"{metadata['namespace']}/{metadata['name']}",
-            before=spec.get("replicas", 1),
-            after=replicas,
+            replicas=(spec.get("replicas", 1), replicas),
             pods=pods,
             first_ordinal=first,
             snapshot=reader.snapshot(reader.objects(pods)),
@@ -177,7 +176,6 @@ def simulate_join(reader: Reader, count: int, like: str) -> Join:
         client.list(NODES, type=FollowedNode).items,
         client.list(DAEMON_SETS, type=DaemonSet).items,
         len(client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items),
-        namespace,
         reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
     )
     try:
@@ -204,8 +202,8 @@ def simulate_values(reader: Reader, text: str) -> Values:
             client.list(NODES, type=Node).items,
             reader.ingress_daemonsets(None),
             reader.segments(),
-            datetime.now(UTC),
-        )
+        ),
+        datetime.now(UTC),
     )
 
 

@@ -23,14 +23,13 @@ PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 @dataclass(frozen=True)
 class ScaleInFacts:
-    """*pods* are the workload's; *first_ordinal* is a StatefulSet's, and None of a Deployment.
+    """*replicas* are those before and after, *pods* the workload's; *counted* reservations are of pods that are gone.
 
-    *counted* reservations are of pods that are gone.
+    *first_ordinal* is a StatefulSet's, and None of a Deployment.
     """
 
     workload: str
-    before: int
-    after: int
+    replicas: tuple[int, int]
     pods: Sequence[Raw]
     first_ordinal: int | None
     snapshot: Snapshot
@@ -54,20 +53,20 @@ class ScaleIn(Document, frozen=True):
 
 
 def scale_in(facts: ScaleInFacts) -> ScaleIn:
-    active = [each for each in facts.pods if _is_active(each)]
-    number = max(0, len(active) - facts.after)
+    (before, after), active = facts.replicas, [each for each in facts.pods if _is_active(each)]
+    number = max(0, len(active) - after)
     if facts.first_ordinal is None:
         going = in_order(active, facts.snapshot.now)[:number]
         why = _why_of(active)
     else:
-        last = facts.first_ordinal + facts.after - 1
+        last = facts.first_ordinal + after - 1
         going = sorted((each for each in active if _ordinal(each) > last), key=_ordinal, reverse=True)
         why = {_uid(each): f"ordinal {_ordinal(each)}" for each in active}
-    what = f"Scaling {facts.workload} from {facts.before} to {facts.after}"
+    what = f"Scaling {facts.workload} from {before} to {after}"
     return ScaleIn(
         workload=facts.workload,
-        before=facts.before,
-        after=facts.after,
+        before=before,
+        after=after,
         going=tuple(Going(removal.key_of(each), _node(each), why[_uid(each)]) for each in going),
         removal=removal.removal_of(what, going, facts.snapshot, facts.counted),
     )

@@ -37,7 +37,6 @@ class ValuesFacts:
     nodes: Sequence[Node]
     ingress_daemonsets: Sequence[IngressDaemonSet]
     segments: Sequence[IPReservation]
-    now: datetime
 
 
 class Effect(Document, frozen=True):
@@ -66,7 +65,7 @@ class Values(Document, frozen=True):
     not_settings: tuple[str, ...]
 
 
-def simulate(facts: ValuesFacts) -> Values:
+def simulate(facts: ValuesFacts, now: datetime) -> Values:
     found = facts.outcome
     then = found.then
     effects = tuple(_effects(facts, then)) if then else ()
@@ -74,7 +73,7 @@ def simulate(facts: ValuesFacts) -> Values:
         differences=found.differences,
         refused=found.refused,
         effects=effects,
-        released=tuple(_released(facts, then)) if then else (),
+        released=tuple(_released(facts, then, now)) if then else (),
         not_settings=found.others,
     )
 
@@ -170,7 +169,7 @@ def _of_node(node: Node, after: bool, then: Settings) -> str:
     return "needs no address; it is released" if released else "needs no address; it keeps the one it has"
 
 
-def _released(facts: ValuesFacts, then: Settings) -> Iterator[Released]:
+def _released(facts: ValuesFacts, then: Settings, now: datetime) -> Iterator[Released]:
     """What the leader releases with the settings of *then*, and would not with those of now."""
     if not then.ip_reservation.enabled:
         return
@@ -178,7 +177,7 @@ def _released(facts: ValuesFacts, then: Settings) -> Iterator[Released]:
     records = [each for segment in facts.segments if segment.ours for each in segment.records]
     lives = {each.uid: Life.TERMINATING for each in records if not each.ended}
     before, after = (
-        dict(_causes(facts.segments, Pods(lives, {}), each, facts.now)) for each in (facts.outcome.now, then)
+        dict(_causes(facts.segments, Pods(lives, {}), each, now)) for each in (facts.outcome.now, then)
     )
     why = {
         Cause.AGE: "older than ipReserveTime",
