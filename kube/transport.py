@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ T = TypeVar("T")
 JSON = "application/json"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 CHUNK = 1 << 18
+_FIRST_USE = threading.Lock()
+_COMPLETE: set[object] = set()
+"""Types of answers that were used before: the program's own, so these are few."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Transport:
             content = _read(answer, deadline)
         if answer.status >= 400:
             raise api_error(answer.status, content, answer.headers.get("Retry-After"))
-        return _decode(content, type, what)
+        return decoded(content, type, what)
 
     def open(self, path: str, *, timeout: float, read_timeout: float) -> LineStream:
         """Connect within *timeout*; then no read, not of the head either, may take over *read_timeout*."""
@@ -149,9 +153,18 @@ def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
         sock.settimeout(left)
 
 
-def _decode(content: bytes, type: type[T], what: str) -> T:
+def _complete(type: object) -> None:
+    """msgspec completes a type when it is first used; two threads that are at it together crash the interpreter."""
+    with _FIRST_USE:
+        msgspec.json.Decoder(type)
+        _COMPLETE.add(type)
+
+
+def decoded(content: bytes, type: type[T], what: str) -> T:
     if type is bytes:
         return cast(T, content)
+    if type not in _COMPLETE:
+        _complete(type)
     try:
         return msgspec.json.decode(content, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

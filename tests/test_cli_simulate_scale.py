@@ -13,6 +13,7 @@ from cli.errors import Failure
 from cli.explain.reader import Installation, Reader
 from cli.simulate.reader import REPLICA_SETS, STATEFUL_SETS, simulate_scale
 from cli.simulate.scale import Scale
+from cli.simulate.scale_in import ScaleIn
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from tests.charts import helm_needed, render, settings_in
 from tests.explained import VALUES, registered
@@ -103,7 +104,8 @@ def put_replica(api: FakeAPI, number: int, annotations: dict[str, str]) -> None:
     )
 
 
-def places(found: Scale) -> list[str]:
+def places(found: Scale | ScaleIn) -> list[str]:
+    assert isinstance(found, Scale)
     return [each.place for each in found.placements]
 
 
@@ -172,7 +174,9 @@ def test_a_claim_that_nothing_makes_decides_after_its_time(api: FakeAPI) -> None
     assert placement.place != "waits", json.dumps(placement.why)
 
 
-@pytest.mark.parametrize(("workload", "expected"), [("web", "has 1 replicas"), ("job/web", "neither")])
+@pytest.mark.parametrize(
+    ("workload", "expected"), [("web", "has 1 replicas already"), ("job/web", "neither")]
+)
 def test_what_cannot_be_simulated_is_said(api: FakeAPI, workload: str, expected: str) -> None:
     deploy(api, {})
 

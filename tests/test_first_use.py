@@ -20,6 +20,10 @@ TEMPLATE = """{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"nam
 INGRESS_DAEMONSET = (
     '{"metadata": ' + META + ', "spec": {"updateStrategy": {"rollingUpdate": {}}, "template": {}}}'
 )
+CONFIGURATIONS = (
+    '{"items": [{"metadata": ' + META + ', "webhooks": [{"clientConfig": {"service": {"name": "a"}}}],'
+    ' "spec": {"template": {"spec": {}}}}]}'
+)
 RACE = f"""
 import sys, threading
 sys.setswitchinterval(1e-6)
@@ -27,7 +31,10 @@ import msgspec
 from kube.client import Page
 from kube.list_watch import Event, Identified
 from kube.errors import Status
+from kube.transport import decoded as decoded_answer
 from kube.types import ConfigMap, Node, Pod
+from cli.installed.types import Configuration, Lease
+from cli.installed.types import Deployment as Installed
 from cloud.responses import Addresses, decoded
 from calico.segment import METADATA, IPReservation, revealed
 from controllers.anycast_ip.claim import Claim
@@ -42,6 +49,9 @@ from webhook.ingress_daemonset import node_matching
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.template import Template
 from kube.types import ObjectMeta
+
+def of_client(kind):
+    return lambda: decoded_answer(b'''{CONFIGURATIONS}''', Page[kind], "a list")
 
 def answer(kind, body):
     return lambda: decoded(body.encode(), 200, kind, "A")
@@ -58,6 +68,8 @@ def together(*uses):
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 
+for kind in (Configuration, Installed, Lease):
+    together(*[of_client(kind)] * 4)
 together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
 together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)
 together(*[lambda: revealed(ObjectMeta(annotations={{METADATA: '{{"labels": {{"a": "b"}}}}'}}))] * 3)

@@ -112,6 +112,8 @@ PLANS = [
     "controllers/ingress_daemonset/drift.py",
     "controllers/ingress_daemonset/node_actions.py",
     "controllers/ingress_daemonset/planner.py",
+    "controllers/ingress_daemonset/simulated_cluster.py",
+    "controllers/ingress_daemonset/forecast.py",
     "controllers/ingress_daemonset/confirmation.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",

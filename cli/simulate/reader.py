@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 
-from cli.errors import Failure
+from calico.reservations import GROUPS
+from cli.errors import Failure, unreadable
+from cli.explain.ip import counted
 from cli.explain.reader import Reader
+from cli.explain.snapshot import Objects
+from cli.installed.reader import installed
+from cli.installed.types import CONFIGURATION_FILE
+from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
+from cli.simulate.pools import IPAMBlock, IPPool, PoolFacts
+from cli.simulate.removal import with_pools
+from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
     Scale,
     ScaleFacts,
@@ -18,16 +28,25 @@ from cli.simulate.scale import (
     replicas_of_stateful_set,
     scale,
 )
+from cli.simulate.scale_in import ScaleIn, ScaleInFacts, scale_in
+from cli.simulate.values import Values, ValuesFacts
+from cli.simulate.values import simulate as compare
+from cli.simulate.values_settings import Unreadable, outcome, values_in
+from controllers.anycast_ip.claim import SELECTED
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
-from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, Resource
-from kube.types import ConfigMap
+from controllers.ingress_daemonset.types import Workload
+from kube.errors import KubeError, NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
+from kube.types import ConfigMap, Node
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from webhook.ingress_daemonset.node_matching import FollowedNode
 
+T = TypeVar("T")
 Raw = dict[str, Any]
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
@@ -35,15 +54,81 @@ KINDS = {
     **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
 }
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 REVISION = "deployment.kubernetes.io/revision"
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 
 
-def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale:
+def pools(reader: Reader) -> PoolFacts:
+    """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
+    try:
+        found = reader.cluster.read_all(
+            {
+                "pools": lambda: _of_calico(reader, "ippools", IPPool),
+                "blocks": lambda: _of_calico(reader, "ipamblocks", IPAMBlock),
+            }
+        )
+    except KubeError as error:
+        return PoolFacts(unknown=str(unreadable(error)) + f" ({unreadable(error).way_out})")
+    for name, each in found.items():
+        if each is None:
+            return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
+    return PoolFacts(found["pools"], found["blocks"], reader.segments())
+
+
+def _of_calico(reader: Reader, plural: str, kind: type[T]) -> Sequence[T] | None:
+    """None where no group serves them: Calico's own API server has no blocks."""
+    for each in GROUPS:
+        group, _, version = each.partition("/")
+        resource = Resource(group, version, plural, namespaced=False)
+        if reader.client.serves(resource):
+            return reader.client.list(resource, type=kind).items
+    return None
+
+
+def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
     """KubeError; Failure for what cannot be simulated."""
-    facts = _facts(reader, namespace, workload, replicas)
-    now = [0.0]
+    kind, name = _kind_and_name(workload)
+    found = reader.client.get(kind, name, namespace)
+    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
+    before = found["spec"].get("replicas", 1)
+    if replicas == before:
+        raise Failure(f"{workload} has {before} replicas already", "name another number")
+    return _scale_out(reader, found, replicas) if replicas > before else _scale_in(reader, found, replicas)
+
+
+def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
+    metadata, spec = workload["metadata"], workload["spec"]
+    owner, first = workload, spec.get("ordinals", {}).get("start", 0)
+    if workload["kind"] == "Deployment":
+        owner, first = _newest_replica_set(reader, workload), None
+        if owner["spec"].get("replicas") != spec.get("replicas", 1):
+            raise Failure(
+                f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
+                " its ReplicaSets",
+                "repeat it when kubectl rollout status says that it is complete",
+            )
+    pods = [
+        each
+        for each in reader.client.list(PODS, metadata["namespace"]).items
+        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
+    ]
+    found = scale_in(
+        ScaleInFacts(
+            workload=f"{metadata['namespace']}/{metadata['name']}",
+            replicas=(spec.get("replicas", 1), replicas),
+            pods=pods,
+            first_ordinal=first,
+            snapshot=reader.snapshot(reader.objects(pods)),
+            counted=counted(reader.segments()),
+        )
+    )
+    return msgspec.structs.replace(found, removal=with_pools(found.removal, pools(reader)))
+
+
+def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:
+    facts, now = _facts(reader, workload, replicas), [0.0]
 
     def excluded() -> tuple[str, ...]:
         return facts.surroundings.settings().excluded_namespaces
@@ -59,26 +144,87 @@ def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int)
     return trial.scale
 
 
-def _facts(reader: Reader, namespace: str, workload: str, replicas: int) -> ScaleFacts:
-    kind, name = _kind_and_name(workload)
-    found = reader.client.get(kind, name, namespace)
-    before = found["spec"].get("replicas", 1)
-    if replicas <= before:
-        raise Failure(
-            f"{workload} has {before} replicas: only a number above that has new pods to place",
-            "which pods a smaller number removes is decided by the workload's controller",
-        )
-    snapshot = reader.snapshot(reader.objects_in([namespace]))
-    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
-    new = range(before, replicas) if kind is STATEFUL_SETS else range(1, replicas - before + 1)
-    made = (
-        replicas_of_stateful_set(found, new, snapshot.now)
-        if kind is STATEFUL_SETS
-        else replicas_of_deployment(_newest_replica_set(reader, found), new, snapshot.now)
+def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence[str]) -> Rollout:
+    """KubeError; Failure for what cannot be simulated."""
+    raw, client = reader.client.get(INGRESS_DAEMONSETS, name, namespace), reader.client
+    facts = RolloutFacts(
+        raw,
+        client.list(NODES, type=FollowedNode).items,
+        client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
+        reader.installation.settings.ingress_daemonset.health_checker,
+        datetime.now(UTC),
     )
+    try:
+        return simulate(facts, images)
+    except UnknownContainer as error:
+        raise Failure(
+            f"the template of {namespace}/{name} has no such container", f"write CONTAINER=IMAGE: {error}"
+        ) from None
+    except msgspec.ValidationError as error:
+        raise Failure(
+            f"IngressDaemonSet {namespace}/{name} cannot be read, and the controllers ignore it: {error}",
+            "correct that field; it is older than the schema of the CRD",
+        ) from None
+
+
+def simulate_join(reader: Reader, count: int, like: str) -> Join:
+    """KubeError; Failure when there is no node to be *like*."""
+    client, namespace = reader.client, installed(reader.cluster).namespace
+    facts = JoinFacts(
+        count,
+        like,
+        client.list(NODES, type=FollowedNode).items,
+        client.list(DAEMON_SETS, type=DaemonSet).items,
+        len(client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items),
+        reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
+    )
+    try:
+        return join(facts)
+    except NoSuchNode:
+        raise Failure(
+            f"there is no node {like}", "name one that new nodes resemble, or leave --like out"
+        ) from None
+
+
+def simulate_values(reader: Reader, text: str) -> Values:
+    """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
+    client, namespace = reader.client, installed(reader.cluster).namespace
+    try:
+        values = values_in(text)
+    except Unreadable as error:
+        raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
+    found = outcome(_stored(reader, namespace), values, namespace)
+    return compare(
+        ValuesFacts(
+            found,
+            client.list(PODS).items,
+            {each["metadata"]["name"]: each for each in client.list(NAMESPACES).items},
+            client.list(NODES, type=Node).items,
+            reader.ingress_daemonsets(None),
+            reader.segments(),
+        ),
+        datetime.now(UTC),
+    )
+
+
+def _stored(reader: Reader, namespace: str) -> str:
+    """Of a configuration that can be read: else `installation` fails."""
+    _ = reader.installation
+    found = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap).items
+    return next(each.data[CONFIGURATION_FILE] for each in found if CONFIGURATION_FILE in each.data)
+
+
+def _facts(reader: Reader, found: Raw, replicas: int) -> ScaleFacts:
+    namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
+    snapshot = reader.snapshot(reader.objects_in([namespace]))
+    if found["kind"] == "StatefulSet":
+        made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
+    else:
+        newest = _newest_replica_set(reader, found)
+        made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
     pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
     around = _surroundings(reader, found)
-    return ScaleFacts(f"{namespace}/{name}", before, made, pods, around, snapshot)
+    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from cli.explain import requests
 from cli.explain.answers import why_not_reserved
 from cli.explain.foresight import Foresight, foresee
@@ -12,6 +14,8 @@ from cli.explain.reservations import ip_of
 from cli.explain.snapshot import Snapshot
 from cli.explain.webhook_configurations import ApiRequest
 from cli.output import Document, Part, Table, title, warning
+from cli.simulate.pools import Headroom, PoolFacts, headroom
+from cli.simulate.pools import parts as of_pools
 from kube.types import MIRROR
 
 Raw = Mapping[str, Any]
@@ -60,6 +64,8 @@ class Removal(Document, frozen=True):
     unknown: tuple[str, ...]
     counted: int
     most: int
+    pools: tuple[Headroom, ...] = ()
+    pools_unknown: str = ""
 
     @property
     def beyond(self) -> int:
@@ -75,8 +81,17 @@ def drain(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> R
 
 
 def deletion(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    what = f"Deleting {', '.join(map(key_of, pods))}"
+    return removal_of(f"Deleting {', '.join(map(key_of, pods))}", pods, snapshot, counted)
+
+
+def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
+    """By deletions, each in a request."""
     return _removal(what, pods, snapshot, requests.deletion, ((), counted))
+
+
+def with_pools(found: Removal, facts: PoolFacts) -> Removal:
+    pools = headroom(facts, (each.ip for each in found.reserved))
+    return replace(found, pools=pools, pools_unknown=facts.unknown)
 
 
 def stays(pod: Raw) -> str:
@@ -113,6 +128,7 @@ def parts(found: Removal) -> Iterator[Part]:
         yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in found.denied])
     if found.kept:
         yield Table(("STAYS", "WHY"), [(each.pod, each.why) for each in found.kept])
+    yield from of_pools(found.pools, found.pools_unknown)
 
 
 def key_of(pod: Raw) -> str:

@@ -103,16 +103,19 @@ def plan(snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollo
     return _Planning(snapshot, defaults, before).plan()
 
 
+def budget(resource: IngressDaemonSet, nodes: int) -> int:
+    """Of *nodes*, how many may be detached at a time, or be degraded where nodes are not detached."""
+    rolling = resource.spec.update_strategy.rolling_update
+    return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
+
+
 class _Planning:
     def __init__(self, snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout]) -> None:
         self._resource, self._writes, self._now = snapshot.resource, snapshot.writes, snapshot.now
         self._children = ChildResources(snapshot.resource, snapshot.children, defaults)
         self._rollouts = snapshot.rollouts(before)
-        rolling = snapshot.resource.spec.update_strategy.rolling_update
-        self._detaches = rolling.detaches
-        budget = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
-        self._limit = share(budget, len(self._rollouts))
-        """Nodes that may be detached at a time, or be degraded where nodes are not detached."""
+        self._detaches = snapshot.resource.spec.update_strategy.rolling_update.detaches
+        self._limit = budget(snapshot.resource, len(self._rollouts))
         served = {each.node.name for each in self._rollouts if not each.unmanaged}
         self._left = [node for node in _marked_nodes(snapshot) if node.name not in served]
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""

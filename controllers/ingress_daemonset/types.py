@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,8 @@ from webhook.ingress_daemonset.types import Metadata
 
 DEFAULT_GRACE = 30
 """Seconds: the API server's default."""
+COMPLETE = "NewReplicaSetAvailable"
+"""The reason of the condition Progressing of a Deployment whose rollout has ended."""
 
 
 class Child(Value, frozen=True, dict=True):
@@ -33,12 +36,17 @@ class Child(Value, frozen=True, dict=True):
         return self.metadata.deletion_timestamp is not None
 
 
+class WorkloadCondition(Condition, frozen=True):
+    last_update_time: datetime | None = None
+    """Of the condition Progressing: when the last rollout ended, once it has."""
+
+
 class WorkloadStatus(Value, frozen=True):
     observed_generation: int = 0
     replicas: int = 0
     updated_replicas: int = 0
     available_replicas: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[WorkloadCondition, ...] = ()
 
 
 class Workload(Child, frozen=True, dict=True):
@@ -71,7 +79,7 @@ class Workload(Child, frozen=True, dict=True):
     @property
     def was_complete(self) -> bool:
         """Whether its last rollout has ended; pods may have been lost since."""
-        return self._progress.reason == "NewReplicaSetAvailable"
+        return self._progress.reason == COMPLETE
 
     @property
     def is_stuck(self) -> bool:
@@ -79,9 +87,14 @@ class Workload(Child, frozen=True, dict=True):
         return self._progress.reason == "ProgressDeadlineExceeded"
 
     @property
-    def _progress(self) -> Condition:
+    def completed_at(self) -> datetime | None:
+        """When its last rollout ended; None while it has not."""
+        return self._progress.last_update_time if self.was_complete else None
+
+    @property
+    def _progress(self) -> WorkloadCondition:
         found = (each for each in self.status.conditions if each.type == "Progressing")
-        return next(found, Condition())
+        return next(found, WorkloadCondition())
 
     @cached_property
     def template_digest(self) -> str:
@@ -108,4 +121,4 @@ class Grant(Child, frozen=True, dict=True):
 Children = Mapping[Kind, Sequence[Any]]
 """By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
 
-complete(Child, WorkloadStatus, Workload, Grant)
+complete(Child, WorkloadCondition, WorkloadStatus, Workload, Grant)

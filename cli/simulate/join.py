@@ -1,0 +1,253 @@
+"""What more nodes would bring: addresses to order, the time and the quotas for them, and pods that start there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cli.explain import requests
+from cli.explain.foresight import foresee
+from cli.explain.snapshot import Snapshot
+from cli.output import Document, Part, Table, duration, title, warning
+from cloud.apis import ALLOCATE
+from kube.resources import NODES
+from kube.types import ObjectMeta, Value
+from webhook.anycast_ip import PATH, TAINT, is_ours, is_tainted, wanted
+from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
+from webhook.ingress_daemonset.template import Template
+
+NAME = "simulated-node"
+TAG_VALUES = 2
+"""Each address has two tags with their own values: the name of its node and the id of its instance."""
+OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
+"""Labels whose values belong to one node."""
+
+
+class DaemonSetSpec(Value, frozen=True):
+    template: Template = Template()
+
+
+class DaemonSet(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+@dataclass(frozen=True)
+class JoinFacts:
+    """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*.
+
+    *claims* counts the addresses that are ordered or bound already.
+    """
+
+    count: int
+    like: str
+    nodes: Sequence[FollowedNode]
+    daemon_sets: Sequence[DaemonSet]
+    claims: int
+    snapshot: Snapshot
+
+
+class NoSuchNode(ValueError):
+    """There is no node to be like."""
+
+
+class Quota(Document, frozen=True):
+    """*needed* of the cloud's quota; what is left of it is known to the cloud and the leader only."""
+
+    quota: str
+    needed: int
+    usual_limit: int | None
+    counts: str
+
+
+class Orders(Document, frozen=True):
+    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both."""
+
+    address_type: str
+    needed: int
+    waiting: int
+    in_cluster: int
+    per_second: float
+    seconds: float
+    quotas: tuple[Quota, ...]
+
+
+class Starting(Document, frozen=True):
+    """Pods of a workload that start on the new nodes; *when*: at once, or when the nodes open."""
+
+    kind: str
+    workload: str
+    per_node: int
+    pods: int
+    when: str
+
+
+class Join(Document, frozen=True):
+    """*admission* is what Drawbridge's webhook does to each; *orders* are None when they need no address."""
+
+    nodes: int
+    like: str
+    labels: dict[str, str]
+    taints: tuple[str, ...]
+    admission: str
+    why_no_address: str
+    orders: Orders | None
+    quotas_are_shown_by: str
+    starting: tuple[Starting, ...]
+
+
+def join(facts: JoinFacts) -> Join:
+    """NoSuchNode."""
+    node, like = _new_node(facts)
+    settings = facts.snapshot.settings.anycast_ip
+    needed = settings.enabled and wanted(node, settings)
+    # The leader closes what admission missed.
+    closed = _closed(node) if needed else node
+    return Join(
+        nodes=facts.count,
+        like=like,
+        labels=node.metadata.labels,
+        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
+        admission=_admission(node, facts.snapshot),
+        why_no_address="" if needed else _why_not(node, facts),
+        orders=_orders(facts) if needed else None,
+        quotas_are_shown_by=(
+            f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
+            "/proxy/metrics | grep quota_left"
+        ),
+        starting=tuple(_starting(closed, node, facts)),
+    )
+
+
+def parts(found: Join) -> Iterator[Part]:
+    like = f" like {found.like}" if found.like else ""
+    orders, needs = found.orders, "no address is ordered"
+    if orders:
+        needs = f"{_count(orders.needed, 'address', 'addresses')} ordered"
+    yield title(f"{_count(found.nodes, 'node')} more{like}: {needs}")
+    yield f"Admission: {found.admission}. Taints then: {', '.join(found.taints) or 'none'}."
+    if orders is None:
+        yield f"No address: {found.why_no_address}."
+    else:
+        yield from _order_parts(orders, found)
+    rows = [(each.workload, each.kind, str(each.pods), each.when) for each in found.starting]
+    yield Table(("STARTS THERE", "KIND", "PODS", "WHEN"), rows, empty="No pods start there by themselves.")
+
+
+def _order_parts(orders: Orders, found: Join) -> Iterator[Part]:
+    first = f" after {_count(orders.waiting, 'node')} that wait already" if orders.waiting else ""
+    yield (
+        f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
+        f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
+    )
+    rows = [
+        (each.quota, str(each.needed), str(each.usual_limit or ""), "unknown", each.counts)
+        for each in orders.quotas
+    ]
+    yield Table(("QUOTA", "NEEDED", "LIMIT UNLESS RAISED", "LEFT", "COUNTS"), rows)
+    over = [each.quota for each in orders.quotas if each.usual_limit and each.needed > each.usual_limit]
+    if over:
+        yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
+    yield f"What is left is known to the leader, which drawbridge status names: {found.quotas_are_shown_by}"
+
+
+def _new_node(facts: JoinFacts) -> tuple[FollowedNode, str]:
+    """As a client would create it, and the name of the node that it is like: the newest of those with the labels."""
+    settings = facts.snapshot.settings.anycast_ip
+    similar = [
+        each for each in facts.nodes if (each.name == facts.like if facts.like else wanted(each, settings))
+    ]
+    if facts.like and not similar:
+        raise NoSuchNode(facts.like)
+    if not similar:
+        return FollowedNode(ObjectMeta(NAME, labels=settings.node_labels)), ""
+    newest = max(similar, key=lambda each: (_created(each), each.name))
+    labels = {key: each for key, each in newest.metadata.labels.items() if key not in OWN_LABELS}
+    taints = tuple(each for each in newest.spec.taints if not is_ours(each))
+    spec = replace(newest.spec, taints=taints, provider_id="", unschedulable=False)
+    return FollowedNode(ObjectMeta(NAME, labels=labels), spec), newest.name
+
+
+def _created(node: FollowedNode) -> float:
+    created: datetime | None = node.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0
+
+
+def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
+    raw: Mapping[str, Any] = msgspec.to_builtins(node)
+    answers = foresee(requests.creation(NODES, raw), snapshot).answers
+    found = (each.effect for each in answers if each.verdict.webhook.path == PATH)
+    return next(found, "the webhook of anycastIP is not installed")
+
+
+def _closed(node: FollowedNode) -> FollowedNode:
+    return replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT)))
+
+
+def _why_not(node: FollowedNode, facts: JoinFacts) -> str:
+    settings = facts.snapshot.settings.anycast_ip
+    if not settings.enabled:
+        return "anycastIP is off"
+    labels = ", ".join(f"{key}={each}" for key, each in settings.node_labels.items())
+    return f"{facts.like or node.name} is a super node, or has not all of the labels {labels}"
+
+
+def _metrics_port(facts: JoinFacts) -> str:
+    return facts.snapshot.settings.metrics.bind_address.rpartition(":")[2]
+
+
+def _namespace(facts: JoinFacts) -> str:
+    """Drawbridge's, where its Lease is."""
+    return facts.snapshot.settings.leader_election.resource_namespace
+
+
+def _orders(facts: JoinFacts) -> Orders:
+    settings = facts.snapshot.settings
+    waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in facts.nodes)
+    per_second = ALLOCATE.rate * settings.cloud.rate_share
+    return Orders(
+        address_type=settings.anycast_ip.address_type,
+        needed=facts.count,
+        waiting=waiting,
+        in_cluster=facts.claims,
+        per_second=per_second,
+        seconds=(waiting + facts.count) / per_second,
+        quotas=(
+            Quota("TOTAL_EIP_QUOTA", facts.count, 20, "addresses of the account in the region"),
+            Quota("DAILY_EIP_APPLY", facts.count, 40, "orders of the account on a day"),
+            Quota("tag values", TAG_VALUES * facts.count, None, "the name and the instance of each node"),
+        ),
+    )
+
+
+def _starting(closed: FollowedNode, opened: FollowedNode, facts: JoinFacts) -> Iterator[Starting]:
+    workloads: list[tuple[str, ObjectMeta, Where, int]] = [
+        ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
+        for each in facts.snapshot.objects.ingress_daemonsets
+    ]
+    workloads += [("DaemonSet", each.metadata, _where(each), 1) for each in facts.daemon_sets]
+    for kind, metadata, where, per_node in workloads:
+        if when := _when(where, closed, opened):
+            name = f"{metadata.namespace}/{metadata.name}"
+            yield Starting(kind, name, per_node, per_node * facts.count, when)
+
+
+def _where(daemon_set: DaemonSet) -> Where:
+    pod = daemon_set.spec.template.spec
+    return Where(pod.node_selector, pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def _when(where: Where, closed: FollowedNode, opened: FollowedNode) -> str:
+    """Nothing when the pods never start there."""
+    if matches(where, closed, runs=False):
+        return "at once"
+    return "when the node opens" if matches(where, opened, runs=False) else ""
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"

@@ -1,0 +1,224 @@
+"""How a rollout would go: the controller's own planner, played forward."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cli.output import Document, Part, Table, duration, title, warning
+from cli.rollout.progress import Stored, restart
+from controllers.ingress_daemonset.actions import Writes
+from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
+from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.types import Workload
+from settings.ingress_daemonset import HealthChecker
+from webhook.ingress_daemonset.node_matching import FollowedNode
+from webhook.ingress_daemonset.template import readable
+from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
+
+Raw = Mapping[str, Any]
+NODE_VISITS = 60_000
+"""A bound of the work: calls of the planner, times the nodes that each looks at. A few seconds."""
+LEAST_PLANS = 100
+NAMED = 5
+"""Nodes of a wave that the table names; all with ``-o wide``."""
+
+
+@dataclass(frozen=True)
+class RolloutFacts:
+    """*raw* is the IngressDaemonSet, *deployments* are of its namespace, *defaults* for its health checkers."""
+
+    raw: Raw
+    nodes: Sequence[FollowedNode]
+    deployments: Sequence[Workload]
+    defaults: HealthChecker
+    now: datetime
+
+
+class UnknownContainer(ValueError):
+    """The template has no container of that name."""
+
+
+class Turn(Document, frozen=True):
+    """From *begins_at*, when the node is detached or begins otherwise, until it is back at *ends_at*."""
+
+    node: str
+    begins_at: datetime
+    replaced_at: datetime | None
+    ends_at: datetime | None
+
+
+class Wave(Document, frozen=True):
+    """Nodes that begin together."""
+
+    turns: tuple[Turn, ...]
+
+
+class NotUpdated(Document, frozen=True):
+    node: str
+    phase: str
+    why: str
+
+
+class Rollout(Document, frozen=True):
+    """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without."""
+
+    ingress_daemonset: str
+    what: str
+    nodes: int
+    budget: int
+    budget_field: str
+    pods_seconds: float
+    measured: int
+    paused: bool
+    waves: tuple[Wave, ...]
+    not_updated: tuple[NotUpdated, ...]
+    remaining: int
+    ends_at: datetime | None
+    now: datetime
+    assumptions: tuple[str, ...]
+
+
+def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
+    """With *images*, ``[CONTAINER=]IMAGE`` each. Without any what is outdated now; if nothing is, a restart.
+
+    UnknownContainer; msgspec.ValidationError for an object that the controllers cannot read either.
+    """
+    raw = with_images(facts.raw, images) if images else facts.raw
+    what = f"after the change to {', '.join(images)}" if images else "as it is under way"
+    snapshot = _snapshot(raw, facts)
+    if not images and not _is_under_way(snapshot):
+        what, snapshot = "after drawbridge rollout restart", _snapshot(_restarted(facts), facts)
+    rollouts = snapshot.rollouts()
+    pace, plans = pace_of(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
+    ahead = forecast(snapshot, facts.defaults, pace, plans)
+    rolling = snapshot.resource.spec.update_strategy.rolling_update
+    metadata = snapshot.resource.metadata
+    return Rollout(
+        ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
+        what=what,
+        nodes=ahead.nodes,
+        budget=ahead.limit,
+        budget_field="maxUnavailableNodes" if rolling.detaches else "maxDegradedNodes",
+        pods_seconds=pace.pods,
+        measured=len(measured(rollouts)),
+        paused=readable(facts.raw).spec.paused,
+        waves=tuple(Wave(tuple(map(_turn, wave))) for wave in ahead.waves),
+        not_updated=tuple(NotUpdated(each.node, each.phase.value, each.why) for each in ahead.left),
+        remaining=ahead.remaining,
+        ends_at=ahead.ends_at,
+        now=facts.now,
+        assumptions=tuple(_assumptions(snapshot.resource)),
+    )
+
+
+def with_images(raw: Raw, images: Sequence[str]) -> dict[str, Any]:
+    """*raw* with these images in its template. UnknownContainer."""
+    changed = copy.deepcopy(dict(raw))
+    spec = changed["spec"]["template"]["spec"]
+    containers = spec.get("containers", ())
+    by_name = {each["name"]: each for each in (*spec.get("initContainers", ()), *containers)}
+    for each in images:
+        name, _, image = each.rpartition("=")
+        if not name and len(containers) == 1:
+            name = containers[0]["name"]
+        if name not in by_name:
+            raise UnknownContainer(f"its containers are {', '.join(by_name)}")
+        by_name[name]["image"] = image
+    return changed
+
+
+def parts(found: Rollout) -> Iterator[Part]:
+    yield title(f"Rollout of {found.ingress_daemonset}, {found.what}: {_end(found)}")
+    yield (
+        f"{found.nodes} nodes, at most {found.budget} at a time ({found.budget_field});"
+        f" pods take {found.pods_seconds:.0f}s on a node ({_source(found)})."
+    )
+    if found.paused:
+        yield warning("It is paused: this is what happens once it is resumed.")
+    for each in found.assumptions:
+        yield f"Assumed: {each}."
+    rows = [_row(number, wave, found.now) for number, wave in enumerate(found.waves, start=1)]
+    yield Table(
+        ("WAVE", "BEGINS", "PODS REPLACED", "BACK", "NODES", "ALL NODES"),
+        rows,
+        empty="No node has to be updated.",
+        wide=1,
+    )
+    if found.remaining:
+        yield f"{found.remaining} nodes more follow in the same way; their time is estimated."
+    if found.not_updated:
+        yield Table(
+            ("NOT UPDATED", "PHASE", "WHY"), [(each.node, each.phase, each.why) for each in found.not_updated]
+        )
+
+
+def _snapshot(raw: Raw, facts: RolloutFacts) -> Snapshot:
+    """Not paused: what is paused has nothing to foresee."""
+    resource = readable({**raw, "spec": {**raw["spec"], "paused": False}})
+    return Snapshot(resource, facts.nodes, {"Deployment": facts.deployments}, facts.now, Writes(), {})
+
+
+def _is_under_way(snapshot: Snapshot) -> bool:
+    return any(each.outdated or (each.in_flight and not each.draining) for each in snapshot.rollouts())
+
+
+def _restarted(facts: RolloutFacts) -> dict[str, Any]:
+    patch = restart(msgspec.convert(facts.raw, Stored), facts.now)
+    raw = copy.deepcopy(dict(facts.raw))
+    metadata = raw["spec"]["template"].setdefault("metadata", {})
+    added = patch["spec"]["template"]["metadata"]["annotations"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
+    return raw
+
+
+def _turn(step: Step) -> Turn:
+    return Turn(step.node, step.begins_at, step.replaced_at, step.ends_at)
+
+
+def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
+    rolling: RollingUpdate = resource.spec.update_strategy.rolling_update
+    if rolling.timestamp:
+        yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
+    if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":
+        yield "health checkers confirm each detachment as soon as its grace is over"
+
+
+def _source(found: Rollout) -> str:
+    if not found.measured:
+        return "assumed: no rollout has been measured yet"
+    return f"the median of the last update of {found.measured} nodes"
+
+
+def _end(found: Rollout) -> str:
+    if found.ends_at is None:
+        return "it does not end" if found.not_updated else "nothing to do"
+    about = "about " if found.remaining else ""
+    ends = f"ends {about}at {found.ends_at:%Y-%m-%d %H:%M:%S} UTC, in {_after(found.ends_at, found.now)}"
+    return f"{ends}, without {len(found.not_updated)} nodes" if found.not_updated else ends
+
+
+def _row(number: int, wave: Wave, now: datetime) -> tuple[str, ...]:
+    first, names = wave.turns[0], [each.node for each in wave.turns]
+    more = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    replaced = max((each.replaced_at for each in wave.turns if each.replaced_at), default=None)
+    back = (
+        None
+        if any(each.ends_at is None for each in wave.turns)
+        else max(each.ends_at for each in wave.turns if each.ends_at)
+    )
+    times = (_after(moment, now) for moment in (first.begins_at, replaced, back))
+    return (str(number), *times, ", ".join(names[:NAMED]) + more, ", ".join(names))
+
+
+def _after(moment: datetime | None, now: datetime) -> str:
+    """Nothing for what does not happen."""
+    if moment is None:
+        return "never"
+    seconds = (moment - now).total_seconds()
+    return duration(seconds) if seconds >= 0 else f"{duration(-seconds)} ago"

@@ -1,0 +1,152 @@
+"""How a rollout will go: the planner, played forward against a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from statistics import median
+
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from controllers.ingress_daemonset.planner import Snapshot, budget, plan
+from controllers.ingress_daemonset.simulated_cluster import Pace, SimulatedCluster
+from controllers.ingress_daemonset.status import why
+from settings.ingress_daemonset import HealthChecker
+
+ASSUMED = 30.0
+"""Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
+PLANS_PER_NODE = 20
+"""More than any rollout needs: a play that does not come to rest is cut off."""
+SLACK = 100
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node's turn: detached or, where nodes are not, replaced from *begins_at* until it is back at *ends_at*.
+
+    *replaced_at* is when its pods get the new template. What does not happen is None.
+    """
+
+    node: str
+    begins_at: datetime
+    replaced_at: datetime | None = None
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that is not up to date in the end, and why."""
+
+    node: str
+    phase: Phase
+    why: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """*steps* are in their order; at most *limit* of *nodes* are under way at a time.
+
+    *remaining* nodes were waiting when the play was cut off; *ends_at* is estimated for them, too. It is None when
+    there is nothing to do.
+    """
+
+    nodes: int
+    limit: int
+    steps: tuple[Step, ...] = ()
+    left: tuple[Left, ...] = ()
+    remaining: int = 0
+    ends_at: datetime | None = None
+
+    @property
+    def waves(self) -> tuple[tuple[Step, ...], ...]:
+        """Steps that begin together."""
+        return tuple(tuple(wave) for _, wave in groupby(self.steps, key=lambda each: each.begins_at))
+
+
+def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int | None = None) -> Forecast:
+    """*plans* bounds the work: that many calls of the planner. Graces and *pace* are the only time that passes."""
+    if snapshot.resource.metadata.deletion_timestamp is not None:
+        return Forecast(0, 0)
+    cluster, record = SimulatedCluster(snapshot, pace), _Record(snapshot.now)
+    bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
+    for _ in range(bound):
+        planned = plan(cluster.snapshot(), defaults, record.rollouts)
+        record.note(planned.rollouts, cluster.now)
+        if cluster.apply(planned.actions):
+            continue
+        events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
+        if not events:
+            return record.forecast(snapshot, cluster.now, is_over=True)
+        cluster.advance(min(events))
+    return record.forecast(snapshot, cluster.now, is_over=False)
+
+
+def measured(rollouts: Iterable[NodeRollout]) -> list[float]:
+    """Seconds that the pods of each node took in their last update."""
+    found = []
+    for each in rollouts:
+        began = each.baseline.updated if each.baseline else None
+        ended = each.deployment.completed_at if each.deployment else None
+        if began and ended and ended >= began:
+            found.append((ended - began).total_seconds())
+    return found
+
+
+def pace_of(rollouts: Sequence[NodeRollout]) -> Pace:
+    """By the median of the last rollout's times; assumed without any."""
+    if times := measured(rollouts):
+        return Pace(median(times))
+    ready = max((each.resource.spec.min_ready_seconds for each in rollouts), default=0)
+    return Pace(ASSUMED + ready)
+
+
+@dataclass
+class _Record:
+    """What became of each node, in the order in which nodes began."""
+
+    began: datetime
+    rollouts: tuple[NodeRollout, ...] = ()
+    _steps: dict[str, Step] = field(default_factory=dict)
+
+    def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
+        unchanged = set(map(id, self.rollouts))
+        for each in rollouts:
+            if id(each) not in unchanged:
+                self._note(each, now)
+        self.rollouts = rollouts
+
+    def _note(self, rollout: NodeRollout, now: datetime) -> None:
+        name = rollout.node.name
+        step = self._steps.get(name)
+        if step is None and rollout.in_flight and not rollout.draining:
+            since = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
+            step = Step(name, min(since, default=now))
+        if step is None or step.ends_at is not None:
+            return
+        if step.replaced_at is None and rollout.phase in (Phase.UPDATING, Phase.ATTACHING):
+            updated = rollout.baseline.updated if rollout.baseline else None
+            step = replace(step, replaced_at=updated or now)
+        if not rollout.in_flight:
+            step = replace(step, ends_at=now)
+        self._steps[name] = step
+
+    def forecast(self, snapshot: Snapshot, now: datetime, *, is_over: bool) -> Forecast:
+        waiting = [each for each in self.rollouts if each.phase is not Phase.CURRENT]
+        remaining = 0 if is_over else sum(each.phase is Phase.OUTDATED for each in waiting)
+        limit = budget(snapshot.resource, len(self.rollouts))
+        steps = tuple(sorted(self._steps.values(), key=lambda each: (each.begins_at, each.node)))
+        left = tuple(Left(each.node.name, each.phase, why(each, now)) for each in waiting if is_over)
+        ends_at = _estimated(steps, remaining, limit, now)
+        return Forecast(len(self.rollouts), limit, steps, left, remaining, ends_at)
+
+
+def _estimated(steps: Sequence[Step], remaining: int, limit: int, now: datetime) -> datetime | None:
+    """When the last node is back; *remaining* ones take as long as those before."""
+    ended = [(each.begins_at, each.ends_at) for each in steps if each.ends_at is not None]
+    if not remaining:
+        return max((end for _, end in ended), default=None)
+    if not ended or not limit:
+        return None
+    turn = median((end - begin).total_seconds() for begin, end in ended)
+    return now + timedelta(seconds=turn * -(-remaining // limit))

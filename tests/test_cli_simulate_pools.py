@@ -1,0 +1,141 @@
+"""The headroom of Calico's pools in `drawbridge simulate drain` and `delete`."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calico.segment import IPReservation
+from cli.simulate.pools import Headroom, IPAMBlock, IPPool, PoolFacts, headroom
+from kube.client import Resource
+from tests import cli
+from tests.factories import raw_pod
+from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
+
+CRD = ("crd.projectcalico.org", "v1")
+POOLS, BLOCKS = (Resource(*CRD, each, namespaced=False) for each in ("ippools", "ipamblocks"))
+KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"))
+Raw = dict[str, Any]
+
+
+def pool(cidr: str, name: str = "main", **spec: Any) -> Raw:
+    return {"metadata": {"name": name}, "spec": {"cidr": cidr, **spec}}
+
+
+def block(cidr: str, *assigned: str) -> Raw:
+    network = ip_network(cidr)
+    allocations: list[int | None] = [None] * network.num_addresses
+    for each in assigned:
+        allocations[int(ip_address(each)) - int(network.network_address)] = 0
+    name = cidr.replace(".", "-").replace("/", "-")
+    return {"metadata": {"name": name}, "spec": {"cidr": cidr, "allocations": allocations}}
+
+
+def reservation(*cidrs: str) -> IPReservation:
+    return msgspec.convert({"metadata": {"name": "r"}, "spec": {"reservedCIDRs": [*cidrs]}}, IPReservation)
+
+
+def facts(pools: list[Raw], blocks: list[Raw], *reserved: str) -> PoolFacts:
+    return PoolFacts(
+        msgspec.convert(pools, list[IPPool]),
+        msgspec.convert(blocks, list[IPAMBlock]),
+        [reservation(*reserved)],
+    )
+
+
+def test_an_address_is_assigned_reserved_or_free_and_a_reserved_one_that_is_assigned_counts_once() -> None:
+    given_facts = facts(
+        [pool("10.0.0.0/28")],
+        [block("10.0.0.0/30", "10.0.0.1", "10.0.0.2"), block("10.0.1.0/30", "10.0.1.1")],
+        *("10.0.0.2/32", "10.0.0.8/31", "10.0.0.8/32", "10.9.0.0/16"),
+    )
+    [found] = headroom(given_facts, ["10.0.0.1", "10.0.1.1"])
+
+    assert found == Headroom("main", "10.0.0.0/28", 16, assigned=2, reserved=2, free=12, to_be_reserved=1)
+
+
+def test_a_pool_that_is_disabled_gives_no_address_and_is_left_out() -> None:
+    found = headroom(facts([pool("10.0.0.0/30", disabled=True), pool("fd00::/120", "six")], []), ["fd00::1"])
+
+    assert [(each.pool, each.free, each.to_be_reserved) for each in found] == [("six", 256, 1)]
+
+
+ADDRESSES = st.integers(0, 63).map(lambda number: f"10.0.0.{number}")
+
+
+@given(
+    assigned=st.sets(ADDRESSES),
+    reserved=st.lists(st.tuples(ADDRESSES, st.integers(28, 32)), max_size=6),
+)
+def test_the_counts_are_those_of_the_sets(assigned: set[str], reserved: list[tuple[str, int]]) -> None:
+    networks = [ip_network(f"{address}/{length}", strict=False) for address, length in reserved]
+    blocks = [block(f"10.0.0.{first}/28", *_within(assigned, first)) for first in (0, 16, 32, 48)]
+    [found] = headroom(facts([pool("10.0.0.0/27")], blocks, *map(str, networks)), [])
+
+    whole = {str(each) for each in ip_network("10.0.0.0/27")}
+    kept = {str(each) for network in networks for each in network} & whole - assigned
+    assert (found.assigned, found.reserved) == (len(whole & assigned), len(kept))
+    assert found.addresses == found.assigned + found.reserved + found.free == 32
+
+
+def _within(assigned: set[str], first: int) -> list[str]:
+    return [each for each in assigned if first <= int(each.rpartition(".")[2]) < first + 16]
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    installed = cli.installed()
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *KINDS)
+    for kind in (*BUILT_IN, *CALICO_V3):
+        for raw in installed.list(kind.resource):
+            api.put(kind.resource, raw)
+    labels = {"kubernetes.io/metadata.name": "redis", "ip-reserve": "enabled"}
+    api.put(cli.resource("Namespace"), {"metadata": {"name": "redis", "labels": labels}})
+    api.put(cli.resource("Pod"), raw_pod("redis-0"))
+    return api
+
+
+DELETE = ("simulate", "delete", "redis-0", "-n", "redis")
+
+
+def test_a_removal_shows_what_is_free_before_and_after_it(api: FakeAPI) -> None:
+    api.put(POOLS, pool("10.0.0.0/29"))
+    api.put(BLOCKS, block("10.0.0.0/30", "10.0.0.1"))
+
+    [found] = cli.shown(api, *DELETE)["pools"]
+    assert (found["pool"], found["assigned"], found["free"], found["toBeReserved"]) == ("main", 1, 7, 1)
+    printed = cli.run(api, *DELETE).output
+    assert printed.splitlines()[-1].split() == ["main", "10.0.0.0/29", "8", "1", "0", "7", "1", "6"]
+
+
+def test_a_pool_without_room_for_the_replacements_is_a_warning(api: FakeAPI) -> None:
+    api.put(POOLS, pool("10.0.0.0/31"))
+    api.put(BLOCKS, block("10.0.0.0/31", "10.0.0.0", "10.0.0.1"))
+
+    assert "Pool main has 0 free addresses" in cli.run(api, *DELETE).output
+
+
+def test_without_permission_or_pools_the_rest_is_shown_and_the_reason_said(api: FakeAPI) -> None:
+    assert "serves Calico's pools" in cli.shown(cli_without_pools(api), *DELETE)["poolsUnknown"]
+
+    api.put(POOLS, pool("10.0.0.0/29"))
+    said = 'ipamblocks is forbidden: User "me" cannot list resource "ipamblocks" in API group "crd.projectcalico.org"'
+    api.fault = lambda call: refusal(403, "Forbidden", said) if "ipamblocks" in call.path else None
+    found = cli.shown(api, *DELETE)
+    assert "allow you to list ipamblocks.crd.projectcalico.org in the whole cluster" in found["poolsUnknown"]
+    assert found["pools"] == []
+    assert [each["ip"] for each in found["reserved"]] == ["10.0.0.1"]
+    assert "The headroom of Calico's pools is not known" in cli.run(api, *DELETE).output
+
+
+def cli_without_pools(api: FakeAPI) -> FakeAPI:
+    bare = cli.installed()
+    for name in ("Namespace", "Pod"):
+        for raw in api.list(cli.resource(name)):
+            bare.put(cli.resource(name), raw)
+    return bare

@@ -1,0 +1,267 @@
+"""A forecast of a rollout: the order is what the reconciler then does against the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.actions import Kind, Writes
+from controllers.ingress_daemonset.forecast import ASSUMED, Forecast, Step, forecast, pace_of
+from controllers.ingress_daemonset.node_rollout import Phase
+from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
+from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.simulated_cluster import Pace
+from tests.ingress_daemonset_leader import Leader, with_nodes
+from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
+from webhook.ingress_daemonset.node_matching import EXCLUDED
+
+Raw = dict[str, Any]
+PODS = 40.0
+"""Seconds that pods take in these tests."""
+BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
+BY_DEPLOYMENT = {"annotateDeploymentToDetach": {"gracePeriodSeconds": 20}}
+BY_TIMESTAMP = BY_NODE | {
+    "waitForDetachmentByAnnotatedTimestamp": {"key": TIMESTAMP, "gracePeriodSeconds": 30}
+}
+NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+CORDONED = {"spec": {"unschedulable": True}}
+LEFT_OUT = {"metadata": {"labels": {EXCLUDED: ""}}}
+BY_OTHERS = {"metadata": {"annotations": {DETACHED: "true"}}}
+
+
+def outdated(*names: str, troubles: Mapping[str, Raw] | None = None, **spec: Any) -> Leader:
+    """At rest, before another template is rolled out, with *troubles* of nodes."""
+    here = Leader(with_nodes(*names, **spec))
+    here.settle()
+    for name, patch in (troubles or {}).items():
+        raw = here.api.objects["Node", name]
+        merge(raw, patch)
+        here.api.put("Node", raw)
+    here.retemplate("proxy:2")
+    return here
+
+
+def snapshot_of(here: Leader) -> Snapshot:
+    resource = next(iter(here.cache.list("IngressDaemonSet")))
+    children = {kind: here.cache.in_namespace(kind, "edge") for kind in LABELS}
+    return Snapshot(resource, here.cache.list("Node"), children, here.now(), Writes(), {})
+
+
+def foreseen(here: Leader, pods: float = PODS) -> Forecast:
+    return forecast(snapshot_of(here), CHECKER, Pace(pods))
+
+
+class Rollout:
+    """What the reconciler does, while pods and the program that detaches nodes take their time."""
+
+    def __init__(self, here: Leader) -> None:
+        self.here, self.steps = here, dict[str, Step]()
+        deployments = self._of("Deployment").items()
+        self._running = {name: raw["spec"]["template"] for name, raw in deployments}
+        self._available_at: dict[str, float] = {}
+        self._detached = set[str]()
+
+    def run(self) -> tuple[Step, ...]:
+        """Until nothing happens any more."""
+        for _ in range(1000):
+            due = self.here.look()
+            self._note()
+            self._confirm()
+            self._run_pods()
+            is_over = not self.here.api.news
+            self.here.api.deliver()
+            waits = [at - self.here.clock() for at in self._available_at.values()]
+            waits += [due] if due is not None and due < 3600 else []
+            if is_over and not waits:
+                return tuple(sorted(self.steps.values(), key=lambda each: (each.begins_at, each.node)))
+            self.here.clock.advance(max(0.0, min(waits, default=0.0)) if is_over else 0.0)
+        raise AssertionError("it does not come to rest")
+
+    def _of(self, kind: Kind) -> dict[str, Raw]:
+        found = self.here.api.fake.list(RESOURCES[kind])
+        for raw in found:
+            raw["metadata"].setdefault("annotations", {})
+        return {raw["metadata"]["name"]: raw for raw in found}
+
+    def _note(self) -> None:
+        now = self.here.now()
+        for raw in self._of("Deployment").values():
+            template = raw["spec"]["template"]["spec"]
+            mark = rollout_annotations.on_deployment(raw["metadata"]["annotations"])
+            step = self.steps.get(template["nodeName"]) or (
+                Step(template["nodeName"], mark.at) if mark else None
+            )
+            if step is not None:
+                is_replaced = template["containers"][0]["image"] == "proxy:2"
+                replaced_at = step.replaced_at or (now if is_replaced else None)
+                ends_at = step.ends_at or (None if mark else now)
+                self.steps[step.node] = Step(step.node, step.begins_at, replaced_at, ends_at)
+
+    def _confirm(self) -> None:
+        """As the program does that detaches nodes, at once."""
+        for name, raw in self._of("Node").items():
+            if DETACHED not in raw["metadata"]["annotations"]:
+                self._detached.discard(name)
+            elif name not in self._detached:
+                self._detached.add(name)
+                note = {"metadata": {"annotations": {TIMESTAMP: self.here.now().isoformat()}}}
+                self.here.api.edit("Node", name, note)
+
+    def _run_pods(self) -> None:
+        nodes = self._of("Node")
+        for name, raw in self._of("Deployment").items():
+            template = raw["spec"]["template"]
+            node = nodes[template["spec"]["nodeName"]]
+            if template != self._running[name] and is_ready(node):
+                at = self._available_at.setdefault(name, self.here.clock() + PODS)
+                if at > self.here.clock():
+                    continue
+                del self._available_at[name]
+                self._running[name] = template
+            is_seen = raw["status"]["observedGeneration"] == raw["metadata"]["generation"]
+            if template == self._running[name] and not is_seen:
+                complete(raw)
+                self.here.api.put("Deployment", raw)
+
+
+BUDGETS = st.sampled_from([1, 2, 3, "25%", "50%", "100%"])
+WAYS = st.sampled_from([{}, BY_NODE, BY_DEPLOYMENT, BY_TIMESTAMP, BY_NODE | BY_DEPLOYMENT])
+TROUBLES = st.sampled_from([NOT_READY, CORDONED, LEFT_OUT, BY_OTHERS])
+NAMES = [f"n{each}" for each in range(9)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(1, 9),
+    rolling=st.one_of(
+        st.builds(lambda budget, way: {"maxUnavailableNodes": budget, **way}, BUDGETS, WAYS),
+        st.builds(lambda budget: {"maxDegradedNodes": budget}, BUDGETS),
+    ),
+    attach_grace=st.sampled_from([0, 15]),
+    ports=st.sampled_from([[], [10080]]),
+    troubles=st.dictionaries(st.sampled_from(NAMES), TROUBLES, max_size=3),
+)
+def test_the_forecast_has_the_nodes_in_the_order_in_which_the_reconciler_takes_them(
+    count: int, rolling: Raw, attach_grace: int, ports: list[int], troubles: dict[str, Raw]
+) -> None:
+    names, rolling = NAMES[:count], {"attachGracePeriodSeconds": attach_grace, **rolling}
+    present = {name: patch for name, patch in troubles.items() if name in names}
+    here = outdated(*names, troubles=present, rolling=rolling, healthCheckNodePorts=ports)
+
+    ahead = foreseen(here)
+    happened = Rollout(here).run()
+
+    assert [each.node for each in ahead.steps] == [each.node for each in happened]
+    for foretold, real in zip(ahead.steps, happened, strict=True):
+        for moment in ("begins_at", "replaced_at", "ends_at"):
+            at, then = getattr(foretold, moment), getattr(real, moment)
+            assert (at is None) == (then is None), f"{moment} of {real.node}"
+            # A reconcile is paced, and health checkers are read once a second.
+            assert at is None or abs(then - at) < timedelta(seconds=3 * len(ahead.waves)), (
+                f"{moment} of {real.node}"
+            )
+    ended = {each.node for each in happened if each.ends_at}
+    assert [each.node for each in ahead.left] == [each for each in names if each not in ended]
+
+
+def test_waves_are_the_nodes_that_begin_together_and_a_turn_takes_the_grace_and_the_pods() -> None:
+    here = outdated(*NAMES[:5], rolling={"maxUnavailableNodes": 2, **BY_NODE})
+    ahead = foreseen(here)
+
+    assert [[each.node for each in wave] for wave in ahead.waves] == [["n0", "n1"], ["n2", "n3"], ["n4"]]
+    assert (ahead.nodes, ahead.limit, ahead.left, ahead.remaining) == (5, 2, (), 0)
+    first, turn = ahead.steps[0], timedelta(seconds=10 + PODS)
+    assert first == Step("n0", here.now(), here.now() + timedelta(seconds=10), here.now() + turn)
+    assert ahead.ends_at == here.now() + 3 * turn
+
+
+def test_a_forecast_in_the_middle_keeps_the_times_that_were() -> None:
+    here = outdated(*NAMES[:3], rolling={"maxUnavailableNodes": 1, **BY_NODE})
+    began = here.now()
+    here.look()
+    here.api.deliver()
+    here.clock.advance(12)
+    here.look()
+    here.api.deliver()
+    here.clock.advance(5)
+
+    first = foreseen(here).steps[0]
+    replaced = began + timedelta(seconds=12)
+    assert (first.node, first.begins_at, first.replaced_at) == ("n0", began, replaced)
+    assert first.ends_at == replaced + timedelta(seconds=PODS)
+
+
+def test_pods_that_are_late_are_expected_now_and_stuck_ones_never() -> None:
+    here = outdated(*NAMES[:2], rolling={"maxUnavailableNodes": 1, **BY_NODE}, progressDeadlineSeconds=300)
+    for seconds in (0, 12, 100):
+        here.clock.advance(seconds)
+        here.look()
+        here.api.deliver()
+
+    assert foreseen(here).steps[0].ends_at == here.now()
+    stuck = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
+    here.api.change("Deployment", "edge/web-n0", {"status": stuck})
+    ahead = foreseen(here)
+    assert ahead.ends_at is None
+    assert [(each.node, each.phase) for each in ahead.left] == [
+        ("n0", Phase.UPDATING),
+        ("n1", Phase.OUTDATED),
+    ]
+
+
+def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() -> None:
+    here = Leader(with_nodes(*NAMES[:2], rolling={"maxUnavailableNodes": 1}))
+    here.settle()
+    assert foreseen(here) == Forecast(2, 1)
+
+    here.retemplate("proxy:2")
+    here.api.change("IngressDaemonSet", "edge/web", {"spec": {"paused": True}})
+    paused = foreseen(here)
+    assert paused.steps == ()
+    assert {each.phase for each in paused.left} == {Phase.OUTDATED}
+
+    here.api.end("IngressDaemonSet", "edge/web")
+    here.api.deliver()
+    assert foreseen(here) == Forecast(0, 0)
+
+
+def test_a_bounded_forecast_estimates_the_rest_from_the_turns_that_it_played() -> None:
+    here = outdated(*NAMES, rolling={"maxUnavailableNodes": 1, **BY_NODE})
+    whole = foreseen(here)
+    part = forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=20)
+
+    assert (
+        part.steps == whole.steps[: len(part.steps)] or part.steps[:-1] == whole.steps[: len(part.steps) - 1]
+    )
+    assert 0 < part.remaining < len(NAMES)
+    assert part.ends_at is not None
+    assert whole.ends_at is not None
+    assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
+    assert forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=1).ends_at is None
+
+
+def test_the_pace_is_the_median_of_the_last_updates_of_nodes_and_assumed_before() -> None:
+    here = Leader(with_nodes(*NAMES[:3], rolling={"maxUnavailableNodes": 3}, minReadySeconds=7))
+    here.settle()
+    assert pace_of(snapshot_of(here).rollouts()) == Pace(ASSUMED + 7)
+
+    here.retemplate("proxy:2")
+    here.settle()
+    for name, seconds in zip(NAMES[:3], (20, 50, 35), strict=True):
+        completed(here, name, seconds)
+    assert pace_of(snapshot_of(here).rollouts()) == Pace(35)
+
+
+def completed(here: Leader, node: str, seconds: float) -> None:
+    """The Deployment controller has noted the end of its rollout so long after the template was replaced."""
+    held = next(each for each in snapshot_of(here).rollouts() if each.node.name == node)
+    assert held.baseline
+    assert held.baseline.updated
+    at = (held.baseline.updated + timedelta(seconds=seconds)).isoformat()
+    done = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "lastUpdateTime": at}
+    here.api.change("Deployment", f"edge/web-{node}", {"status": {"conditions": [done]}})
