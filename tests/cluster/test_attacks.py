@@ -115,6 +115,10 @@ def merge(what: str, patch: object, *more: str) -> tuple[str, ...]:
     return ("patch", *what.split(), "--type=merge", f"--patch={json.dumps(patch)}", *more)
 
 
+def status(what: str, change: object) -> tuple[str, ...]:
+    return merge(what, {"status": change}, "--subresource=status")
+
+
 ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
     "run any image in a running pod": (
         "controllers",
@@ -141,6 +145,24 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
         merge("node victim", {"metadata": {"labels": {"node.kubernetes.io/instance-type": "eklet"}}}),
         None,
         "nothing but annotations and taints of a node",
+    ),
+    "make a node ready": (
+        "controllers",
+        status("node victim", {"conditions": [{"type": "Ready", "status": "True"}]}),
+        None,
+        "no condition of a node but AnycastIPReady",
+    ),
+    "let a node have more CPU": (
+        "controllers",
+        status("node victim", {"capacity": {"cpu": "1000"}}),
+        None,
+        "nothing but a condition in the status of a node",
+    ),
+    "relabel a node by its status": (
+        "controllers",
+        merge("node victim", {"metadata": {"labels": {"zone": "b"}}}, "--subresource=status"),
+        None,
+        "nothing but a condition in the status of a node",
     ),
     # In a namespace of IngressDaemonSets: of two policies that refuse, the API server names either.
     "start privileged pods under any ServiceAccount": (
@@ -280,6 +302,12 @@ def as_account(lab: Lab, account: str, arguments: tuple[str, ...], manifest: obj
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_stolen_token_cannot(lab: Lab, attack: str) -> None:
     assert ATTACKS[attack][3] in as_account(lab, *ATTACKS[attack][:3])
+
+
+def test_the_controllers_may_write_their_condition_of_a_node(lab: Lab) -> None:
+    condition = {"type": "AnycastIPReady", "status": "True"}
+
+    assert as_account(lab, "controllers", status("node victim", {"conditions": [condition]})) == ""
 
 
 def foreign_url(webhook: dict[str, Any]) -> None:
