@@ -236,6 +236,20 @@ def test_the_nodes_of_a_rollout_are_shown_in_their_phase(page: Page, world: Worl
     assert "the load balancer has until" in text
 
 
+def test_the_plan_of_a_rollout_and_the_last_ones_are_shown(api: FakeAPI, page: Page, world: World) -> None:
+    plan = {"nodes": 5, "nodesLeft": 4, "atATime": 2, "wave": 1, "waves": 3, "nextNodes": ["n3", "n4"]}
+    ended = {"endedAt": "2026-01-01T00:00:00Z", "result": "Halted", "nodes": 2, "seconds": 61}
+    revisions = {"fromRevision": "aaaaaaaaaa", "toRevision": "bbbbbbbbbb"}
+    status = {"rollout": plan | {"estimatedEnd": "2099-01-01T00:00:00Z"}, "history": [ended | revisions]}
+    api.edit(ROLLOUTS, "web", {"status": status}, "edge")
+
+    text = page.text("/rollouts")
+
+    assert "Wave 1 of 3, 4 nodes left; expected to end <time" in text
+    assert "Next: n3, n4." in text
+    assert "<td>Halted</td><td>2</td><td>61</td><td>aaaaaaaaaa → bbbbbbbbbb</td>" in text
+
+
 def test_a_rollout_whose_template_cannot_be_read_is_shown_without_nodes(api: FakeAPI, page: Page) -> None:
     raw = raw_resource()
     raw["spec"]["podsPerNode"] = "many"

@@ -7,15 +7,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.ingress_daemonset.overview import HISTORY_SIZE, NEXT_NODES
+from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
 from controllers.ingress_daemonset.reconciler import changes
 from tests.factories import NOW
 from tests.fake_api import merged
+from tests.fake_api.kinds import ROOT, of_crd
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
-from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
+from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 from webhook.ingress_daemonset.types import time_of
 
@@ -25,6 +27,7 @@ DETACHING = {
     "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
 }
 Raw = dict[str, Any]
+CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"
 
 
 class Rolling:
@@ -327,6 +330,28 @@ def test_the_leader_stores_the_plan_and_takes_it_away_at_the_end() -> None:
 
     assert "rollout" not in stored(here)
     assert [each["result"] for each in stored(here)["history"]] == ["Complete"]
+
+
+def test_an_earlier_crd_costs_no_writes_and_no_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = yaml.safe_load((ROOT / CRD).read_text())
+    for version in earlier["spec"]["versions"]:
+        for name in FIELDS:
+            del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][name]
+    kinds = {each.resource: each for each in of_crd(earlier)}
+    monkeypatch.setattr(
+        Api, "_kind", lambda self, kind, known=Api._kind: kinds.get(kind.resource) or known(self, kind)
+    )
+    here = settled("n1", "n2")
+    here.retemplate("proxy:2")
+    here.settle()
+    assert here.images() == {"proxy:2"}
+    assert not {*FIELDS} & stored(here).keys()
+    before = list(here.api.writes)
+    for _ in range(5):
+        here.clock.advance(600)
+        here.look()
+
+    assert here.api.writes == before
 
 
 def test_another_leader_continues_the_plan() -> None:
