@@ -200,7 +200,7 @@ def test_a_rollout_shows_its_plan_and_how_the_last_ones_ended(edge: FakeAPI) -> 
 
 @pytest.mark.parametrize(
     ("end", "said"),
-    [(None, "nobody knows when it ends"), ("2020-01-01T00:00:00Z", "it should have ended")],
+    [(None, "its end is not known"), ("2020-01-01T00:00:00Z", "it should have ended")],
     ids=["unknown", "overdue"],
 )
 def test_a_plan_without_an_end_in_sight_says_so(edge: FakeAPI, end: str | None, said: str) -> None:

@@ -13,7 +13,7 @@ Raw = Mapping[str, Any]
 
 
 class Course(Document, frozen=True):
-    """A rollout in progress; *next_nodes* has five at most, *estimated_end* is None when nobody knows."""
+    """A rollout in progress; *next_nodes* has five at most, *estimated_end* is None when it cannot be known."""
 
     from_revision: str
     to_revision: str
@@ -83,7 +83,7 @@ def sentence(course: Course, now: datetime) -> str:
 
 def expectation(course: Course, now: datetime) -> str:
     if course.estimated_end is None:
-        return "nobody knows when it ends"
+        return "its end is not known"
     if course.estimated_end <= now:
         return "it should have ended"
     left = duration((course.estimated_end - now).total_seconds())

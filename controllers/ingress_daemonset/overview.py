@@ -22,7 +22,7 @@ FIELDS = ("currentRevision", "rollout", "history")
 """Those of a status that earlier versions of the CRD do not have."""
 ENDED = ("Complete", "Paused", "Halted")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment")
-"""Reasons of Progressing: nobody knows when that ends."""
+"""Reasons of Progressing whose end is not known."""
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 ASSUMED = 30.0
 """Seconds until the pods of a node are available, where no rollout has shown it."""
@@ -126,8 +126,8 @@ def _turn(plan: Raw, left: Sequence[NodeRollout], history: Sequence[Raw], now: d
 
 def _configured(rollout: NodeRollout) -> float:
     rolling, held = rollout.rolling, rollout.deployment
-    marks = (rolling.deployment_annotation, rolling.node_annotation)
-    graces = max((each.grace_period_seconds for each in marks if each), default=0)
+    annotations = (rolling.deployment_annotation, rolling.node_annotation)
+    graces = max((each.grace_period_seconds for each in annotations if each), default=0)
     confirmed = max(graces, rolling.timestamp.grace_period_seconds if rolling.timestamp else 0)
     ready = rollout.resource.spec.min_ready_seconds + ASSUMED
     return confirmed + (held.termination_grace if held else 0) + ready + rolling.attach_grace_period_seconds
