@@ -186,6 +186,9 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
         "tke.cloud.tencent.com/anycast-ip-address": "1.2.3.4",
     }
     proof["tke.cloud.tencent.com/anycast-ip-id"] = "eip-1"
+    proof["drawbridge.io/anycast-ip-history"] = (
+        '[{"at":"2026-01-02T03:04:05Z","to":"open","address":"eip-1"}]'
+    )
     nodes = cli.resource("Node")
     api.put(nodes, {"metadata": {"name": "open", "uid": "a", "labels": NEED, "annotations": proof}})
     api.put(nodes, {"metadata": {"name": "new", "uid": "b", "labels": NEED}, "spec": {"taints": [TAINT]}})
@@ -194,6 +197,7 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
     assert "1 open" in text
     assert "1 tainted" in text
     assert "open</th><td><code>1.2.3.4</code>" in text
+    assert 'open <time datetime="2026-01-02T03:04:05+00:00"' in text
 
 
 def test_workloads_are_shown_with_why_each_pod_is_where_it_is(api: FakeAPI, page: Page) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controllers.anycast_ip.transitions import transitions_of
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
@@ -140,6 +141,8 @@ def a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not(fleet: F
     fleet.lab.kubectl("wait", f"--for=condition={CONDITION}", f"node/{fleet.name_of('a')}", "--timeout=60s")
     assert not is_tainted(fleet.node("a"))
     (address,) = fleet.on("a")
+    (opened,) = transitions_of(fleet.node("a"))
+    assert (opened.to, opened.address) == ("open", address["id"])
     assert fleet.condition("a")["message"] == f"{address['ip']} ({address['id']}) is bound to the node"
     why = fleet.wait(lambda: fleet.condition("b"), "the condition of a node that waits")
     assert (why["status"], why["reason"]) == ("False", "NoInstanceID")
