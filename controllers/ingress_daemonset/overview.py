@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from controllers.ingress_daemonset.desired import shared_digest, template_for
+from controllers.ingress_daemonset.desired import digest, without_timestamp
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
@@ -72,8 +72,8 @@ def overview(
 
 
 def revision_of(resource: IngressDaemonSet) -> str:
-    """A name for the template, the same for the same template."""
-    return shared_digest(template_for(resource, ""))[:10]
+    """With which the name of the template's ControllerRevision ends."""
+    return digest(without_timestamp(resource.spec.template))[:10]
 
 
 def _is_behind(rollout: NodeRollout) -> bool:
