@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
 from controllers.ingress_daemonset.reconciler import changes
+from controllers.ingress_daemonset.revisions import plan_revisions
 from tests.factories import NOW
 from tests.fake_api import merged
 from tests.fake_api.kinds import ROOT, of_crd
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
-from webhook.ingress_daemonset.types import time_of
+from webhook.ingress_daemonset.types import resource, time_of
 
 NODES = tuple(f"n{number}" for number in range(1, 7))
 DETACHING = {
@@ -365,6 +366,14 @@ def test_another_leader_continues_the_plan() -> None:
 
     (entry,) = stored(other)["history"]
     assert (entry["startedAt"], entry["nodes"], entry["result"]) == (began, 3, "Complete")
+
+
+def test_a_revision_is_named_as_its_controller_revision_is() -> None:
+    rolling = Rolling("n1")
+    planned = plan_revisions(resource(rolling.world.raw), ())
+
+    assert planned.create
+    assert planned.create["metadata"]["name"] == f"web-{rolling.status['currentRevision']}"
 
 
 def test_the_times_are_those_of_the_clock() -> None:
