@@ -190,6 +190,17 @@ def test_another_template_supersedes_the_rollout() -> None:
     assert [each["result"] for each in rolling.history] == ["Complete", "Superseded"]
 
 
+def test_templates_that_no_node_got_are_not_in_the_history() -> None:
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    for number in range(3, 9):
+        rolling.world.retemplate(f"proxy:{number}")
+        rolling.turn()
+    rolling.finish()
+
+    assert [each["result"] for each in rolling.history] == ["Complete"]
+
+
 def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
     rolling = Rolling()
     rolling.roll_out()

@@ -58,7 +58,10 @@ def overview(
     runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
     if old and not (runs and old["toRevision"] == revision):
         result = "Complete" if not left else progressing if progressing in ENDED else "Superseded"
-        history = [_entry(old, result, now), *history][:HISTORY_SIZE]
+        entry = _entry(old, result, now)
+        # Several templates in a row, before a node was updated, would displace what did happen.
+        kept = [entry] if entry["nodes"] or result != "Superseded" else []
+        history = [*kept, *history][:HISTORY_SIZE]
         old = None
     found: dict[str, Any] = {"history": history} if history else {}
     if not left and rollouts:
