@@ -12,7 +12,6 @@ from tests import cli
 from tests.factories import record
 from tests.fake_api import FakeAPI
 
-NOW = datetime.now(UTC)
 RESERVATIONS = cli.resource("IPReservation")
 
 
@@ -25,7 +24,7 @@ def segment(api: FakeAPI, name: str, *records: Any) -> None:
 @pytest.fixture
 def api() -> FakeAPI:
     found = cli.installed()
-    gone = record("10.0.0.1/32", reason="evicted", ended=NOW - timedelta(minutes=30))
+    gone = record("10.0.0.1/32", reason="evicted", ended=datetime.now(UTC) - timedelta(minutes=30))
     there = record("10.0.0.2/32", reason="deleted", namespace="kafka", pod="kafka-0", uid="b")
     segment(found, "one", gone, there)
     return found
@@ -64,8 +63,9 @@ def test_the_next_release_comes_first(api: FakeAPI) -> None:
 
 def test_the_time_of_the_release_is_that_of_the_settings_everywhere(api: FakeAPI) -> None:
     """From the same record and the same settings: nothing stored could contradict them."""
-    expected = f"{NOW - timedelta(minutes=30) + timedelta(minutes=40):%Y-%m-%dT%H:%M:%S}"
     listed = {each["address"]: each for each in cli.shown(api, "reservations", "list")["reservations"]}
+    ended = datetime.fromisoformat(listed["10.0.0.1"]["endedAt"])
+    expected = f"{ended + timedelta(minutes=40):%Y-%m-%dT%H:%M:%S}"
     [explained] = cli.shown(api, "explain", "ip", "10.0.0.1")["reservations"]
     [first] = cli.shown(api, "status")["ipReservation"]["nextReleases"]
 

@@ -309,12 +309,11 @@ def test_what_nobody_knows_is_not_estimated() -> None:
     assert "estimatedEnd" not in rolling.rollout
 
 
-VALUES = st.recursive(
-    st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=6,
+LEAVES = st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2)
+PARTS = LEAVES | st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
+STATUSES = st.dictionaries(
+    st.sampled_from("abc"), PARTS | st.dictionaries(st.sampled_from("abc"), PARTS, max_size=3), max_size=3
 )
-STATUSES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
 @given(STATUSES, STATUSES)
