@@ -79,6 +79,11 @@ def age(since: datetime | None, now: datetime) -> str:
     return duration((now - since).total_seconds()) if since else ""
 
 
+def moment(at: datetime | None) -> str:
+    """A time in full; nothing for none."""
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at else ""
+
+
 def duration(seconds: float) -> str:
     whole = max(0, int(seconds))
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):

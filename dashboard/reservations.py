@@ -47,7 +47,7 @@ class ReservationsPage(Document, frozen=True):
 
 def page_of(found: Found, now: datetime) -> ReservationsPage:
     reservations = listed(found.segments, found.settings)
-    coming = [each for each in reservations if each.releases_at]
+    coming = [each for each in reservations if each.expires_at]
     return ReservationsPage(
         len(reservations),
         len(coming),
@@ -65,7 +65,7 @@ def _workloads(reservations: Sequence[Reservation]) -> Iterator[WorkloadView]:
     for each in reservations:
         by_workload.setdefault((each.namespace, each.owner or each.pod), []).append(each)
     for (namespace, owner), held in by_workload.items():
-        releases = [each.releases_at for each in held if each.releases_at]
+        releases = [each.expires_at for each in held if each.expires_at]
         yield WorkloadView(
             namespace,
             owner,
@@ -89,5 +89,5 @@ def _bars(coming: Sequence[Reservation], whole: timedelta, now: datetime) -> Ite
 
 
 def _bar(each: Reservation, part: float, now: datetime) -> int:
-    ahead = (each.releases_at - now).total_seconds() if each.releases_at else 0.0
+    ahead = (each.expires_at - now).total_seconds() if each.expires_at else 0.0
     return min(BARS - 1, max(0, int(ahead // part)))

@@ -18,14 +18,15 @@ from cloud.errors import Unavailable
 from cloud.responses import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
+from controllers.anycast_ip.condition import ReportedNode, decode
 from controllers.anycast_ip.controller import Edges, assemble
 from controllers.anycast_ip.memory import Clocks
 from controllers.anycast_ip.sources import NODES, Nodes
+from controllers.workqueue import Reconcile, WorkQueue
 from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
-from kube.types import Node
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request
@@ -147,13 +148,13 @@ class NodeWatch:
 
     def __init__(self) -> None:
         source: Any = self
-        self.informer: Informer[Node] = Informer(source, msgspec.json.Decoder(Node).decode)
-        self._shown: dict[str, Node] = {}
+        self.informer: Informer[ReportedNode] = Informer(source, decode)
+        self._shown: dict[str, ReportedNode] = {}
 
     def attach(self, sink: object) -> None:
         pass
 
-    def show(self, nodes: Collection[Node]) -> None:
+    def show(self, nodes: Collection[ReportedNode]) -> None:
         """Nodes by name, each as old as it is."""
         new, old = {each.metadata.name: each for each in nodes}, self._shown
         self._shown = new
@@ -164,7 +165,7 @@ class NodeWatch:
             if node is not old.get(name) and node != old.get(name):
                 self._send("MODIFIED", node)
 
-    def _send(self, kind: str, node: Node) -> None:
+    def _send(self, kind: str, node: ReportedNode) -> None:
         if kind == "DELETED":  # its version is that of the deletion
             known = self.informer.get(node.metadata.name) or node
             version = str(int(known.metadata.resource_version) + 1)
@@ -188,7 +189,7 @@ class Lab:
         self.recorder = FakeRecorder()
         self.may_write: Callable[[], object] = lambda: None
         self.sleep: Callable[[float], object] = self.clock.advance
-        self.shown: Callable[[], list[Node]] = self.nodes
+        self.shown: Callable[[], list[ReportedNode]] = self.nodes
         self.born = 0
         self.start()
 
@@ -221,15 +222,21 @@ class Lab:
         """All that can be done now; whether anything was."""
         self.watch.show(self.shown())
         self.feature.turn()
-        queue, worked = self.feature.queue, False
+        conditions = self.feature.conditions
+        worked = self._work(self.feature.queue, self.feature.reconciler.reconcile)
+        worked |= self._work(conditions.queue, conditions.reconcile)
+        sent = [batcher.step() for batcher in self.feature.sources.cloud.batchers]
+        return worked or any(sent)
+
+    def _work(self, queue: WorkQueue, reconcile: Reconcile) -> bool:
+        worked = False
         while uid := queue.get(timeout=0):
             worked = True
             try:
-                reconcile_key(queue, self.feature.reconciler.reconcile, uid)
+                reconcile_key(queue, reconcile, uid)
             finally:
                 queue.done(uid)
-        sent = [batcher.step() for batcher in self.feature.sources.cloud.batchers]
-        return worked or any(sent)
+        return worked
 
     def run(self, until: Callable[[], bool], seconds: float = 600.0, what: str = "") -> None:
         """Turn after turn until it is so; AssertionError when it is not in time, on the clock."""
@@ -242,8 +249,9 @@ class Lab:
     def _due(self) -> float:
         """When something can be done next."""
         batchers = self.feature.sources.cloud.batchers
-        promised = self.feature.queue._delayed
-        return min([each.due for each in batchers] + [due for due, _ in promised[:1]])
+        queues = (self.feature.queue, self.feature.conditions.queue)
+        promised = [due for queue in queues for due, _ in queue._delayed[:1]]
+        return min([each.due for each in batchers] + promised)
 
     def run_for(self, seconds: float) -> None:
         end = self.clock() + seconds
@@ -253,10 +261,12 @@ class Lab:
         nodes = {each.metadata.name: self.is_open(each.metadata.name) for each in self.nodes()}
         return f"nodes {nodes}, addresses {list(self.world.addresses.values())}, claims {self.claims.claims}"
 
-    def nodes(self) -> list[Node]:
-        return [msgspec.json.decode(each, type=Node) for each in self.kube.api.encoded(NODES)]
+    def nodes(self) -> list[ReportedNode]:
+        return [msgspec.json.decode(each, type=ReportedNode) for each in self.kube.api.encoded(NODES)]
 
-    def join(self, name: str = "n1", instance: str = "", *, gated: bool = True, **labels: str) -> Node:
+    def join(
+        self, name: str = "n1", instance: str = "", *, gated: bool = True, **labels: str
+    ) -> ReportedNode:
         """As the API server has it after admission; its uid is new each time."""
         self.born += 1
         instance = f"ins-{name}" if instance == "" else instance.removeprefix("none")
@@ -278,8 +288,8 @@ class Lab:
     def leave(self, name: str = "n1") -> None:
         del self.kube.objects["nodes", name]
 
-    def node(self, name: str = "n1") -> Node:
-        return msgspec.convert(self.kube.api.get(NODES, name), Node)
+    def node(self, name: str = "n1") -> ReportedNode:
+        return msgspec.convert(self.kube.api.get(NODES, name), ReportedNode)
 
     def edit(self, name: str, change: dict[str, Any]) -> None:
         self.kube.place("nodes", merged(self.kube.api.get(NODES, name), change))

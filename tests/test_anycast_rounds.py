@@ -9,7 +9,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL
+from controllers.anycast_ip.transitions import OPEN, transitions_of, with_transition
 from kube.leader_election import LeadershipLost
+from kube.types import Node
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab, original
@@ -98,8 +100,10 @@ def test_other_taints_and_annotations_are_left_as_they_are() -> None:
     raw = lab.kube.objects["nodes", "n1"]
     (address,) = lab.on()
     assert raw["spec"]["taints"] == others
+    (opened,) = transitions_of(lab.node())
     assert raw["metadata"]["annotations"] == {
         "c": "d",
+        **with_transition(Node(), opened.at, OPEN, address.id),
         ADDRESS_ID: address.id,
         ADDRESS: address.ip,
         BOUND: f"{raw['metadata']['uid']}/{address.id}",

@@ -176,6 +176,32 @@ def test_an_ip_says_until_when_it_is_reserved(api: FakeAPI, stored: Raw, parts: 
     assert [each["pod"] for each in explained["holders"]] == ["redis/redis-0"]
 
 
+def test_a_node_says_when_it_was_opened_and_closed_and_whether_its_address_is_bound(api: FakeAPI) -> None:
+    history = '[{"at":"2026-01-02T03:04:05Z","to":"closed","address":"eip-1"}]'
+    condition = {
+        "type": "AnycastIPReady",
+        "status": "False",
+        "reason": "AnycastIpLost",
+        "message": "it is lost",
+    }
+    api.put(
+        NODES,
+        {
+            "metadata": {"name": "n7", "annotations": {"drawbridge.io/anycast-ip-history": history}},
+            "status": {"conditions": [condition]},
+        },
+    )
+
+    explained = shown(api, "explain", "node", "n7")
+    assert explained["condition"] == "False, AnycastIpLost: it is lost"
+    [changed] = explained["transitions"]
+    assert changed == {"at": "2026-01-02T03:04:05Z", "to": "closed", "address": "eip-1"}
+    assert "drawbridge.io/anycast-ip-history" not in explained["annotations"]
+    text = run(api, "explain", "node", "n7").output
+    assert "Condition AnycastIPReady: False, AnycastIpLost: it is lost" in text
+    assert "2026-01-02T03:04:05Z" in text
+
+
 def test_an_ip_that_an_operator_wants_released_says_so(api: FakeAPI) -> None:
     put_segment(api, record(ended=now()))
     change = {"metadata": {"annotations": {"drawbridge.io/release": "10.0.0.1"}}}

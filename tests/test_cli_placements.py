@@ -159,6 +159,56 @@ def test_a_rollout_shows_how_far_it_is_and_what_it_waits_for(edge: FakeAPI) -> N
     assert (listed["updatedNodes"], listed["desiredNodes"]) == (1, 3)
 
 
+PLAN = {
+    "fromRevision": "aaaaaaaaaa",
+    "toRevision": "bbbbbbbbbb",
+    "startedAt": "2026-01-02T03:00:05Z",
+    "nodes": 3,
+    "nodesLeft": 2,
+    "atATime": 1,
+    "wave": 2,
+    "waves": 3,
+    "nextNodes": ["edge-3"],
+    "estimatedEnd": "2099-01-02T03:04:05Z",
+}
+ENDED = {
+    "fromRevision": "0000000000",
+    "toRevision": "aaaaaaaaaa",
+    "startedAt": "2026-01-01T03:00:05Z",
+    "endedAt": "2026-01-01T03:05:05Z",
+    "result": "Complete",
+    "nodes": 3,
+    "seconds": 300,
+    "atATime": 1,
+}
+
+
+def test_a_rollout_shows_its_plan_and_how_the_last_ones_ended(edge: FakeAPI) -> None:
+    edge.edit(IDS, "edge", {"status": {"rollout": PLAN, "history": [ENDED]}}, "default")
+
+    lines = cli.run(edge, "rollout", "get", "edge").output.splitlines()
+    assert lines[2].startswith(
+        "Rollout aaaaaaaaaa → bbbbbbbbbb: wave 2 of 3, 2 of 3 nodes left, 1 at a time; "
+    )
+    assert lines[2].endswith("left, until 03:04:05 UTC")
+    assert lines[3] == "Next: edge-3"
+    assert lines[-1].split()[1:] == ["Complete", "3", "5m", "0000000000", "→", "aaaaaaaaaa"]
+    [shown] = cli.shown(edge, "rollout", "get", "-A")["rollouts"]
+    assert shown["course"]["estimatedEnd"] == "2099-01-02T03:04:05Z"
+    assert shown["history"][0]["seconds"] == 300
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [(None, "its end is not known"), ("2020-01-01T00:00:00Z", "it should have ended")],
+    ids=["unknown", "overdue"],
+)
+def test_a_plan_without_an_end_in_sight_says_so(edge: FakeAPI, end: str | None, said: str) -> None:
+    edge.edit(IDS, "edge", {"status": {"rollout": PLAN | {"estimatedEnd": end}}}, "default")
+
+    assert said in cli.run(edge, "rollout", "get", "edge").output
+
+
 def test_a_halted_rollout_ends_with_1(edge: FakeAPI) -> None:
     conditions = [{"type": "Progressing", "status": "False", "reason": "Halted"}]
     edge.edit(IDS, "edge", {"status": {"conditions": conditions}}, "default")

@@ -12,7 +12,6 @@ from tests import cli
 from tests.factories import record
 from tests.fake_api import FakeAPI
 
-NOW = datetime.now(UTC)
 RESERVATIONS = cli.resource("IPReservation")
 
 
@@ -25,7 +24,7 @@ def segment(api: FakeAPI, name: str, *records: Any) -> None:
 @pytest.fixture
 def api() -> FakeAPI:
     found = cli.installed()
-    gone = record("10.0.0.1/32", reason="evicted", ended=NOW - timedelta(minutes=30))
+    gone = record("10.0.0.1/32", reason="evicted", ended=datetime.now(UTC) - timedelta(minutes=30))
     there = record("10.0.0.2/32", reason="deleted", namespace="kafka", pod="kafka-0", uid="b")
     segment(found, "one", gone, there)
     return found
@@ -60,6 +59,21 @@ def test_the_next_release_comes_first(api: FakeAPI) -> None:
     ]
     assert "in 9m" in lines[1]
     assert "its pod exists" in lines[2]
+
+
+def test_the_time_of_the_release_is_that_of_the_settings_everywhere(api: FakeAPI) -> None:
+    """From the same record and the same settings: nothing stored could contradict them."""
+    listed = {each["address"]: each for each in cli.shown(api, "reservations", "list")["reservations"]}
+    ended = datetime.fromisoformat(listed["10.0.0.1"]["endedAt"])
+    expected = f"{ended + timedelta(minutes=40):%Y-%m-%dT%H:%M:%S}"
+    [explained] = cli.shown(api, "explain", "ip", "10.0.0.1")["reservations"]
+    [first] = cli.shown(api, "status")["ipReservation"]["nextReleases"]
+
+    assert {each["expiresAt"][:19] for each in (listed["10.0.0.1"], explained, first)} == {expected}
+    assert listed["10.0.0.2"]["expiresAt"] is None
+    wide = cli.run(api, "reservations", "list", "-o", "wide").output.splitlines()
+    assert "EXPIRES AT" in wide[0]
+    assert f"{expected}Z" in wide[1]
 
 
 def test_a_namespace_selects(api: FakeAPI) -> None:
@@ -117,7 +131,7 @@ def test_an_ip_is_held_until_it_is_released(api: FakeAPI, address: str) -> None:
     [held] = [
         each for each in cli.shown(api, "reservations", "list")["reservations"] if each["address"] == address
     ]
-    assert (held["reason"], held["releasesAt"]) == ("held by hand", None)
+    assert (held["reason"], held["expiresAt"]) == ("held by hand", None)
 
     result = cli.run(api, "reservations", "release", address, "--yes")
     assert result.output == f"{address}: no longer held by hand\n"

@@ -186,6 +186,9 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
         "tke.cloud.tencent.com/anycast-ip-address": "1.2.3.4",
     }
     proof["tke.cloud.tencent.com/anycast-ip-id"] = "eip-1"
+    proof["drawbridge.io/anycast-ip-history"] = (
+        '[{"at":"2026-01-02T03:04:05Z","to":"open","address":"eip-1"}]'
+    )
     nodes = cli.resource("Node")
     api.put(nodes, {"metadata": {"name": "open", "uid": "a", "labels": NEED, "annotations": proof}})
     api.put(nodes, {"metadata": {"name": "new", "uid": "b", "labels": NEED}, "spec": {"taints": [TAINT]}})
@@ -194,6 +197,7 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
     assert "1 open" in text
     assert "1 tainted" in text
     assert "open</th><td><code>1.2.3.4</code>" in text
+    assert 'open <time datetime="2026-01-02T03:04:05+00:00"' in text
 
 
 def test_workloads_are_shown_with_why_each_pod_is_where_it_is(api: FakeAPI, page: Page) -> None:
@@ -234,6 +238,20 @@ def test_the_nodes_of_a_rollout_are_shown_in_their_phase(page: Page, world: Worl
         "n5": "waiting",
     }
     assert "the load balancer has until" in text
+
+
+def test_the_plan_of_a_rollout_and_the_last_ones_are_shown(api: FakeAPI, page: Page, world: World) -> None:
+    plan = {"nodes": 5, "nodesLeft": 4, "atATime": 2, "wave": 1, "waves": 3, "nextNodes": ["n3", "n4"]}
+    ended = {"endedAt": "2026-01-01T00:00:00Z", "result": "Halted", "nodes": 2, "seconds": 61}
+    revisions = {"fromRevision": "aaaaaaaaaa", "toRevision": "bbbbbbbbbb"}
+    status = {"rollout": plan | {"estimatedEnd": "2099-01-01T00:00:00Z"}, "history": [ended | revisions]}
+    api.edit(ROLLOUTS, "web", {"status": status}, "edge")
+
+    text = page.text("/rollouts")
+
+    assert "Wave 1 of 3, 4 nodes left; expected to end <time" in text
+    assert "Next: n3, n4." in text
+    assert "<td>Halted</td><td>2</td><td>61</td><td>aaaaaaaaaa → bbbbbbbbbb</td>" in text
 
 
 def test_a_rollout_whose_template_cannot_be_read_is_shown_without_nodes(api: FakeAPI, page: Page) -> None:

@@ -247,7 +247,8 @@ def test_the_reference_lists_the_reasons_of_the_code() -> None:
     events = Counter(row[0].strip("` ★") for row in table(NAMES, "Events"))
     cells = [cell for row in table(NAMES, "Conditions") for cell in row[1:]]
     conditions = Counter(name for cell in cells for name in re.findall("`([A-Z].+?)`", cell))
-    listed = events.keys() | conditions.keys()
+    types = {row[0].strip("`") for row in table(NAMES, "Conditions")}
+    listed = events.keys() | conditions.keys() | types
 
     assert {*events.values(), *conditions.values()} == {1}
     assert listed <= facts.texts(facts.WITH_REASONS)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cli.output import Cell, Document, Part, Table, age, bad, good, warning
 from controllers.anycast_ip.claim import Claim, instance_of, read
+from controllers.anycast_ip.transitions import Transition, transitions_of
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
@@ -34,6 +35,8 @@ class Address(Document, frozen=True):
     instance: str
     ours: bool
     since: datetime | None
+    transitions: tuple[Transition, ...] = ()
+    """When the node was opened and closed, the latest first."""
 
 
 class Addresses(Document, frozen=True):
@@ -76,6 +79,7 @@ def _of_node(node: Node, claim: Claim | None) -> Address:
         instance_of(node),
         claim.ours if claim else True,
         claim.asked if claim else None,
+        transitions_of(node),
     )
 
 

@@ -13,6 +13,7 @@ from cli.explain.events import Event, EventRow, events, table
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
+from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -46,6 +47,8 @@ class IngressDaemonSetExplanation(Document, frozen=True):
     questions: tuple[Question, ...]
     nodes: tuple[OnNode, ...]
     conditions: dict[str, str]
+    course: Course | None
+    history: tuple[Ended, ...]
     now: datetime
     events: tuple[EventRow, ...]
 
@@ -53,7 +56,8 @@ class IngressDaemonSetExplanation(Document, frozen=True):
 def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
     metadata = facts.resource.metadata
     request = requests.creation(INGRESS_DAEMONSETS, facts.raw)
-    conditions = facts.raw.get("status", {}).get("conditions", ())
+    status = facts.raw.get("status", {})
+    conditions = status.get("conditions", ())
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
         questions=(question("create", foresee(request, facts.snapshot)),),
@@ -61,6 +65,8 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
         conditions={
             each["type"]: f"{each.get('status', '')}: {each.get('message', '')}" for each in conditions
         },
+        course=course_of(status),
+        history=history_of(status),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
     )
@@ -77,6 +83,10 @@ def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
     yield Table(("NODE", "MATCHES", "PODS", "EVICTION OF A POD"), nodes, empty="It matches no node.")
     if explained.conditions:
         yield Table(("CONDITION", "STATUS"), sorted(explained.conditions.items()))
+    if explained.course:
+        yield f"Its rollout: {sentence(explained.course, explained.now)}"
+    if explained.history:
+        yield history_table(explained.history, explained.now)
     yield f"How far its rollout is: drawbridge rollout get {explained.ingress_daemonset.partition('/')[2]}"
     yield table(explained.events, explained.now)
 

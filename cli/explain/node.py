@@ -14,11 +14,12 @@ from cli.explain.answers import Question, question, rows
 from cli.explain.events import Event, EventRow, events, table
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, title
+from cli.output import Document, Part, Table, age, moment, title
+from controllers.anycast_ip.transitions import Transition, transitions_of
 from kube.resources import NODES
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
-from webhook.anycast_ip import BOUND, TAINT, is_proven_bound, is_tainted, wanted
+from webhook.anycast_ip import BOUND, CONDITION, HISTORY, TAINT, is_proven_bound, is_tainted, wanted
 
 Raw = Mapping[str, Any]
 OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
@@ -32,11 +33,16 @@ class NodeFacts:
 
 
 class NodeExplanation(Document, frozen=True):
-    """*anycast_ip* says whether the node needs one, and whether pods may be scheduled on it."""
+    """*anycast_ip* says whether the node needs one, and whether pods may be scheduled on it.
+
+    *condition* is what its AnycastIPReady says, *transitions* when it was opened and closed, the latest first.
+    """
 
     node: str
     anycast_ip: str
     taints: tuple[str, ...]
+    condition: str
+    transitions: tuple[Transition, ...]
     annotations: dict[str, str]
     questions: tuple[Question, ...]
     now: datetime
@@ -50,7 +56,11 @@ def explain(facts: NodeFacts) -> NodeExplanation:
         node=node.metadata.name,
         anycast_ip=standing(node, facts.snapshot.settings.anycast_ip),
         taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints),
-        annotations={name: value for name, value in annotations.items() if name.startswith(OURS)},
+        condition=_condition(facts.node),
+        transitions=transitions_of(node),
+        annotations={
+            name: value for name, value in annotations.items() if name.startswith(OURS) and name != HISTORY
+        },
         questions=tuple(questions(facts.node, facts.snapshot)),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
@@ -88,12 +98,27 @@ def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
 def parts(explained: NodeExplanation) -> Iterator[Part]:
     yield title(f"Node {explained.node}")
     yield f"Anycast IP: {explained.anycast_ip}"
+    if explained.condition:
+        yield f"Condition {CONDITION}: {explained.condition}"
+    if explained.transitions:
+        changed = [
+            (moment(each.at), age(each.at, explained.now), each.to, each.address)
+            for each in explained.transitions
+        ]
+        yield Table(("CHANGED", "AGE", "TO", "ADDRESS"), changed)
     asked = [row for each in explained.questions for row in rows(each)]
     yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
     if explained.annotations:
         yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
     yield f"Which IPs its drain reserves: drawbridge simulate drain {explained.node}"
     yield table(explained.events, explained.now)
+
+
+def _condition(node: Raw) -> str:
+    for each in node.get("status", {}).get("conditions", ()):
+        if each.get("type") == CONDITION:
+            return f"{each.get('status', '')}, {each.get('reason', '')}: {each.get('message', '')}"
+    return ""
 
 
 def _without_taint(node: Raw) -> Raw:

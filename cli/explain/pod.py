@@ -14,7 +14,7 @@ from cli.explain.events import Event, EventRow, events, table
 from cli.explain.foresight import foresee
 from cli.explain.reservations import Reservation, reservations
 from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, title
+from cli.output import Document, Part, Table, moment, title
 from controllers.ip_reservation.release_planner import Life
 from kube.resources import PODS
 from webhook.elasticity import GATE
@@ -94,7 +94,7 @@ def parts(explained: PodExplanation) -> Iterator[Part]:
 
 def reserved(found: Sequence[Reservation]) -> Table:
     return Table(
-        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "SEGMENT"),
+        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "EXPIRES AT", "SEGMENT"),
         [
             (
                 each.ip,
@@ -102,12 +102,13 @@ def reserved(found: Sequence[Reservation]) -> Table:
                 each.reason,
                 f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
                 each.release,
+                moment(each.expires_at),
                 " ".join(each.segments),
             )
             for each in found
         ],
         empty="Nothing is reserved.",
-        wide=1,
+        wide=2,
     )
 
 

@@ -14,7 +14,7 @@ from settings import IPReservationSettings
 
 
 class Reservation(Document, frozen=True):
-    """*until* is None while its time has not begun; *release* says when and why it is released."""
+    """*expires_at* is None while its time has not begun; *release* says when and why it is released."""
 
     ip: str
     namespace: str
@@ -24,7 +24,7 @@ class Reservation(Document, frozen=True):
     reason: str
     reserved_at: datetime
     pod_ended: datetime | None
-    until: datetime | None
+    expires_at: datetime | None
     release: str
     segments: tuple[str, ...]
 
@@ -73,7 +73,7 @@ def _reservation(
         reason=stored.reason,
         reserved_at=stored.at,
         pod_ended=stored.ended,
-        until=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
+        expires_at=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
         release=_release(stored, noted, pods.life_of(stored), settings, now, by_hand=by_hand),
         segments=tuple(sorted(each.segment.metadata.name for each in copies)),
     )

@@ -20,7 +20,7 @@ LIST = "drawbridge reservations list shows all"
 
 
 class Reservation(Document, frozen=True):
-    """*releases_at* is None while its pod exists, and for one that is held by hand."""
+    """*expires_at* is None while its pod exists, and for one that is held by hand."""
 
     address: str
     namespace: str
@@ -30,7 +30,7 @@ class Reservation(Document, frozen=True):
     reason: str
     reserved_at: datetime | None
     ended_at: datetime | None
-    releases_at: datetime | None
+    expires_at: datetime | None
     object: str
     to_be_released: bool = False
 
@@ -154,5 +154,5 @@ def _by_hand(reservation: IPReservation) -> Iterable[Reservation]:
 
 
 def _order(found: Reservation) -> tuple[bool, float, str]:
-    at = found.releases_at
+    at = found.expires_at
     return at is None, at.timestamp() if at else 0.0, found.address

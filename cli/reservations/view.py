@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from cli.output import Cell, Part, Table, age, duration, good, warning
+from cli.output import Cell, Part, Table, age, duration, good, moment, warning
 from cli.reservations.plan import BY_HAND, Annotate, Delete, Reservation, Reservations
 from cli.reservations.records import address_of
 
-COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "NODE", "OWNER", "OBJECT")
+COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
 
 
 def parts_of(found: Reservations, now: datetime) -> Iterator[Part]:
     rows = [_row(each, now) for each in found.reservations]
-    yield Table(COLUMNS, rows, empty="no IP is reserved", wide=3)
+    yield Table(COLUMNS, rows, empty="no IP is reserved", wide=4)
 
 
 def question(found: Sequence[Reservation], now: datetime) -> str:
@@ -50,6 +50,7 @@ def _row(each: Reservation, now: datetime) -> list[Cell]:
         each.reason,
         age(each.reserved_at, now),
         _release(each, now),
+        moment(each.expires_at),
         each.node,
         each.owner,
         each.object,
@@ -59,7 +60,7 @@ def _row(each: Reservation, now: datetime) -> list[Cell]:
 def _release(each: Reservation, now: datetime) -> Cell:
     if each.to_be_released:
         return warning("ordered" if each.ended_at else "ordered, when its pod is gone")
-    if each.releases_at:
-        left = (each.releases_at - now).total_seconds()
+    if each.expires_at:
+        left = (each.expires_at - now).total_seconds()
         return f"in {duration(left)}" if left > 0 else good("now")
     return "by hand" if each.reason == BY_HAND or not each.pod else "its pod exists"

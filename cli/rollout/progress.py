@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from cli.output import Cell, Document, Part, Table, age, bad, good, title, warning
+from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
+from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from kube.types import ObjectMeta, Value
 from webhook.ingress_daemonset.types import time_of
 
@@ -41,7 +42,7 @@ class Waiting(Document, frozen=True):
 
 
 class Rollout(Document, frozen=True):
-    """*waiting_for* has ten nodes at most."""
+    """*waiting_for* has ten nodes at most, *course* is None without a rollout in progress."""
 
     namespace: str
     name: str
@@ -55,6 +56,9 @@ class Rollout(Document, frozen=True):
     degraded_nodes: int
     conditions: tuple[Condition, ...]
     waiting_for: tuple[Waiting, ...]
+    revision: str
+    course: Course | None
+    history: tuple[Ended, ...]
 
 
 class Rollouts(Document, frozen=True):
@@ -74,6 +78,9 @@ def rollout_of(stored: Stored) -> Rollout:
         **{f"{name}_nodes": status.get(f"{name}Nodes", 0) for name in names},
         conditions=conditions,
         waiting_for=tuple(_waiting(each) for each in status.get("waitingFor") or ()),
+        revision=status.get("currentRevision", ""),
+        course=course_of(status),
+        history=history_of(status),
     )
 
 
@@ -83,9 +90,9 @@ def is_wrong(rollout: Rollout) -> bool:
     )
 
 
-def table_of(found: Rollouts, _now: datetime) -> Iterator[Part]:
-    columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "WAITING FOR")
-    yield Table(columns, [_row(each) for each in found.rollouts], empty="no IngressDaemonSet")
+def table_of(found: Rollouts, now: datetime) -> Iterator[Part]:
+    columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "ENDS IN", "WAITING FOR")
+    yield Table(columns, [_row(each, now) for each in found.rollouts], empty="no IngressDaemonSet")
 
 
 def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
@@ -97,6 +104,12 @@ def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
         f" {rollout.detached_nodes} detached, {rollout.unavailable_nodes} unavailable,"
         f" {rollout.degraded_nodes} degraded"
     )
+    if rollout.course:
+        yield f"Rollout {rollout.course.from_revision or '?'} → {rollout.course.to_revision}: " + sentence(
+            rollout.course, now
+        )
+        if rollout.course.next_nodes:
+            yield f"Next: {', '.join(rollout.course.next_nodes)}"
     yield ""
     rows = [
         (each.type, each.status, each.reason, age(each.since, now), each.message)
@@ -108,6 +121,9 @@ def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
     if rollout.waiting_for:
         yield ""
         yield _nodes(rollout.waiting_for, now)
+    if rollout.history:
+        yield ""
+        yield history_table(rollout.history, now)
 
 
 def restart(stored: Stored, now: datetime) -> dict[str, Any]:
@@ -144,10 +160,16 @@ def _nodes(waiting: Sequence[Waiting], now: datetime) -> Table:
     return Table(("NODE", "PHASE", "FOR", "WAITS FOR"), rows)
 
 
-def _row(each: Rollout) -> list[Cell]:
+def _row(each: Rollout, now: datetime) -> list[Cell]:
     first = f"{each.waiting_for[0].node}: {each.waiting_for[0].reason}" if each.waiting_for else ""
     updated, ready = (f"{count}/{each.desired_nodes}" for count in (each.updated_nodes, each.ready_nodes))
-    return [each.namespace, each.name, _state(each), updated, ready, str(each.detached_nodes), first]
+    detached, ends = str(each.detached_nodes), _ends(each, now)
+    return [each.namespace, each.name, _state(each), updated, ready, detached, ends, first]
+
+
+def _ends(each: Rollout, now: datetime) -> str:
+    end = each.course.estimated_end if each.course else None
+    return duration((end - now).total_seconds()) if end else ""
 
 
 def _state(rollout: Rollout) -> Cell:

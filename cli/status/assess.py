@@ -152,7 +152,7 @@ def _reserved(segments: Sequence[Segment], settings: IPReservationSettings) -> I
         len(records) - len(releases),
         settings.ip_reserve_max_count,
         dict(Counter(each.reason or "unknown" for each in records).most_common()),
-        tuple(sorted(releases, key=lambda each: each.at)[:NEXT]),
+        tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
 
 

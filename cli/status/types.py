@@ -40,7 +40,7 @@ class Release(Document, frozen=True):
     namespace: str
     pod: str
     reason: str
-    at: datetime
+    expires_at: datetime
 
 
 class IPReservation(Document, frozen=True):

@@ -106,7 +106,7 @@ def _reserved(found: IPReservation | None, now: datetime) -> Cell | None:
     counted = f"{found.addresses - found.of_existing_pods} of {found.limit} count"
     text = f"{found.addresses} reserved ({reasons}); {counted}, {found.of_existing_pods} of pods that still exist"
     if found.next_releases:
-        text += f"; next release {_until(found.next_releases[0].at, now)}"
+        text += f"; next release {_until(found.next_releases[0].expires_at, now)}"
     return text
 
 
@@ -169,7 +169,7 @@ def _releases(status: Status, now: datetime) -> Iterator[Part]:
             [
                 (
                     each.address,
-                    _until(each.at, now).removeprefix("in "),
+                    _until(each.expires_at, now).removeprefix("in "),
                     f"{each.namespace}/{each.pod}",
                     each.reason,
                 )

@@ -22,8 +22,9 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.planner import bound_annotations
 from controllers.anycast_ip.snapshot import Do, Snapshot, Step
 from controllers.anycast_ip.sources import Sources
+from controllers.anycast_ip.transitions import CLOSED, OPEN, with_transition
 from kube.types import Node
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, wanted
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, HISTORY, TAINT, is_tainted, wanted
 
 FIRST_WATCH = 0.7
 LAGS = 2
@@ -112,16 +113,24 @@ class Actions:
     async def _open(self, snapshot: Snapshot, step: Step) -> None:
         if step.address:
             node = node_in(snapshot)
-            self._nodes.write(node, bound_annotations(node, step.address))
+            # What it shows may be renewed while it is open.
+            history = self._history(node, OPEN, step.address.id) if is_tainted(node) else {}
+            self._nodes.write(node, {**bound_annotations(node, step.address), **history})
             self._memory.waits.end(snapshot.uid)
 
     async def _close(self, snapshot: Snapshot, _: Step) -> float:
-        self._nodes.write(node_in(snapshot), UNMARKED, TAINT)
+        node = node_in(snapshot)
+        lost = node.metadata.annotations.get(ADDRESS_ID, "")
+        history = {} if is_tainted(node) else self._history(node, CLOSED, lost)
+        self._nodes.write(node, {**UNMARKED, **history}, TAINT)
         log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
         return 0.0
 
+    def _history(self, node: Node, to: str, address: str) -> Mapping[str, str]:
+        return with_transition(node, self._memory.clocks.now(), to, address)
+
     async def _strip(self, snapshot: Snapshot, _: Step) -> float:
-        self._nodes.write(node_in(snapshot), UNMARKED)
+        self._nodes.write(node_in(snapshot), {**UNMARKED, HISTORY: None})
         self._memory.wanted.discard(snapshot.uid)
         return 0.0
 

@@ -15,6 +15,8 @@ from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
+from controllers.anycast_ip.condition import ReportedNode, decode, held_by
+from controllers.anycast_ip.condition_reconciler import ConditionReconciler
 from controllers.anycast_ip.memory import Clocks, Memory
 from controllers.anycast_ip.orphans import Orphans
 from controllers.anycast_ip.reconciler import Reconciler
@@ -27,7 +29,6 @@ from controllers.workqueue import Stopping, WorkQueue
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
-from kube.types import Node
 from settings import AnycastIPSettings, CloudSettings, Settings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 
@@ -36,6 +37,8 @@ RECONFIGURED = 10.0
 """Seconds between two looks whether the settings are complete."""
 WORKERS = 8
 """They wait for the API server only: what waits for the cloud is suspended."""
+CONDITION_WORKERS = 2
+"""So many conditions are written at a time, however many nodes change theirs at once."""
 TICK = 0.2
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -49,7 +52,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if cloud is None:
         return
     claims = ClaimStore(client, context.namespace, context.check)
-    informer = context.informers.of(NODES, Node)
+    informer = context.informers.of(NODES, ReportedNode, decode=decode)
     if not context.wait_synced(informer):
         return
 
@@ -104,10 +107,11 @@ class Feature:
     sources: Sources
     queue: WorkQueue
     reconciler: Reconciler
+    conditions: ConditionReconciler
     resync: Resync
     orphans: Orphans
 
-    def start(self, informer: Informer[Node]) -> None:
+    def start(self, informer: Informer[ReportedNode]) -> None:
         """Queue what *informer* has, in order, and from now on what changes."""
         self.enqueue_all()
         informer.on_change(self._on_change)
@@ -120,7 +124,7 @@ class Feature:
         for uid in dict.fromkeys([*(each.metadata.uid for each in nodes), *self.sources.claims.claims]):
             self.reconciler.add(uid)
 
-    def _on_change(self, old: Node | None, new: Node | None) -> None:
+    def _on_change(self, old: ReportedNode | None, new: ReportedNode | None) -> None:
         """Queue the node, and claims to its instance: a node that comes or goes may be their heir."""
         if not _matters(old, new):
             return
@@ -143,9 +147,11 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     inventory = Inventory(edges.cloud, edges.cluster_uuid, clock)
     sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks), settings)
     reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
-    reconciler = Reconciler(sources, reporter, queue)
+    conditions = ConditionReconciler(sources, reporter.trouble)
+    reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
     resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
-    return Feature(sources, queue, reconciler, resync, Orphans(sources, edges.recorder, reconciler.add))
+    orphans = Orphans(sources, edges.recorder, reconciler.add)
+    return Feature(sources, queue, reconciler, conditions, resync, orphans)
 
 
 def _work(feature: Feature, context: Context) -> None:
@@ -154,6 +160,8 @@ def _work(feature: Feature, context: Context) -> None:
         for each in feature.sources.cloud.batchers:
             RUNNING.add(each)
             stack.callback(RUNNING.discard, each)
+        conditions = feature.conditions
+        stack.enter_context(context.working(conditions.queue, conditions.reconcile, CONDITION_WORKERS))
         stack.enter_context(context.working(feature.queue, feature.reconciler.reconcile, WORKERS))
         stack.enter_context(feature.sources.cloud.running())
         while not context.stop.is_set():
@@ -166,12 +174,12 @@ def _work(feature: Feature, context: Context) -> None:
             context.stop.wait(TICK)
 
 
-def _matters(old: Node | None, new: Node | None) -> bool:
-    """Not what the kubelet reports all the time, nor annotations of others."""
+def _matters(old: ReportedNode | None, new: ReportedNode | None) -> bool:
+    """Not what the kubelet reports all the time, nor annotations and conditions of others."""
     return old is None or new is None or _view(old) != _view(new)
 
 
-def _view(node: Node) -> object:
+def _view(node: ReportedNode) -> object:
     annotations = node.metadata.annotations
     proof = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
-    return node.spec, node.metadata.labels, proof
+    return node.spec, node.metadata.labels, proof, held_by(node)

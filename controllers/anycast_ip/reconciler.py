@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -38,14 +38,16 @@ class Reconciler:
 
     A reconcile is a coroutine. When it awaits the cloud it is suspended, and its key is queued again for the answer:
     thousands of nodes can wait for their part in a call without a thread each. An action that has turns is decided
-    again when it is the node's turn.
+    again when it is the node's turn. *ended* is called with the uid after each.
     """
 
-    def __init__(self, sources: Sources, reporter: Reporter, queue: WorkQueue) -> None:
+    def __init__(
+        self, sources: Sources, reporter: Reporter, queue: WorkQueue, ended: Callable[[str], None]
+    ) -> None:
         cloud = sources.cloud
         self._inventory, self._memory, self._settings = sources.inventory, sources.memory, sources.settings
         self._reader, self._actions = Reader(sources), Actions(sources).by_name
-        self._reporter, self._queue = reporter, queue
+        self._reporter, self._queue, self._ended = reporter, queue, ended
         self._turns = {Do.ALLOCATE: cloud.allocating, Do.BIND: cloud.binding, Do.UNBIND: cloud.unbinding}
         self._changed: set[str] = set()
         self._suspended: dict[str, tuple[Reconciling, Pending[Any]]] = {}
@@ -82,6 +84,7 @@ class Reconciler:
             pending = coroutine.send(None)
         except StopIteration as end:
             again: float | None = end.value
+            self._ended(uid)
         else:
             self._suspended[uid] = coroutine, pending
             pending.add_done_callback(lambda done: None if done.cancelled() else self._queue.add(uid))

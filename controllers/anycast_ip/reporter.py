@@ -105,6 +105,11 @@ class Reporter:
             text = f"Node {claim.node}, address {claim.address or 'not known'}: {text}"
             self._recorder.event(self._of_claim(uid), note.reason, text, type=note.type)
 
+    def trouble(self, uid: str) -> Note | None:
+        """What was last in the way of the node, as far as this process knows."""
+        note = self._notes.get(uid)
+        return note if note and note.type == "Warning" else None
+
     def failure(self, snapshot: Snapshot, do: Do, error: Exception, failures: int) -> None:
         """*failures* is how many there were in a row, this one included."""
         cause = error.cause if isinstance(error, RetryAfter) else error

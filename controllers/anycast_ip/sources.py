@@ -11,9 +11,10 @@ import msgspec
 from cloud.batched import BatchedCloud
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore
+from controllers.anycast_ip.condition import ReportedNode
 from controllers.anycast_ip.memory import Memory
 from controllers.anycast_ip.resync import Inventory
-from kube.client import Client, Resource
+from kube.client import Client, Resource, Typed
 from kube.errors import NotFound
 from kube.informer import Informer
 from kube.types import Node, Taint
@@ -21,21 +22,23 @@ from settings import AnycastIPSettings
 from webhook.anycast_ip import is_ours
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
+STRATEGIC = "application/strategic-merge-patch+json"
+"""A list of conditions is merged by their types: what others report meanwhile is no conflict."""
 
 
 class Nodes:
     """Nodes of the informer, and writes to them; *check* runs before each write."""
 
-    def __init__(self, client: Client, informer: Informer[Node], check: Callable[[], None]) -> None:
+    def __init__(self, client: Client, informer: Informer[ReportedNode], check: Callable[[], None]) -> None:
         self._client, self._informer, self._check = client, informer, check
         self.list = informer.list
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))
 
-    def get(self, uid: str) -> Node | None:
+    def get(self, uid: str) -> ReportedNode | None:
         return next(iter(self._informer.by_index("uid", uid)), None)
 
-    def on_instance(self, instance: str) -> Sequence[Node]:
+    def on_instance(self, instance: str) -> Sequence[ReportedNode]:
         return self._informer.by_index("instance", instance)
 
     def read(self, name: str) -> Node | None:
@@ -58,6 +61,13 @@ class Nodes:
         if taints != node.spec.taints:
             patch["spec"] = {"taints": msgspec.to_builtins(taints) or None}
         self._informer.wrote(self._client.patch(NODES, node.metadata.name, patch, type=msgspec.Raw))
+
+    def write_condition(self, node: Node, condition: Mapping[str, Any]) -> None:
+        """Conflict when another node has the name by now."""
+        self._check()
+        body = {"metadata": {"uid": node.metadata.uid}, "status": {"conditions": [condition]}}
+        resource, name = NODES.sub("status"), node.metadata.name
+        self._informer.wrote(self._client.patch(resource, name, Typed(STRATEGIC, body), type=msgspec.Raw))
 
 
 @dataclass(frozen=True)

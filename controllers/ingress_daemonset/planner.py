@@ -14,6 +14,7 @@ from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import node_actions
 from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
+from controllers.ingress_daemonset.overview import Turns
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from controllers.ingress_daemonset.types import Children, Workload
 from healthchecker import deployment_name
@@ -125,7 +126,8 @@ class _Planning:
 
     def plan(self) -> Plan:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
-        findings = Findings(self._departures, self._children.unmanaged(), altered)
+        turns = Turns(self._limit, self._queue())
+        findings = Findings(self._departures, self._children.unmanaged(), altered, turns)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),
@@ -167,13 +169,20 @@ class _Planning:
         """
         if self._resource.spec.paused:
             return []
-        counted = {each for each in self._rollouts if (each.unavailable if self._detaches else each.degraded)}
-        free = max(0, self._limit - len(counted) - (len(self._left) if self._detaches else 0))
-        waiting = self._in_order()
+        counted = sum(self._counts(each) for each in self._rollouts)
+        free = max(0, self._limit - counted - (len(self._left) if self._detaches else 0))
+        waiting = self._queue()
         in_flight = sum(each.in_flight for each in self._rollouts)
-        first = [each for each in waiting if each in counted]
-        others = [each for each in waiting if each not in counted]
-        return [*first, *others[:free]][: max(0, self._limit - in_flight)]
+        first = sum(self._counts(each) for each in waiting)
+        return waiting[: first + free][: max(0, self._limit - in_flight)]
+
+    def _queue(self) -> list[NodeRollout]:
+        """Those that wait for their update, in the order of their turns."""
+        return sorted(self._in_order(), key=lambda each: not self._counts(each))
+
+    def _counts(self, rollout: NodeRollout) -> bool:
+        """Against the budget."""
+        return rollout.unavailable if self._detaches else rollout.degraded
 
     def _in_order(self) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import structlog
@@ -20,10 +21,12 @@ from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, al
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
+from controllers.ingress_daemonset.overview import FIELDS
 from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import KubeError
+from kube.types import key_of
 from settings import IngressDaemonSetSettings
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
@@ -54,6 +57,8 @@ class Memory:
     took: float = 0.0
     status_at: float = -STATUS_PERIOD
     rollouts: Sequence[NodeRollout] = ()
+    pruned: frozenset[str] = frozenset()
+    """Fields of the status that the CRD does not have, so that the API server drops them."""
 
 
 class Reconciler:
@@ -144,14 +149,32 @@ class Reconciler:
             return None
         reminder = self._settings().detachment_reminder
         due = self._reporter.remind(resource.metadata, planned.unconfirmed, reminder, self._clock.now())
-        if planned.status != resource.reported:
+        status = {name: part for name, part in planned.status.items() if name not in memory.pruned}
+        if status != resource.reported:
             if (left := memory.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
             memory.status_at = self._clock.monotonic()
-            self._writer.write_status(resource.metadata, planned.status)
-            self._reporter.report(resource, planned.status)
+            stored = self._writer.write_status(resource.metadata, changes(resource.reported, status))
+            memory.pruned |= _pruned(resource, status, stored)
+            self._reporter.report(resource, status)
         self._reporter.measure(resource, planned)
         return due
 
     def _until(self, moment: datetime | None) -> float | None:
         return None if moment is None else max(0.0, (moment - self._clock.now()).total_seconds())
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that replaces *old* with *new*: what is gone is null."""
+    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
+    for name, part in new.items():
+        before = old.get(name)
+        patch[name] = changes(before, part) if isinstance(part, dict) and isinstance(before, dict) else part
+    return patch
+
+
+def _pruned(resource: IngressDaemonSet, sent: dict[str, Any], stored: dict[str, Any]) -> frozenset[str]:
+    pruned = frozenset(name for name in FIELDS if name in sent and name not in stored)
+    if pruned:
+        log.warning("CRD is of an earlier version", name=key_of(resource.metadata), missing=sorted(pruned))
+    return pruned

@@ -10,6 +10,7 @@ from typing import Any
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
+from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview, rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
@@ -31,6 +32,7 @@ class Findings:
     departures: Sequence[Departure] = ()
     unmanaged: Sequence[str] = ()
     altered: Sequence[Altered] = ()
+    turns: Turns = NO_TURNS
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def status_of(
         **_counts(rollouts),
         "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
         "waitingFor": [*leaving, *_waiting_for(rollouts, now)][:SHOWN],
+        **overview(resource, rollouts, findings.turns, verdicts["Progressing"][1], now),
     }
 
 
@@ -258,7 +261,3 @@ def _way_out(rollout: NodeRollout) -> str:
 def available_pods(rollout: NodeRollout) -> int:
     held = None if rollout.unmanaged else rollout.deployment
     return held.status.available_replicas if held else 0
-
-
-def rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -25,7 +25,7 @@ from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, 
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.manager import Context
 from kube.errors import AlreadyExists, ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
-from kube.types import ObjectMeta, key_of
+from kube.types import ObjectMeta, Value, complete, key_of
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0
@@ -40,6 +40,13 @@ FAILURES = {
 }
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class Reported(Value, frozen=True):
+    status: dict[str, Any] = {}
+
+
+complete(Reported)
 
 
 @dataclass(frozen=True)
@@ -151,14 +158,19 @@ class Writer:
         """Repeat the writes of unknown outcome that are due. LeadershipLost."""
         self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
 
-    def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> None:
-        """KubeError, LeadershipLost. The fields for drains are not part of *status*: the webhook writes them, too."""
+    def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> dict[str, Any]:
+        """What is stored afterwards. KubeError, LeadershipLost.
+
+        The fields for drains are not part of *status*: the webhook writes them, too.
+        """
         body = {"metadata": {"uid": owner.uid}, "status": status}
         target = Target("IngressDaemonSet", owner.namespace, owner.name)
         self._context.check()
         written = self._send(Change(target, body, "status"))
-        if written is not None:
-            self._cache.take_in(target, written)
+        if written is None:
+            return {}
+        self._cache.take_in(target, written)
+        return msgspec.json.decode(written, type=Reported).status
 
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
         results: SimpleQueue[bool | Exception] = SimpleQueue()

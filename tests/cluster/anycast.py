@@ -18,7 +18,7 @@ from lab.nodes import NODES, cloud_node
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from webhook.anycast_ip import ADDRESS_ID, is_tainted
+from webhook.anycast_ip import ADDRESS_ID, CONDITION, is_tainted
 
 T = TypeVar("T")
 EVENTS = Resource("", "v1", "events")
@@ -81,6 +81,13 @@ class Fleet:
 
     def node(self, name: str) -> Node:
         return self.client.get(NODES, self.name_of(name), type=Node)
+
+    def conditions(self, name: str) -> list[dict[str, Any]]:
+        return self.client.get(NODES, self.name_of(name))["status"].get("conditions", [])
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """Ours, or an empty one."""
+        return next((each for each in self.conditions(name) if each["type"] == CONDITION), {})
 
     def patch(self, name: str, **changes: Any) -> Node:
         return self.client.patch(NODES, self.name_of(name), changes, type=Node)

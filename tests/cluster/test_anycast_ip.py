@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controllers.anycast_ip.transitions import transitions_of
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
@@ -16,7 +17,7 @@ from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
 from tests.cluster.anycast_judge import judging
 from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, TAINT, is_tainted
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
 
 CROWD = 200
 OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -133,7 +134,30 @@ def a_node_waits_until_it_says_on_which_instance_it_is(fleet: Fleet) -> None:
     assert all(len(fleet.on(name)) == 1 for name in ("a", "b"))
 
 
+def a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not(fleet: Fleet) -> None:
+    fleet.join("a")
+    fleet.join("b", instance="")
+
+    fleet.lab.kubectl("wait", f"--for=condition={CONDITION}", f"node/{fleet.name_of('a')}", "--timeout=60s")
+    assert not is_tainted(fleet.node("a"))
+    (address,) = fleet.on("a")
+    (opened,) = transitions_of(fleet.node("a"))
+    assert (opened.to, opened.address) == ("open", address["id"])
+    assert fleet.condition("a")["message"] == f"{address['ip']} ({address['id']}) is bound to the node"
+    why = fleet.wait(lambda: fleet.condition("b"), "the condition of a node that waits")
+    assert (why["status"], why["reason"]) == ("False", "NoInstanceID")
+
+    fleet.patch("a", metadata={"labels": {NEED_LABEL: None}})
+    fleet.wait(lambda: not fleet.condition("a"), "the condition to go with the label")
+    kubelets = {"type": "Ready", "status": "True"}
+    others = [each for each in fleet.conditions("a") if each["type"] == "Ready"]
+    assert [kubelets.items() <= each.items() for each in others] == [True]
+    fleet.patch("b", spec={"providerID": f"qcloud:///100003/{fleet.instance_of('b')}"})
+    fleet.wait(lambda: fleet.condition("b")["status"] == "True", "the condition of an open node")
+
+
 SCENES: tuple[Scene, ...] = (
+    a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not,
     a_node_that_is_given_the_label_later_is_closed_in_the_same_update,
     a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why,
     a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing,

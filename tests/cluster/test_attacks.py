@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controllers.anycast_ip.sources import NODES, STRATEGIC
+from kube.client import Client, Typed
+from kube.errors import ApiError
 from lab.bootstrap import running
 from lab.install import NAMESPACE
 from lab.session import Lab
@@ -280,6 +284,52 @@ def as_account(lab: Lab, account: str, arguments: tuple[str, ...], manifest: obj
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_stolen_token_cannot(lab: Lab, attack: str) -> None:
     assert ATTACKS[attack][3] in as_account(lab, *ATTACKS[attack][:3])
+
+
+OURS = {"type": "AnycastIPReady", "status": "True"}
+STATUS_OF_A_NODE: dict[str, tuple[dict[str, Any], str]] = {
+    "their condition": ({"status": {"conditions": [OURS]}}, ""),
+    "a condition of the kubelet": (
+        {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        "no condition of a node but AnycastIPReady",
+    ),
+    "the capacity": (
+        {"status": {"capacity": {"cpu": "1000"}}},
+        "nothing but a condition in the status of a node",
+    ),
+    "labels": ({"metadata": {"labels": {"zone": "b"}}}, "nothing but a condition in the status of a node"),
+}
+
+
+@pytest.mark.parametrize("part", STATUS_OF_A_NODE)
+def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone(
+    controllers: Client, part: str
+) -> None:
+    """By the token itself: kubectl reads the status before it writes it, which they may not."""
+    change, refusal = STATUS_OF_A_NODE[part]
+    path = NODES.path(name="victim", subresource="status")
+
+    def write() -> None:
+        controllers.request("PATCH", path, body=Typed(STRATEGIC, change), query={"dryRun": "All"})
+
+    if not refusal:
+        write()
+        return
+    with pytest.raises(ApiError, match=refusal):
+        write()
+
+
+@pytest.fixture
+def controllers(lab: Lab, tmp_path: Path) -> Iterator[Client]:
+    """With their token."""
+    token = lab.kubectl("create", "token", "drawbridge-controllers", "-n", NAMESPACE).stdout.strip()
+    kubeconfig = yaml.safe_load(lab.kubeconfig.read_text())
+    kubeconfig["users"] = [{"name": each["name"], "user": {"token": token}} for each in kubeconfig["users"]]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    client = Client.from_kubeconfig(path)
+    yield client
+    client.close()
 
 
 def foreign_url(webhook: dict[str, Any]) -> None:

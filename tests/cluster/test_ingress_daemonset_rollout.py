@@ -93,8 +93,29 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
     assert edge.violations(edge.promise(2)) == []
 
 
+def the_status_has_the_plan_of_the_rollout_and_then_how_it_ended(edge: Edge) -> None:
+    edge.create(rolling=detaching(1, **by_node(4, value="true")))
+    edge.settle(*"abc")
+    before = edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
+    edge.retemplate("proxy:2")
+    plan = edge.wait(lambda: edge.status().get("rollout"), "the plan in the status")
+    assert (plan["fromRevision"], plan["nodes"], plan["waves"]) == (before, 3, 3)
+    assert {edge.short(each) for each in plan["nextNodes"]} <= {*"abc"}
+    assert plan["estimatedEnd"] > plan["startedAt"]
+    edge.wait(lambda: edge.status()["rollout"]["wave"] == 2, "the second wave")
+    edge.settle(*"abc", image="proxy:2")
+
+    edge.wait(lambda: "rollout" not in edge.status(), "the plan to go with the rollout")
+    (ended,) = edge.status()["history"]
+    assert (ended["result"], ended["nodes"], ended["atATime"]) == ("Complete", 3, 1)
+    assert ended["toRevision"] == plan["toRevision"] == edge.status()["currentRevision"]
+    assert ended["seconds"] >= 3 * 4
+    assert edge.violations(edge.promise(1, node=on_node(4))) == []
+
+
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     nodes_are_taken_off_by_their_annotation: tuple("abcd"),
+    the_status_has_the_plan_of_the_rollout_and_then_how_it_ended: tuple("abc"),
     a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
     pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
     health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),

@@ -1,4 +1,5 @@
-"""The patches that the API server is sent: merge patches by RFC 7386, JSON patches by RFC 6902."""
+"""The patches that the API server is sent: merge patches by RFC 7386, JSON patches by RFC 6902, and of strategic merge
+patches what conditions need."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import jsonpatch  # type: ignore[import-untyped]
 import jsonpointer  # type: ignore[import-untyped]
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Unpatchable(Exception):
@@ -17,7 +19,7 @@ class Unpatchable(Exception):
 
 def patched(held: Any, patch: Any, content_type: str) -> Any:
     """*held* stays as it is; KeyError for another type of patch."""
-    return {MERGE: merged, JSON_PATCH: _operated}[content_type](held, patch)
+    return {MERGE: merged, JSON_PATCH: _operated, STRATEGIC: strategic}[content_type](held, patch)
 
 
 def merged(held: Any, change: Any) -> Any:
@@ -26,6 +28,28 @@ def merged(held: Any, change: Any) -> Any:
     base = held if isinstance(held, dict) else {}
     values = base | {name: merged(base.get(name), each) for name, each in change.items()}
     return {name: each for name, each in values.items() if each is not None}
+
+
+def strategic(held: Any, change: Any) -> Any:
+    """As a merge patch, but for conditions, which are merged by their types; ``$patch: delete`` takes one away."""
+    if not isinstance(change, dict):
+        return change
+    base = held if isinstance(held, dict) else {}
+    values = dict(base)
+    for name, each in change.items():
+        merge = _conditions if name == "conditions" else strategic
+        values[name] = merge(base.get(name), each)
+    return {name: each for name, each in values.items() if each is not None}
+
+
+def _conditions(held: Any, changes: Any) -> Any:
+    found = {each["type"]: each for each in held or ()}
+    for each in changes:
+        if each.get("$patch") == "delete":
+            found.pop(each["type"], None)
+        else:
+            found[each["type"]] = merged(found.get(each["type"]), each)
+    return list(found.values())
 
 
 def _operated(held: Any, operations: Any) -> Any:

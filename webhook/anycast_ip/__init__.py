@@ -17,6 +17,10 @@ ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 ADDRESS = "tke.cloud.tencent.com/anycast-ip-address"
 BOUND = "drawbridge.io/anycast-ip-bound"
 """The controller's proof that it saw the address bound: ``<uid of the node>/<id of the address>``."""
+HISTORY = "drawbridge.io/anycast-ip-history"
+"""When the node was opened and closed, the latest first."""
+CONDITION = "AnycastIPReady"
+"""The type of the Node condition that says whether the address is bound."""
 
 
 def wanted(node: Node, settings: AnycastIPSettings) -> bool:

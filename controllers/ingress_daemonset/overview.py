@@ -1,0 +1,179 @@
+"""What a status says of a rollout as a whole: its plan while it runs, and how the last ones ended.
+
+A rollout is the update of nodes that have pods of another template, or a changed one. It ends as its Events say:
+complete, paused or halted; a new template ends it, too. New nodes and drains are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any
+
+from controllers.ingress_daemonset.desired import digest, without_timestamp
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
+
+HISTORY_SIZE = 10
+NEXT_NODES = 5
+FIELDS = ("currentRevision", "rollout", "history")
+"""Those of a status that earlier versions of the CRD do not have."""
+ENDED = ("Complete", "Paused", "Halted")
+BLOCKED = ("WaitingForNodes", "WaitingForDetachment")
+"""Reasons of Progressing whose end is not known."""
+ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
+ASSUMED = 30.0
+"""Seconds until the pods of a node are available, where no rollout has shown it."""
+OVERDUE = 0.25
+"""Of a turn: what a node still takes that has had its time."""
+STEP = 10
+"""Seconds to which an estimate is rounded up."""
+TOLERANCE = 0.1
+"""Of the time that is left: a better estimate that differs by less is not worth a write."""
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """*limit* nodes are updated at a time; *upcoming* have not begun, in their order."""
+
+    limit: int = 1
+    upcoming: Sequence[NodeRollout] = ()
+
+
+NO_TURNS = Turns()
+
+
+def overview(
+    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], turns: Turns, progressing: str, now: datetime
+) -> dict[str, Any]:
+    """The fields of the status; *progressing* is the reason of that condition."""
+    old: Raw | None = resource.status.get("rollout")
+    revision, current = revision_of(resource), resource.status.get("currentRevision", "")
+    left = [each for each in rollouts if each.phase in ROLLING]
+    history = list(resource.status.get("history") or ())
+    runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
+    if old and not (runs and old["toRevision"] == revision):
+        result = "Complete" if not left else progressing if progressing in ENDED else "Superseded"
+        entry = _entry(old, result, now)
+        # Several templates in a row, before a node was updated, would displace what did happen.
+        kept = [entry] if entry["nodes"] or result != "Superseded" else []
+        history = [*kept, *history][:HISTORY_SIZE]
+        old = None
+    found: dict[str, Any] = {"history": history} if history else {}
+    if not left and rollouts:
+        current = revision
+    if current:
+        found["currentRevision"] = current
+    if runs:
+        began = old or _begun(current, revision, now)
+        found["rollout"] = _plan(began, left, turns, history, progressing, now)
+    return found
+
+
+def revision_of(resource: IngressDaemonSet) -> str:
+    """With which the name of the template's ControllerRevision ends."""
+    return digest(without_timestamp(resource.spec.template))[:10]
+
+
+def _is_behind(rollout: NodeRollout) -> bool:
+    """Not one that is attached again after a drain."""
+    return rollout.phase in (Phase.OUTDATED, Phase.DETACHING)
+
+
+def _begun(current: str, revision: str, now: datetime) -> Raw:
+    return {"fromRevision": current, "toRevision": revision, "startedAt": rfc3339(now)}
+
+
+def _plan(
+    began: Raw,
+    left: Sequence[NodeRollout],
+    turns: Turns,
+    history: Sequence[Raw],
+    progressing: str,
+    now: datetime,
+) -> dict[str, Any]:
+    nodes, limit = max(began.get("nodes", 0), len(left)), max(1, turns.limit)
+    done, waves = nodes - len(left), ceil(nodes / limit)
+    plan = {
+        **{name: began[name] for name in ("fromRevision", "toRevision", "startedAt")},
+        "nodes": nodes,
+        "nodesLeft": len(left),
+        "atATime": limit,
+        "wave": min(waves, done // limit + 1),
+        "waves": waves,
+        "nextNodes": [each.node.name for each in turns.upcoming[:NEXT_NODES]],
+    }
+    if progressing in BLOCKED:
+        return plan
+    turn = _turn(plan, left, history, now)
+    end = now + timedelta(seconds=_seconds_left(left, limit, turn, now))
+    return plan | {"estimatedEnd": _rewritten(began.get("estimatedEnd", ""), end, now)}
+
+
+def _turn(plan: Raw, left: Sequence[NodeRollout], history: Sequence[Raw], now: datetime) -> float:
+    """Seconds that a node takes: as it has taken so far, else as in the last rollout, else as configured."""
+    done, limit = plan["nodes"] - plan["nodesLeft"], plan["atATime"]
+    began = time_of(plan["startedAt"])
+    if done >= limit and began:
+        in_flight = sum(each.in_flight for each in left)
+        return float((now - began).total_seconds() * limit / (done + in_flight / 2))
+    whole = (each for each in history if each["result"] == "Complete" and each["nodes"])
+    if last := next(whole, None):
+        return float(last["seconds"] / ceil(last["nodes"] / max(1, last["atATime"])))
+    return _configured(left[0])
+
+
+def _configured(rollout: NodeRollout) -> float:
+    rolling, held = rollout.rolling, rollout.deployment
+    annotations = (rolling.deployment_annotation, rolling.node_annotation)
+    graces = max((each.grace_period_seconds for each in annotations if each), default=0)
+    confirmed = max(graces, rolling.timestamp.grace_period_seconds if rolling.timestamp else 0)
+    ready = rollout.resource.spec.min_ready_seconds + ASSUMED
+    return confirmed + (held.termination_grace if held else 0) + ready + rolling.attach_grace_period_seconds
+
+
+def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
+    """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
+    busy = [_residual(each, turn, now) for each in left if each.in_flight]
+    waiting = sum(not each.in_flight for each in left)
+    places = sorted([*busy, *[0.0] * (limit - len(busy))])[:limit]
+    ends = [free + turn * len(range(place, waiting, limit)) for place, free in enumerate(places)]
+    return max([*ends, *busy])
+
+
+def _residual(rollout: NodeRollout, turn: float, now: datetime) -> float:
+    began = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
+    spent = (now - min(began, default=now)).total_seconds()
+    return max(turn - spent, turn * OVERDUE)
+
+
+def _rewritten(before: str, end: datetime, now: datetime) -> str:
+    """*end* rounded up, or the estimate *before* while it is nearly as good."""
+    old = time_of(before)
+    if old and old > now:
+        tolerated = max(STEP, TOLERANCE * (old - now).total_seconds())
+        if abs((end - old).total_seconds()) <= tolerated:
+            return before
+    seconds = ceil(end.timestamp() / STEP) * STEP
+    return rfc3339(datetime.fromtimestamp(seconds, now.tzinfo))
+
+
+def _entry(old: Raw, result: str, now: datetime) -> dict[str, Any]:
+    """Of a rollout that ended: how many nodes it updated, and in how many seconds."""
+    began = time_of(old["startedAt"]) or now
+    return {
+        **{name: old[name] for name in ("fromRevision", "toRevision", "startedAt")},
+        "endedAt": rfc3339(now),
+        "result": result,
+        "nodes": old["nodes"] - (0 if result == "Complete" else old["nodesLeft"]),
+        "seconds": max(0, round((now - began).total_seconds())),
+        "atATime": old["atATime"],
+    }
+
+
+def rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,97 @@
+"""When a node was opened and closed outlasts Events, in an annotation that costs no write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controllers.anycast_ip.transitions import CLOSED, OPEN, SIZE, Transition, transitions_of, with_transition
+from kube.types import Node, ObjectMeta
+from lab.cloud import Knobs
+from settings.anycast_ip import NEED_LABEL
+from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.factories import NOW
+from webhook.anycast_ip import HISTORY
+
+
+def noted(*transitions: str) -> Node:
+    node = Node(ObjectMeta("n1"))
+    for number, each in enumerate(transitions):
+        annotations = with_transition(node, NOW + timedelta(minutes=number), each, f"eip-{number}")
+        node = replace(node, metadata=replace(node.metadata, annotations=annotations))
+    return node
+
+
+def test_the_latest_comes_first() -> None:
+    assert transitions_of(noted(OPEN, CLOSED)) == (
+        Transition(NOW + timedelta(minutes=1), CLOSED, "eip-1"),
+        Transition(NOW, OPEN, "eip-0"),
+    )
+
+
+def test_the_last_few_are_kept_and_are_small() -> None:
+    node = noted(*[OPEN, CLOSED] * 10)
+
+    assert [each.address for each in transitions_of(node)] == [f"eip-{19 - number}" for number in range(SIZE)]
+    assert len(node.metadata.annotations[HISTORY]) < 400
+
+
+@pytest.mark.parametrize("text", ["", "{", '[{"at":"yesterday","to":"open"}]', "[1]", "null"])
+def test_what_another_client_wrote_is_no_history_and_is_replaced(text: str) -> None:
+    node = Node(ObjectMeta("n1", annotations={HISTORY: text}))
+
+    assert transitions_of(node) == ()
+    assert with_transition(node, NOW, OPEN, "eip-1") == with_transition(noted(), NOW, OPEN, "eip-1")
+
+
+def changed(lab: Lab) -> list[str]:
+    return [each.to for each in transitions_of(lab.node())]
+
+
+def test_a_node_that_joins_has_its_opening_and_no_write_more() -> None:
+    lab = Lab()
+    patches: list[Any] = []
+    lab.kube.before_write = lambda name, body: patches.append(body) if name in ("n1", "status") else None
+    lab.join()
+
+    lab.run(lab.all_open, 30, "open")
+    lab.run_for(30)
+    assert [each.keys() - {"metadata"} for each in patches] == [{"spec"}, {"status"}]
+    (opened,) = transitions_of(lab.node())
+    (address,) = lab.on()
+    assert (opened.to, opened.address) == (OPEN, address.id)
+
+
+def test_a_node_that_lost_its_address_says_when_and_which() -> None:
+    lab = open_lab()
+    (address,) = lab.on()
+    with lab.world.advanced() as now:
+        lab.world.history.put(address.id, replace(address, status="UNBIND", instance_id=""), now)
+    lab.run(lambda: changed(lab)[:1] == [CLOSED], 900, "closed")
+    assert transitions_of(lab.node())[0].address == address.id
+
+    lab.run(lambda: changed(lab) == [OPEN, CLOSED, OPEN], 300, "open again")
+    lab.run_for(SETTINGS.resync_period * 2)
+    assert changed(lab) == [OPEN, CLOSED, OPEN]
+
+
+def test_it_goes_with_the_other_annotations() -> None:
+    lab = open_lab(settings=replace_settings(release_on_label_removal=True))
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+
+    lab.run(lambda: HISTORY not in lab.node().metadata.annotations, 60, "gone")
+
+
+def replace_settings(**changes: Any) -> Any:
+    return SETTINGS.model_copy(update=changes)
+
+
+def test_a_node_that_waits_has_none() -> None:
+    lab = Lab(Knobs(quota_total=0, tag_keys=100000, tag_values=100000))
+    lab.join()
+    lab.run_for(120)
+
+    assert changed(lab) == []

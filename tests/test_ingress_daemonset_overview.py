@@ -1,0 +1,393 @@
+"""What the status says of a rollout as a whole: its plan while it runs, and how the last ones ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
+from controllers.ingress_daemonset.reconciler import changes
+from controllers.ingress_daemonset.revisions import plan_revisions
+from tests.factories import NOW
+from tests.fake_api import merged
+from tests.fake_api.kinds import ROOT, of_crd
+from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
+from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
+from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from webhook.ingress_daemonset.types import resource, time_of
+
+NODES = tuple(f"n{number}" for number in range(1, 7))
+DETACHING = {
+    "maxUnavailableNodes": 2,
+    "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
+}
+Raw = dict[str, Any]
+CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"
+
+
+class Rolling:
+    """A world whose status is stored, as the leader does it; *pods* take so many seconds."""
+
+    def __init__(self, *nodes: str, pods: float = 20, **spec: Any) -> None:
+        self.world = World(raw_resource(rolling=DETACHING, **spec), *(nodes or NODES))
+        self.pods = pods
+        self._starting: dict[str, datetime] = {}
+        self.statuses: list[Raw] = []
+        self.play(lambda: self.status.get("readyNodes") == len(self.world.nodes))
+
+    @property
+    def status(self) -> Raw:
+        status: Raw = self.world.raw.get("status", {})
+        return status
+
+    @property
+    def rollout(self) -> Raw:
+        rollout: Raw = self.status.get("rollout", {})
+        return rollout
+
+    @property
+    def history(self) -> list[Raw]:
+        history: list[Raw] = self.status.get("history", [])
+        return history
+
+    def turn(self) -> None:
+        """A round, its status, and what a few seconds bring."""
+        planned = self.world.turn()
+        assert planned.status is not None
+        self.world.raw["status"] = planned.status
+        self.statuses.append(planned.status)
+        self.world.later(1 if planned.actions else 3)
+        self._run_pods()
+
+    def _run_pods(self) -> None:
+        for name in self.world.nodes:
+            held = self.world.deployments.get(f"web-{name}")
+            is_new = (
+                held and held.get("status", {}).get("observedGeneration") != held["metadata"]["generation"]
+            )
+            if not is_new:
+                self._starting.pop(name, None)
+            elif self._starting.setdefault(name, self.world.now) <= self.world.now - timedelta(
+                seconds=self.pods
+            ):
+                self.world.run_pods(name)
+
+    def play(self, until: Callable[[], Any]) -> None:
+        for _ in range(3000):
+            if until():
+                return
+            self.turn()
+        raise AssertionError(f"not so in the end: {self.status}")
+
+    def roll_out(self, image: str = "proxy:2") -> None:
+        self.world.retemplate(image)
+        self.play(lambda: self.rollout)
+
+    def finish(self) -> None:
+        self.play(lambda: not self.rollout)
+
+
+def test_without_a_rollout_the_status_has_the_revision_alone() -> None:
+    rolling = Rolling()
+
+    assert len(rolling.status["currentRevision"]) == 10
+    assert "rollout" not in rolling.status
+    assert "history" not in rolling.status
+
+
+def test_the_plan_names_wave_nodes_left_and_the_nodes_that_are_next() -> None:
+    rolling = Rolling(*(f"n{number:02}" for number in range(1, 12)))
+    before = rolling.status["currentRevision"]
+    rolling.roll_out()
+
+    began = dict(rolling.rollout)
+    assert began["fromRevision"] == before != began["toRevision"]
+    assert {name: began[name] for name in ("nodes", "nodesLeft", "atATime", "wave", "waves")} == {
+        "nodes": 11,
+        "nodesLeft": 11,
+        "atATime": 2,
+        "wave": 1,
+        "waves": 6,
+    }
+    assert began["nextNodes"] == ["n01", "n02", "n03", "n04", "n05"]
+    rolling.play(lambda: rolling.rollout.get("nodesLeft") == 7)
+    assert (rolling.rollout["wave"], rolling.rollout["nodes"]) == (3, 11)
+    assert rolling.rollout["startedAt"] == began["startedAt"]
+    assert "n05" in rolling.rollout["nextNodes"]
+    rolling.finish()
+    assert rolling.status["currentRevision"] == began["toRevision"]
+
+
+def test_every_plan_is_consistent() -> None:
+    rolling = Rolling()
+    rolling.roll_out()
+    rolling.finish()
+
+    plans = [each["rollout"] for each in rolling.statuses if "rollout" in each]
+    assert [each["nodesLeft"] for each in plans] == sorted(
+        (each["nodesLeft"] for each in plans), reverse=True
+    )
+    assert [each["wave"] for each in plans] == sorted(each["wave"] for each in plans)
+    assert all(each["wave"] <= each["waves"] == 3 for each in plans)
+    assert all(len(each["nextNodes"]) <= min(NEXT_NODES, each["nodesLeft"]) for each in plans)
+
+
+def test_a_rollout_that_ended_is_in_the_history() -> None:
+    rolling = Rolling()
+    before = rolling.status["currentRevision"]
+    rolling.roll_out()
+    began = rolling.rollout
+    rolling.finish()
+
+    (entry,) = rolling.history
+    assert entry == {
+        "fromRevision": before,
+        "toRevision": rolling.status["currentRevision"],
+        "startedAt": began["startedAt"],
+        "endedAt": entry["endedAt"],
+        "result": "Complete",
+        "nodes": 6,
+        "seconds": entry["seconds"],
+        "atATime": 2,
+    }
+    assert _time(entry["endedAt"]) - _time(entry["startedAt"]) == timedelta(seconds=entry["seconds"])
+
+
+def test_the_history_has_the_last_ten() -> None:
+    rolling = Rolling("n1")
+    for number in range(HISTORY_SIZE + 3):
+        rolling.roll_out(f"proxy:{number + 2}")
+        rolling.finish()
+
+    assert len(rolling.history) == HISTORY_SIZE
+    assert rolling.history[0]["toRevision"] == rolling.status["currentRevision"]
+    assert [each["endedAt"] for each in rolling.history] == sorted(
+        (each["endedAt"] for each in rolling.history), reverse=True
+    )
+    for later, earlier in zip(rolling.history, rolling.history[1:], strict=False):
+        assert later["fromRevision"] == earlier["toRevision"]
+
+
+def test_another_template_supersedes_the_rollout() -> None:
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    first = rolling.rollout
+    rolling.world.retemplate("proxy:3")
+    rolling.turn()
+
+    (entry,) = rolling.history
+    assert (entry["result"], entry["nodes"], entry["toRevision"]) == ("Superseded", 2, first["toRevision"])
+    assert rolling.rollout["nodes"] == 6
+    assert rolling.rollout["fromRevision"] == first["fromRevision"]
+    rolling.finish()
+    assert [each["result"] for each in rolling.history] == ["Complete", "Superseded"]
+
+
+def test_templates_that_no_node_got_are_not_in_the_history() -> None:
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    for number in range(3, 9):
+        rolling.world.retemplate(f"proxy:{number}")
+        rolling.turn()
+    rolling.finish()
+
+    assert [each["result"] for each in rolling.history] == ["Complete"]
+
+
+def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:
+    rolling = Rolling()
+    rolling.roll_out()
+    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    rolling.world.raw["spec"]["paused"] = True
+    rolling.turn()
+
+    assert "rollout" not in rolling.status
+    assert (rolling.history[0]["result"], rolling.history[0]["nodes"]) == ("Paused", 2)
+    rolling.world.later(3600)
+    rolling.world.raw["spec"]["paused"] = False
+    rolling.play(lambda: rolling.rollout)
+    assert rolling.rollout["nodes"] == 4
+    rolling.finish()
+    assert rolling.history[0]["result"] == "Complete"
+    assert rolling.history[0]["seconds"] < 600
+
+
+def test_new_nodes_are_no_rollout() -> None:
+    rolling = Rolling()
+    other = World(raw_resource(), "n9").nodes
+    rolling.world.nodes |= other
+    rolling.play(lambda: "web-n9" in rolling.world.deployments)
+    rolling.play(lambda: rolling.status["readyNodes"] == 7)
+
+    assert "rollout" not in rolling.status
+    assert rolling.history == []
+
+
+def test_a_node_that_is_attached_after_a_drain_is_no_rollout() -> None:
+    rolling = Rolling()
+    taint = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+    rolling.world.nodes["n1"]["spec"]["taints"] = taint
+    rolling.play(lambda: rolling.world.off() == {"n1"})
+    rolling.world.nodes["n1"]["spec"]["taints"] = []
+    rolling.play(lambda: not rolling.world.off())
+
+    assert not any("rollout" in each or "history" in each for each in rolling.statuses)
+
+
+def _time(text: str) -> datetime:
+    found = time_of(text)
+    assert found is not None
+    return found
+
+
+def estimates(rolling: Rolling) -> Iterator[tuple[Raw, datetime]]:
+    for each in rolling.statuses:
+        if end := each.get("rollout", {}).get("estimatedEnd"):
+            yield each, _time(end)
+
+
+@pytest.mark.parametrize("pods", [5.0, 30.0, 90.0])
+def test_the_second_rollout_ends_when_its_first_plan_says(pods: float) -> None:
+    rolling = Rolling(pods=pods)
+    rolling.roll_out()
+    rolling.finish()
+    rolling.statuses.clear()
+    began = rolling.world.now
+    rolling.roll_out("proxy:3")
+    rolling.finish()
+
+    _, first = next(estimates(rolling))
+    took = rolling.world.now - began
+    assert abs(first - rolling.world.now) <= took * 0.25 + timedelta(seconds=20)
+
+
+def test_the_first_rollout_is_estimated_from_its_graces_and_corrected_on_the_way() -> None:
+    rolling = Rolling(*(f"n{number:02}" for number in range(20)), pods=300)
+    rolling.roll_out()
+    rolling.play(lambda: rolling.rollout["nodesLeft"] <= 10)
+    estimated = _time(rolling.rollout["estimatedEnd"])
+    rolling.finish()
+
+    took = rolling.world.now - _time(rolling.history[0]["startedAt"])
+    assert abs(estimated - rolling.world.now) <= took * 0.2
+
+
+def test_an_estimate_is_written_again_only_when_it_is_off_by_a_tenth_of_what_is_left() -> None:
+    rolling = Rolling(*(f"n{number:02}" for number in range(20)))
+    rolling.roll_out()
+    rolling.finish()
+    rolling.roll_out("proxy:3")
+    rolling.finish()
+    rolling.statuses.clear()
+    rolling.roll_out("proxy:4")
+    rolling.finish()
+
+    ends = [end for _, end in estimates(rolling)]
+    assert all(end.second % 10 == 0 for end in ends)
+    assert len(set(ends)) <= 12 < len(rolling.statuses)
+
+
+def test_what_nobody_knows_is_not_estimated() -> None:
+    rolling = Rolling("n1", "n2", "n3")
+    for name in ("n1", "n2"):
+        rolling.world.nodes[name]["spec"]["unschedulable"] = True
+        rolling.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+    rolling.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 1
+    rolling.world.retemplate("proxy:2")
+    rolling.play(lambda: rolling.rollout)
+    reasons = {each["type"]: each["reason"] for each in rolling.status["conditions"]}
+
+    assert reasons["Progressing"] == "WaitingForNodes"
+    assert rolling.rollout["nodesLeft"] == 3
+    assert "estimatedEnd" not in rolling.rollout
+
+
+LEAVES = st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2)
+PARTS = LEAVES | st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
+STATUSES = st.dictionaries(
+    st.sampled_from("abc"), PARTS | st.dictionaries(st.sampled_from("abc"), PARTS, max_size=3), max_size=3
+)
+
+
+@given(STATUSES, STATUSES)
+def test_the_patch_of_a_status_leaves_nothing_of_the_one_before(old: Raw, new: Raw) -> None:
+    assert merged(old, changes(old, new)) == new
+
+
+def settled(*nodes: str) -> Leader:
+    here = Leader(with_nodes(*nodes, rolling=ONE_BY_ONE))
+    here.settle()
+    return here
+
+
+def stored(here: Leader) -> Raw:
+    status: Raw = here.api.objects["IngressDaemonSet", KEY]["status"]
+    return status
+
+
+def test_the_leader_stores_the_plan_and_takes_it_away_at_the_end() -> None:
+    here = settled("n1", "n2")
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: "rollout" in stored(here))
+    assert stored(here)["rollout"]["nodes"] == 2
+    here.settle()
+
+    assert "rollout" not in stored(here)
+    assert [each["result"] for each in stored(here)["history"]] == ["Complete"]
+
+
+def test_an_earlier_crd_costs_no_writes_and_no_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = yaml.safe_load((ROOT / CRD).read_text())
+    for version in earlier["spec"]["versions"]:
+        for name in FIELDS:
+            del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][name]
+    kinds = {each.resource: each for each in of_crd(earlier)}
+    monkeypatch.setattr(
+        Api, "_kind", lambda self, kind, known=Api._kind: kinds.get(kind.resource) or known(self, kind)
+    )
+    here = settled("n1", "n2")
+    here.retemplate("proxy:2")
+    here.settle()
+    assert here.images() == {"proxy:2"}
+    assert not {*FIELDS} & stored(here).keys()
+    before = list(here.api.writes)
+    for _ in range(5):
+        here.clock.advance(600)
+        here.look()
+
+    assert here.api.writes == before
+
+
+def test_another_leader_continues_the_plan() -> None:
+    here = settled("n1", "n2", "n3")
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: stored(here).get("rollout", {}).get("nodesLeft") == 2)
+    began = stored(here)["rollout"]["startedAt"]
+    other = Leader(here.api)
+    other.clock.advance(here.clock())
+    other.settle()
+
+    (entry,) = stored(other)["history"]
+    assert (entry["startedAt"], entry["nodes"], entry["result"]) == (began, 3, "Complete")
+
+
+def test_a_revision_is_named_as_its_controller_revision_is() -> None:
+    rolling = Rolling("n1")
+    planned = plan_revisions(resource(rolling.world.raw), ())
+
+    assert planned.create
+    assert planned.create["metadata"]["name"] == f"web-{rolling.status['currentRevision']}"
+
+
+def test_the_times_are_those_of_the_clock() -> None:
+    rolling = Rolling()
+    rolling.roll_out()
+
+    assert NOW < _time(rolling.rollout["startedAt"]) <= rolling.world.now
