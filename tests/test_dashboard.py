@@ -175,8 +175,8 @@ def test_reserved_ips_are_shown_by_workload_with_their_releases(api: FakeAPI, pa
         r"StatefulSet/redis</th><td class=\"number\">2</td><td class=\"number\">0</td><td>1 (evicted|deleted)",
         text,
     )
-    assert text.index("<code>10.0.0.1") < text.index("<code>10.0.0.2")
-    assert "<code>10.0.0.3" not in text
+    assert text.index(">10.0.0.1</a></code>") < text.index(">10.0.0.2</a></code>")
+    assert ">10.0.0.3<" not in text
     assert text.count('<rect class="part" x="0"') == 12
 
 
@@ -196,7 +196,7 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
     text = page.text("/addresses")
     assert "1 open" in text
     assert "1 tainted" in text
-    assert "open</th><td><code>1.2.3.4</code>" in text
+    assert "open</a></th><td><code>1.2.3.4</code>" in text
     assert 'open <time datetime="2026-01-02T03:04:05+00:00"' in text
 
 
@@ -227,7 +227,7 @@ def test_workloads_are_shown_with_why_each_pod_is_where_it_is(api: FakeAPI, page
 def test_the_nodes_of_a_rollout_are_shown_in_their_phase(page: Page, world: World) -> None:
     text = page.text("/rollouts")
 
-    assert "edge/web</h2>" in text
+    assert "edge/web</a></h2>" in text
     assert "Budget: 2 of 2 nodes unavailable; nodes are detached from the load balancer" in text
     cells = re.findall(r'<span class="name">(n\d)</span><span class="hidden">: ([a-z ]+)</span>', text)
     assert dict(cells) == {

@@ -91,8 +91,8 @@ def test_a_rollout_is_paused_by_keyboard_alone(served: Served) -> None:
 
 def test_an_object_of_a_table_leads_to_its_explanation(served: Served) -> None:
     tab = served.open("/elasticity")
-    tab.locator("details summary").first.click()
-    tab.locator("details[open] th a").first.click()
+    tab.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    tab.locator("details th a").first.click()
 
     tab.wait_for_selector("#connection.good")
     assert tab.locator("h1").inner_text().startswith("Pod ")
