@@ -51,6 +51,7 @@ class IPReservationSettings(Model):
     ip_release_period: Period = 5.0
     give_back_after: Period = 120.0
     skip_when_owner_is_deleted: bool = True
+    workload_opt_in: bool = False
     label_selector: LabelSelector = LabelSelector(
         match_expressions=(
             Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),

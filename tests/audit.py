@@ -138,10 +138,10 @@ def _proved(log: AccessLog) -> Iterator[tuple[tuple[str, str], Permission]]:
 
 
 def _enabled(features: Mapping[str, set[Permission]], held: set[Permission]) -> list[str]:
-    """By what is *held*; one whose permissions are but a part of another's counts as off."""
+    """By what is *held*; one whose permissions the others bring together counts as off."""
     candidates = {each: given for each, given in features.items() if given <= held}
-    return [
-        each
-        for each, given in candidates.items()
-        if not any(given < others for others in candidates.values())
-    ]
+    return [each for each, given in candidates.items() if not given <= _all_but(each, candidates)]
+
+
+def _all_but(feature: str, features: Mapping[str, set[Permission]]) -> set[Permission]:
+    return {right for each, given in features.items() if each != feature for right in given}

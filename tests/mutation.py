@@ -41,6 +41,7 @@ TARGETS = {
     "controllers/ip_reservation/compaction.py": ["tests/test_ip_reservation_compaction.py"],
     "controllers/ip_reservation/copies.py": ["tests/test_ip_reservation_copies.py"],
     "controllers/ip_reservation/late_planner.py": ["tests/test_ip_reservation_late.py"],
+    "controllers/ip_reservation/opt_in_planner.py": ["tests/test_ip_reservation_opt_in_planner.py"],
     "controllers/ip_reservation/release_planner.py": ["tests/test_ip_reservation_release_planner.py"],
 }
 FIRST = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.doctor.access import needed
+from cli.doctor.access import Access, needed
 from cli.doctor.others import of_others
 from cli.doctor.types import Finding, Verdict
 from cli.installed.types import CONTROLLERS, Configuration, Webhook
@@ -241,12 +241,18 @@ def test_validating_webhooks_that_fail_closed_on_our_objects_are_named() -> None
 def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
     settings = Settings.model_validate(
         {name: {"enabled": True} for name in ("elasticity", "ingressDaemonSet")}
+        | {"ipReservation": {"workloadOptIn": True}}
         | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID}}
     )
+    assert not [
+        each
+        for each in needed(Settings(), "own", "")
+        if each[1].verb == "patch" and each[1].resource == "pods"
+    ]
     granted = [(each.account, held) for each in permissions.table() for held in each.permissions]
     asked = list(needed(settings, "own", "projectcalico.org"))
 
-    assert CONTROLLERS in {program for program, _ in asked}
+    assert (CONTROLLERS, Access("watch", "deployments", "apps")) in asked
     for program, access in asked:
         assert any(
             account == program

@@ -19,7 +19,7 @@ from settings import AnycastIPSettings
 from tests.cli import run, shown
 from tests.factories import raw_pod
 from tests.fake_api import FakeAPI
-from webhook.ip_reservation import RESERVE
+from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 DEPLOYED = Path(__file__).parent.parent / "deploy" / "install.yaml"
 RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
@@ -83,6 +83,17 @@ def test_a_pod_in_a_selected_namespace_is_reserved_when_it_goes(api: FakeAPI) ->
     assert effects(asked["delete"])["ip-reservation.drawbridge.io"] == "allowed; reserved: 10.0.0.1/32"
     assert asked["create"]["webhooks"] == []
     assert all(each["allowed"] for each in asked.values())
+
+
+def test_a_pod_whose_annotation_was_copied_shows_from_where(api: FakeAPI) -> None:
+    copy = {RESERVE: "true", RESERVE_FROM: "Deployment/redis=true"}
+    put_pod(api, metadata={"annotations": copy, "labels": {}})
+
+    found = shown(api, "explain", "pod", "redis-0", "-n", "redis")
+
+    assert found["annotations"] == copy
+    assert answers(found)["delete"]["reserved"] == ["10.0.0.1"]
+    assert "Deployment/redis=true" in run(api, "explain", "pod", "redis-0", "-n", "redis").stdout
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -24,9 +24,11 @@ from tests.fake_api import FakeAPI, calico_api
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, Handler, Server, refuses, serving
+from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
-PODS, NAMESPACES, STATEFUL_SETS = "/api/v1/pods", "/api/v1/namespaces", "/apis/apps/v1/statefulsets"
+PODS, NAMESPACES = "/api/v1/pods", "/api/v1/namespaces"
+DEPLOYMENTS, STATEFUL_SETS = "/apis/apps/v1/deployments", "/apis/apps/v1/statefulsets"
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipReleasePeriod": "50ms"})
 ENABLED = "ip-reserve in (enabled,enable)"
 DUE = record("10.0.0.9/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
@@ -67,6 +69,10 @@ class World:
 
     def asked_for(self, path: str) -> list[Asked]:
         return [asked for asked in self.server.asked if asked.path == path]
+
+    def annotations(self, pod: str) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.api.get(PODS, pod, "redis")["metadata"].get("annotations", {})
+        return found
 
     def end(self, within: float) -> None:
         self.stop.set()
@@ -151,6 +157,50 @@ def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:
 def released() -> list[float]:
     name = "drawbridge_reservations_released_total"
     return [REGISTRY.get_sample_value(name, {"cause": cause}) or 0.0 for cause in ("forged", "age")]
+
+
+ANNOTATED = {"metadata": {"name": "redis", "namespace": "redis", "annotations": {RESERVE: "true"}}}
+
+
+def test_pods_follow_their_workload_where_that_is_switched_on() -> None:
+    with world(V3) as here:
+        here.settings = SETTINGS.model_copy(update={"workload_opt_in": True})
+        mark = {RESERVE: "true", RESERVE_FROM: "Deployment/redis=true"}
+        here.api.put(PODS, of_deployment("late", {RESERVE: "false", RESERVE_FROM: mark[RESERVE_FROM]}))
+        here.api.put(PODS, of_deployment("first"))
+        here.api.put(DEPLOYMENTS, ANNOTATED)
+        here.thread.start()
+        until(lambda: here.annotations("first") == mark)
+        here.api.put(PODS, of_deployment("second"))
+        until(lambda: here.annotations("second") == mark)
+        until(lambda: here.annotations("late") == {RESERVE: "false"})
+        here.api.put(DEPLOYMENTS, {"metadata": ANNOTATED["metadata"] | {"annotations": {}}})
+        until(lambda: here.annotations("first") == here.annotations("second") == {})
+        assert here.recorder.reasons == []
+
+
+def test_no_workload_is_followed_where_that_is_off() -> None:
+    with world(V3) as here:
+        here.api.put(PODS, of_deployment("first"))
+        here.api.put(DEPLOYMENTS, ANNOTATED)
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        assert here.asked_for(DEPLOYMENTS) == here.asked_for(STATEFUL_SETS) == []
+        assert here.annotations("first") == {}
+
+
+def of_deployment(name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "redis-5d8f",
+        "uid": "u",
+        "controller": True,
+    }
+    labels = {"pod-template-hash": "5d8f"}
+    metadata = {"ownerReferences": [owner], "labels": labels, "annotations": annotations or {}}
+    return raw_pod(name, metadata=metadata, spec={"containers": [{"name": "main", "image": "main"}]})
 
 
 def test_it_waits_until_calico_is_served() -> None:

@@ -121,6 +121,7 @@ PLANS = [
     "controllers/ip_reservation/copies.py",
     "controllers/ip_reservation/release_planner.py",
     "controllers/ip_reservation/late_planner.py",
+    "controllers/ip_reservation/opt_in_planner.py",
 ]
 
 

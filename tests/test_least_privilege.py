@@ -20,6 +20,7 @@ NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
 WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
+    "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
@@ -31,9 +32,11 @@ WITH: dict[str, dict[str, Any]] = {
     "eklet": EKLET,
 }
 """The values that bring the permissions of each feature."""
+NOT_ALONE = ("workloadOptIn", "homeFailover", "openGates")
 CHOICES = [
     pytest.param((), id="no feature"),
-    *(pytest.param((each,), id=each) for each in WITH if each not in ("homeFailover", "openGates")),
+    *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
+    pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
     pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
@@ -106,6 +109,46 @@ def test_secrets_are_read_by_name_and_only_in_the_own_namespace() -> None:
         (OWN, True, "get"),
         (OWN, True, "update"),
     }
+
+
+@helm_needed
+def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
+    """As the page says."""
+    pods = {
+        each.verb for each in in_roles(installed("ipReservation"))["controllers"] if each.resource == "pods"
+    }
+
+    assert pods == {"get", "list", "watch"}
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    ("features", "messages"),
+    [
+        pytest.param(("ipReservation",), [], id="no change, no policy"),
+        pytest.param(
+            ("ipReservation", "workloadOptIn"), ["nothing of a pod but whether"], id="two annotations"
+        ),
+        pytest.param(
+            ("ipReservation", "workloadOptIn", "elasticity"),
+            ["not change the containers"],
+            id="what both write",
+        ),
+        pytest.param(
+            ("ipReservation", "workloadOptIn", "openGates: controllers"),
+            ["not change the containers"],
+            id="what both write while elasticity is off",
+        ),
+    ],
+)
+def test_a_policy_limits_what_the_controllers_change_of_pods(
+    features: tuple[str, ...], messages: list[str]
+) -> None:
+    policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-pods"))
+
+    said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
+    assert bool(said) == bool(messages)
+    assert all(any(each in message for message in said) for each in messages)
 
 
 @helm_needed

@@ -99,16 +99,30 @@ def test_a_permission_for_one_name_is_not_used_by_a_request_for_another(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("features", "proved"),
+    ("resource", "features", "proved"),
     [
-        pytest.param(["elasticity", "ipReservation"], {"elasticity"}, id="the only one that gives it"),
-        pytest.param(["elasticity", "ingressDaemonSet"], set(), id="either of two"),
+        pytest.param(
+            "nodes", ["elasticity", "ipReservation"], {"elasticity"}, id="the only one that gives it"
+        ),
+        pytest.param("nodes", ["elasticity", "ingressDaemonSet"], set(), id="either of two"),
+        pytest.param(
+            "pods",
+            ["ipReservation", "workloadOptIn"],
+            {"workloadOptIn"},
+            id="though two together have all that a third one has",
+        ),
+        pytest.param(
+            "pods",
+            ["ipReservation", "elasticity", "ingressDaemonSet"],
+            {"elasticity"},
+            id="though three together have all that a fourth one has",
+        ),
     ],
 )
 def test_a_request_proves_a_permission_of_the_one_feature_that_gives_it(
-    tmp_path: Path, features: list[str], proved: set[str]
+    tmp_path: Path, resource: str, features: list[str], proved: set[str]
 ) -> None:
-    lines = [asks("patch", "nodes", name="n")]
+    lines = [asks("patch", resource, name="n")]
     for entry in table():
         if entry.account == "controllers" and entry.by in features:
             names = {"resourceNames": entry.names, "verbs": entry.verbs}

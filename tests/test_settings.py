@@ -103,6 +103,7 @@ ipReservation:
   ipReleasePeriod: 300ms
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false
+  workloadOptIn: true
   labelSelector:
     matchLabels: {app: redis}
   segmentMaxEntries: 2

@@ -77,6 +77,14 @@ BY_FEATURE: Mapping[str, Mapping[str, tuple[Access, ...]]] = {
         ),
     },
 }
+OPT_IN = {
+    CONTROLLERS: (
+        Access("patch", "pods"),
+        Access("watch", "deployments", "apps"),
+        Access("watch", "statefulsets", "apps"),
+    )
+}
+"""Of workloads, for IP reservation."""
 OF_USER = (
     Access("get", "secrets", "", OWN),
     Access("list", "nodes"),
@@ -91,6 +99,8 @@ OF_USER = (
 def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[str, Access]]:
     """Each with the program that needs it."""
     rules = [ALWAYS, *(rows for feature, rows in BY_FEATURE.items() if getattr(settings, feature).enabled)]
+    if settings.ip_reservation.enabled and settings.ip_reservation.workload_opt_in:
+        rules.append(OPT_IN)
     for rows in rules:
         for program, accesses in rows.items():
             yield from ((program, located(each, namespace, calico)) for each in accesses)

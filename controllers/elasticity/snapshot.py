@@ -25,12 +25,12 @@ from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.list_watch import Selection
+from kube.resources import STATEFUL_SETS
 from kube.types import ConfigMap, ObjectMeta, Value, complete
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 log = structlog.stdlib.get_logger(__name__)

@@ -1,8 +1,9 @@
 """Release reservations when they are over, and reserve addresses that were missed or taken out of a segment.
 
-The leader reconciles three kinds of keys: all segments every few seconds, each pod that goes without a record, and
-each segment that another client has changed. An address stays reserved while its pod may still have it and until its
-time is over; only the leader shrinks or deletes segments. It compacts small ones.
+The leader reconciles four kinds of keys: all segments every few seconds, each pod that goes without a record, each
+segment that another client has changed, and, if so configured, each pod whose workload has the annotation. An address
+stays reserved while its pod may still have it and until its time is over; only the leader shrinks or deletes
+segments. It compacts small ones.
 """
 
 from settings import Settings

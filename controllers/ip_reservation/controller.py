@@ -1,4 +1,4 @@
-"""Wire the controllers of reservations: releases, late reservations and restored ones."""
+"""Wire the controllers of reservations: releases, late reservations and restored ones, and pods that opt in."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controllers.clock import CLOCK
 from controllers.ip_reservation.compaction import MANY, is_small
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
+from controllers.ip_reservation.opt_in import opting_in
 from controllers.ip_reservation.reconcilers import (
     LateReconciler,
     ReleaseReconciler,
@@ -56,8 +57,8 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
     resource = context.wait_for(reservations.resource, PAUSES, "Calico's IPReservation", NotServed)
     if resource is None:
         return
-    caches = caches_of(context.informers, resource)
-    if context.wait_synced(caches.segments, caches.namespaces, caches.pods):
+    caches = caches_of(context.informers, resource, opt_in=now().workload_opt_in)
+    if context.wait_synced(*caches.informers):
         _work(context, now, reservations, caches)
 
 
@@ -83,6 +84,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
         context.working(release_queue, release.reconcile),
+        opting_in(context, caches, settings, reporter),
     ):
         caches.segments.on_change(removals.observe)
         caches.segments.on_change(_crowding(settings, release_queue.add))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 
 import structlog
@@ -120,8 +120,11 @@ class LateReconciler:
 
     def _missing(self, departure: Departure) -> Sequence[Record]:
         """By the caches."""
+        settings = self.settings()
+        if settings.workload_opt_in:  # it may be going before it was annotated
+            departure = replace(departure, pod=self.caches.followed(departure.pod))
         namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
-        records = decide(departure, namespace.metadata.annotations if namespace else {}, self.settings())
+        records = decide(departure, namespace.metadata.annotations if namespace else {}, settings)
         return [each for each in records if not self.caches.is_reserved(each)]
 
     def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:

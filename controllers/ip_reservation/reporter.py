@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -14,10 +14,11 @@ from controllers.ip_reservation.late_planner import GONE, TERMINATING
 from controllers.ip_reservation.release_planner import Cause
 from controllers.ip_reservation.snapshot import Snapshot
 from kube.client import Resource
+from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.types import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import KUBELET_EVICTED
+from webhook.ip_reservation import KUBELET_EVICTED, RESERVE
 
 RESERVED = Gauge(
     "ip_reserve_count", "Reserved addresses of pods that are gone; ipReserveMaxCount limits them."
@@ -52,6 +53,13 @@ RESTORED = Counter(
     "drawbridge_restored_reservations",
     "Addresses reserved again that another client had taken out of a segment.",
 )
+COPIED = Counter(
+    "drawbridge_copied_annotations",
+    "Annotations of workloads copied to pods, and copies removed.",
+    ["action"],
+)
+for _action in ("copied", "removed"):
+    COPIED.labels(_action)
 
 log = structlog.get_logger(__name__)
 
@@ -152,6 +160,22 @@ class Reporter:
             f"Another client took addresses out of IPReservation {name}; they are reserved again because their pods"
             " terminate, or their time is not over. To release one, annotate its IPReservation"
             f" {RELEASE}=ADDRESS",
+        )
+
+    def followed(self, pod: Pod, workload: str, changes: Mapping[str, str | None]) -> None:
+        at, action = pod.metadata, "copied" if changes.get(RESERVE) else "removed"
+        if RESERVE in changes:  # else only its mark
+            COPIED.labels(action).inc()
+            log.info(f"annotation {action}", namespace=at.namespace, name=at.name, workload=workload)
+
+    def not_followed(self, pod: Pod, workload: str, error: KubeError) -> None:
+        at = pod.metadata
+        log.warning("annotation not copied", namespace=at.namespace, name=at.name, error=str(error))
+        self._recorder.event(
+            Regarding.pod(at.namespace, at.name, at.uid),
+            "ReserveIPNotCopied",
+            f"Annotation {RESERVE} of {workload} does not decide about this pod yet: {error}; retrying",
+            type="Warning",
         )
 
     def _warn(self, reservation: IPReservation, reason: str, message: str) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import structlog
@@ -17,6 +18,7 @@ from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ip_reservation.confirmations import Confirmations, Doubts, PodAddresses
 from controllers.ip_reservation.copies import by_identity, merged
+from controllers.ip_reservation.opt_in_planner import followed
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -26,6 +28,7 @@ from controllers.ip_reservation.release_planner import (
     may_be_given_back,
 )
 from controllers.ip_reservation.trimmed_pods import decode
+from controllers.ip_reservation.workloads import Workloads, workloads_of
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Informer
@@ -60,6 +63,17 @@ class Caches:
     segments: Informer[IPReservation]
     namespaces: Informer[Namespace]
     pods: Informer[Pod]
+    workloads: Workloads | None = None
+    """Where pods follow them."""
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        return (
+            self.segments,
+            self.namespaces,
+            self.pods,
+            *(self.workloads.informers if self.workloads else ()),
+        )
 
     def is_reserved(self, record: Record) -> bool:
         return bool(self.segments.by_index("keys", record.key))
@@ -67,12 +81,17 @@ class Caches:
     def pod_of(self, record: Record) -> Pod | None:
         return next(iter(self.pods.by_index("uid", record.uid)), None)
 
+    def followed(self, pod: Pod) -> Pod:
+        """With the annotation of its workload, which is copied to it a moment later."""
+        return followed(pod, self.workloads.choice_for(pod.metadata)) if self.workloads else pod
 
-def caches_of(informers: Informers, reservations: Resource) -> Caches:
+
+def caches_of(informers: Informers, reservations: Resource, *, opt_in: bool = False) -> Caches:
     caches = Caches(
         informers.of(reservations, IPReservation),
         informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
         informers.of(PODS, Pod, decode=decode),
+        workloads_of(informers) if opt_in else None,
     )
     caches.segments.add_index("keys", lambda segment: segment.keys)
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))

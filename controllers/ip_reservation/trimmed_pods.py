@@ -8,9 +8,9 @@ import msgspec
 
 from kube.compact import compact
 from kube.types import MIRROR, Pod, PodSpec, PodStatus
-from webhook.ip_reservation import DISRUPTION, RESERVE
+from webhook.ip_reservation import DISRUPTION, RESERVE, RESERVE_FROM
 
-KEPT = (MIRROR, RESERVE)
+KEPT = (MIRROR, RESERVE, RESERVE_FROM)
 """Annotations."""
 
 

@@ -19,6 +19,8 @@ PATH = "/validate/pods/ip-reservation"
 NAMESPACE_LABEL = "ip-reserve"
 NAMESPACE_LABEL_VALUES = ("enabled", "enable")
 RESERVE = "drawbridge.io/reserve-ip"
+RESERVE_FROM = "drawbridge.io/reserve-ip-from"
+"""On a pod whose RESERVE is a copy: `<kind>/<name>=<value>`, the workload that it is of, and what was copied."""
 
 DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED = "evicted by the kubelet"
@@ -112,10 +114,15 @@ def _wanted(
     pod: ObjectMeta, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
 ) -> bool:
     """The pod's annotation first, then its namespace's, then the configured labels."""
-    for source in (pod.annotations, namespace_annotations):
-        if (value := source.get(RESERVE, "").lower()) in ("true", "false"):
-            return value == "true"
+    if choice := choice_of(pod.annotations) or choice_of(namespace_annotations):
+        return choice == "true"
     return settings.label_selector.matches_any(pod.labels)
+
+
+def choice_of(annotations: Mapping[str, str]) -> str:
+    """ "true" or "false"; "" where nothing is chosen."""
+    value = annotations.get(RESERVE, "").lower()
+    return value if value in ("true", "false") else ""
 
 
 def cidrs_of(pod: Pod) -> tuple[str, ...]:

@@ -1,0 +1,385 @@
+"""Running pods get the annotation of their workload: which pods, when, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers.ip_reservation.opt_in import OptInReconciler, Writer
+from controllers.ip_reservation.reconcilers import LateReconciler
+from controllers.ip_reservation.snapshot import Caches
+from controllers.ip_reservation.trimmed_pods import decode as decode_pod
+from controllers.ip_reservation.workloads import (
+    FOLLOWERS,
+    IN_NAMESPACE,
+    KINDS,
+    Followers,
+    Workload,
+    Workloads,
+    follows,
+)
+from controllers.ip_reservation.workloads import decode as decode_workload
+from controllers.workqueue import PENDING, WorkQueue
+from kube.leader_election import LeadershipLost
+from kube.resources import PODS
+from kube.types import Namespace, ObjectMeta, Pod
+from tests import ip_reservation_world
+from tests.factories import raw_pod
+from tests.fake_api.calls import Refused
+from tests.fakes import FakeStore
+from tests.ip_reservation_world import TERMINATING
+from webhook.ip_reservation import RESERVE, RESERVE_FROM
+
+Raw = dict[str, Any]
+BY = {
+    "Deployment": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "controller": True},
+    "StatefulSet": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "redis", "controller": True},
+}
+NAMES = {"Deployment": "web", "StatefulSet": "redis"}
+COPIES = {kind: {RESERVE: "true", RESERVE_FROM: f"{kind}/{name}=true"} for kind, name in NAMES.items()}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class World(ip_reservation_world.World):
+    """What the informers have is what the API server has, unless *stale* says what they have."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
+        self.stale: Mapping[str, Raw] = {}
+        self.queue = WorkQueue("test", clock=self.seconds)
+        self.check: Callable[[], None] = lambda: None
+        assert self.caches.workloads
+        self.workloads = self.caches.workloads
+        self.reconciler = OptInReconciler(
+            self.caches,
+            self.workloads,
+            lambda: self.settings,
+            Writer(self.api.client(), lambda: self.check()),
+            self.reporter,
+            self.queue,
+        )
+        pods: Any = self.caches.pods
+        self.followers = Followers(pods, self.workloads, self.enqueue)
+
+    def _caches(self) -> Caches:
+        namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
+        pods: Any = FakeStore(
+            lambda: [
+                decode_pod(encoded(self.stale.get(raw["metadata"]["name"], raw)))
+                for raw in self.api.list(PODS)
+            ],
+            **{FOLLOWERS: follows, "uid": lambda each: [each.metadata.uid]},
+        )
+        return Caches(super()._caches().segments, namespaces, pods, Workloads(self._workloads()))
+
+    def _workloads(self) -> dict[str, Any]:
+        def of(kind: str) -> list[Workload]:
+            return [decode_workload(encoded(raw)) for raw in self.api.list(KINDS[kind])]
+
+        return {
+            kind: FakeStore(
+                lambda kind=kind: of(kind), **{IN_NAMESPACE: lambda each: [each.metadata.namespace]}
+            )
+            for kind in KINDS
+        }
+
+    def workload(self, kind: str, value: str | None = "true", namespace: str = "redis") -> Workload:
+        annotations = {} if value is None else {RESERVE: value}
+        metadata = {"name": NAMES[kind], "namespace": namespace, "annotations": annotations}
+        return decode_workload(encoded(self.api.put(KINDS[kind], {"metadata": metadata})))
+
+    def pod(self, kind: str, name: str = "a", **parts: Any) -> Pod:
+        """A pod of the workload of *kind*, which exists."""
+        namespace = parts.get("namespace", "redis")
+        found = self.api.find(KINDS[kind], NAMES[kind], namespace)
+        uid = found["metadata"]["uid"] if found and kind == "StatefulSet" else "uid-of-owner"
+        metadata = {
+            "labels": {"pod-template-hash": "5d8f"} if kind == "Deployment" else {},
+            "ownerReferences": [BY[kind] | {"uid": uid}],
+        }
+        spec = {"containers": [{"name": "main", "image": "main"}]} | parts.get("spec", {})
+        raw = raw_pod(name, **parts | {"metadata": metadata | parts.get("metadata", {}), "spec": spec})
+        return decode_pod(encoded(self.api.put(PODS, raw)))
+
+    def annotations(self, name: str = "a", namespace: str = "redis") -> Mapping[str, str]:
+        return self.api.get(PODS, name, namespace)["metadata"].get("annotations", {})
+
+    def reconcile(self, *names: str) -> float | None:
+        """Twice: nothing more is to be done then."""
+        again = None
+        for name in names or ["a"]:
+            again = self.reconciler.reconcile(f"redis/{name}")
+            version = self.api.version
+            if again is None and not self.stale:
+                assert self.reconciler.reconcile(f"redis/{name}") is None
+                assert self.api.version == version
+        return again
+
+
+def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(raw))
+
+
+def copies() -> list[float]:
+    name = "drawbridge_copied_annotations_total"
+    return [REGISTRY.get_sample_value(name, {"action": each}) or 0 for each in ("copied", "removed")]
+
+
+@each_kind
+def test_a_running_pod_follows_its_workload(kind: str) -> None:
+    world, (copied, removed) = World(), copies()
+    world.workload(kind)
+    uid = world.pod(kind).metadata.uid
+
+    world.reconcile()
+    assert world.annotations() == COPIES[kind]
+
+    world.workload(kind, "FALSE")
+    world.reconcile()
+    assert world.annotations() == {RESERVE: "false", RESERVE_FROM: f"{kind}/{NAMES[kind]}=false"}
+
+    world.workload(kind, None)
+    world.reconcile()
+    assert world.annotations() == {}
+    assert world.api.get(PODS, "a", "redis")["metadata"]["uid"] == uid
+    assert copies() == [copied + 2, removed + 1]
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"metadata": {"annotations": {RESERVE: "false"}}}, id="it says itself"),
+        pytest.param({"spec": {"hostNetwork": True}}, id="host network"),
+        pytest.param({"metadata": TERMINATING["metadata"]}, id="terminating"),
+        pytest.param({"status": {"phase": "Succeeded"}}, id="finished"),
+        pytest.param({"metadata": {"ownerReferences": []}}, id="no owner"),
+    ],
+)
+def test_a_pod_that_is_left_alone(kind: str, parts: Raw) -> None:
+    world = World()
+    world.workload(kind)
+    world.pod(kind, **parts)
+    before = world.api.get(PODS, "a", "redis")
+
+    world.reconcile()
+    assert world.api.get(PODS, "a", "redis") == before
+
+
+@each_kind
+def test_a_pod_of_a_namespace_that_is_not_selected_is_left_alone(kind: str) -> None:
+    world = World()
+    world.workload(kind, namespace="other")
+    world.pod(kind, namespace="other")
+
+    assert world.reconciler.reconcile("other/a") is None
+    assert world.annotations(namespace="other") == {}
+
+
+@each_kind
+def test_a_workload_that_is_gone_leaves_its_pods_as_they_are(kind: str) -> None:
+    """Deleted with --cascade=orphan, or a moment before its pods: whose IPs may have to be reserved."""
+    world = World()
+    world.workload(kind)
+    world.pod(kind)
+    world.reconcile()
+    world.api.remove(KINDS[kind], NAMES[kind], "redis")
+
+    world.reconcile()
+    assert world.annotations() == COPIES[kind]
+
+
+def test_a_stateful_set_that_has_taken_the_name_of_another_says_nothing_about_its_pods() -> None:
+    world = World()
+    world.pod("StatefulSet")
+    world.workload("StatefulSet")
+
+    world.reconcile()
+    assert world.annotations() == {}
+
+
+@each_kind
+def test_what_is_switched_off_changes_nothing(kind: str) -> None:
+    world = World(workloadOptIn=False)
+    world.workload(kind)
+    world.pod(kind)
+
+    world.reconcile()
+    assert world.annotations() == {}
+
+
+@each_kind
+def test_a_write_that_meets_another_one_changes_nothing(kind: str) -> None:
+    """What a user said meanwhile stays."""
+    world = World()
+    world.workload(kind)
+    world.pod(kind)
+    world.stale = {"a": world.api.get(PODS, "a", "redis")}
+    world.api.edit(PODS, "a", {"metadata": {"annotations": {RESERVE: "false"}}}, "redis")
+
+    assert world.reconcile() is None
+    assert world.annotations() == {RESERVE: "false"}
+
+    world.stale = {}
+    world.reconcile()
+    assert world.annotations() == {RESERVE: "false"}
+    assert world.recorder.reasons == []
+
+
+@each_kind
+def test_a_pod_that_is_gone_or_has_another_in_its_place_is_not_written(kind: str) -> None:
+    world = World()
+    world.workload(kind)
+    world.pod(kind)
+    world.stale = {"a": world.api.get(PODS, "a", "redis")}
+    world.api.remove(PODS, "a", "redis")
+    world.pod(kind, metadata={"uid": "another"})
+
+    assert world.reconcile() is None
+    assert world.annotations() == {}
+    assert world.recorder.reasons == []
+
+
+def test_a_second_leader_with_an_old_view_undoes_nothing() -> None:
+    world = World()
+    world.workload("Deployment")
+    world.pod("Deployment")
+    world.stale = {"a": world.api.get(PODS, "a", "redis")}
+    world.reconciler.reconcile("redis/a")
+    world.workload("Deployment", "false")
+
+    assert world.reconciler.reconcile("redis/a") is None
+    assert world.annotations() == COPIES["Deployment"]
+
+
+def test_a_refused_write_is_retried_and_an_event_says_so() -> None:
+    world = World()
+    world.workload("Deployment")
+    world.pod("Deployment")
+    world.api.fault = lambda call: Refused(403, "Forbidden", "no").reply if call.method == "PATCH" else None
+
+    assert world.reconcile() == PENDING
+    assert (world.recorder.reasons, world.recorder.about) == (["ReserveIPNotCopied"], ["a"])
+    assert "of Deployment/web" in world.recorder.events[0][1]
+
+    world.seconds.advance(1)
+    assert world.queue.get(0) == "redis/a"
+    world.api.fault = lambda call: None
+    world.reconcile()
+    assert world.annotations() == COPIES["Deployment"]
+
+
+def test_nothing_is_written_once_leadership_is_lost() -> None:
+    def lost() -> None:
+        raise LeadershipLost("another process leads")
+
+    world = World()
+    world.workload("Deployment")
+    world.pod("Deployment")
+    world.check = lost
+
+    with pytest.raises(LeadershipLost):
+        world.reconciler.reconcile("redis/a")
+    assert world.annotations() == {}
+
+
+# Which pods are reconciled, and when
+
+
+@each_kind
+def test_a_workload_whose_annotation_changes_has_its_pods_reconciled(kind: str) -> None:
+    world = World()
+    silent, says = world.workload(kind, None), world.workload(kind)
+    for name in ("a", "b"):
+        world.pod(kind, name)
+    world.pod("StatefulSet" if kind == "Deployment" else "Deployment", "c")
+    observe = world.followers.workload_changed(kind)
+
+    for old, new, expected in [
+        (None, silent, {"redis/a", "redis/b"}),  # it may have said something before we came
+        (silent, says, {"redis/a", "redis/b"}),
+        (says, silent, {"redis/a", "redis/b"}),
+        (says, says, set()),
+        (says, None, set()),
+    ]:
+        world.keys.clear()
+        observe(old, new)
+        assert world.keys.keys() == expected
+
+
+@each_kind
+def test_a_namespace_that_is_selected_has_its_pods_reconciled(kind: str) -> None:
+    world = World()
+    world.workload(kind)
+    world.pod(kind)
+    world.followers.namespace_changed(None, Namespace(ObjectMeta(name="other")))
+    assert not world.keys
+
+    selected = Namespace(ObjectMeta(name="redis"))
+    world.followers.namespace_changed(selected, selected)
+    world.followers.namespace_changed(selected, None)
+    assert not world.keys
+    world.followers.namespace_changed(None, selected)
+    assert world.keys.keys() == {"redis/a"}
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("value", "annotations", "reconciled"),
+    [
+        pytest.param("true", {}, True, id="to be copied"),
+        pytest.param("true", {RESERVE: "false"}, True, id="for a write that met another one"),
+        pytest.param(None, {RESERVE: "true", RESERVE_FROM: "x=true"}, True, id="to be removed"),
+        pytest.param(None, {}, False, id="of a workload that says nothing"),
+        pytest.param("maybe", {}, False, id="of a workload that says nothing we know"),
+    ],
+)
+def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copied(
+    kind: str, value: str | None, annotations: Mapping[str, str], reconciled: bool
+) -> None:
+    world = World()
+    world.workload(kind, value)
+    pod = world.pod(kind, metadata={"annotations": annotations})
+    for old, new in [(None, pod), (pod, pod)]:
+        world.keys.clear()
+        world.followers.pod_changed(old, new)
+        assert bool(world.keys) == reconciled
+    world.keys.clear()
+    world.followers.pod_changed(pod, None)
+    assert not world.keys
+
+
+# Pods that go before they were annotated
+
+
+def late(world: World) -> LateReconciler:
+    return LateReconciler(
+        world.departures, world.caches, world.live, world.reserve, lambda: world.settings, world.reporter
+    )
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("value", "annotations", "on", "reserved"),
+    [
+        pytest.param("true", {}, True, True, id="its workload says so"),
+        pytest.param("true", {RESERVE: "false"}, True, False, id="it says no itself"),
+        pytest.param(None, {}, True, False, id="its workload says nothing"),
+        pytest.param("true", {}, False, False, id="switched off"),
+    ],
+)
+def test_a_pod_that_goes_before_it_is_annotated_is_reserved_late(
+    kind: str, value: str | None, annotations: Mapping[str, str], on: bool, reserved: bool
+) -> None:
+    world = World(workloadOptIn=on, skipWhenOwnerIsDeleted=False)
+    world.workload(kind, value)
+    going = world.pod(kind, metadata={"annotations": annotations})
+    world.departures.observe(going, None)
+
+    world.settle(late(world))
+    assert world.reservations.held == (["10.0.0.1/32"] if reserved else [])
+    assert world.recorder.reasons == ["IPReservedLate"] * reserved
