@@ -80,6 +80,7 @@ SETTINGS = {
     "webhook.drainPeriod": "webhook.drainPeriod",
     "webhook.clientCA": "webhook.clientCA",
     "metrics.authentication": "metrics.authentication",
+    "ipReservation.workloadOptIn": "ipReservation.workloadOptIn",
     "anycastIP.nodeLabels": "anycastIP.nodeLabels",
 }
 OTHER_NAMES = {
