@@ -1,35 +1,157 @@
-"""A few threads that work for all clients in turn, so that many connections of one client do not delay another's."""
+"""A few turns to compute at a time, so that a request does not share the interpreter with all that others ask for.
+
+Python computes in one thread at a time, and changes threads without a look at what they do: of a hundred that compute,
+each gets a hundredth. So only a few jobs run at once, and of those that wait, the first is one of the client that has
+used the least CPU time.
+"""
+
+from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+import time
+from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
-Job = Callable[[], object]
+from kube.waiting import taking
+
+HALF_LIFE = 5.0
+"""Seconds after which half of what a client has used is forgotten."""
+FORGOTTEN = 0.0005
+"""CPU seconds below which nothing of a client is remembered."""
+LONGEST = 1.0
+"""Seconds of a turn, after which the next one begins without its end: nothing that is stuck may stop all others."""
+
+T = TypeVar("T")
+
+
+class Usage:
+    """CPU seconds that clients have used lately; it remembers no more clients than can be served in that time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._used: dict[Hashable, float] = {}
+        self._halved_at = clock()
+        self._lock = threading.Lock()
+
+    def of(self, client: Hashable) -> float:
+        return self._used.get(client, 0.0)
+
+    def add(self, client: Hashable, seconds: float) -> None:
+        with self._lock:
+            if halvings := int((self._clock() - self._halved_at) / HALF_LIFE):
+                self._halved_at += halvings * HALF_LIFE
+                left = ((each, used * 0.5**halvings) for each, used in self._used.items())
+                self._used = {each: used for each, used in left if used > FORGOTTEN}
+            self._used[client] = self.of(client) + seconds
 
 
 class FairQueue:
-    """Takes one job of each client after the other; the jobs of one client are done in their order."""
+    """Jobs by client: at most *turns* of them run at once in threads of *start*; those of one client in their order.
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "fair")
-        self._lines: OrderedDict[Hashable, deque[Job]] = OrderedDict()
+    Queues that share a *usage* share what is known of clients. *cpu* is the time that the calling thread has computed.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Callable[[], None]], object],
+        turns: int,
+        usage: Usage,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._start, self._turns, self._usage = start, turns, usage
+        self._clock, self._cpu = clock, cpu
+        self._lines: dict[Hashable, deque[_Turn]] = {}
+        self._running: dict[_Turn, float] = {}
         self._lock = threading.Lock()
 
-    def submit(self, client: Hashable, job: Job) -> None:
+    def submit(self, client: Hashable, job: Callable[[], T]) -> Future[T]:
+        turn = _Turn(self, client, job)
         with self._lock:
-            self._lines.setdefault(client, deque()).append(job)
-        self._pool.submit(self._work)
+            self._lines.setdefault(client, deque()).append(turn)
+        self.start_due()
+        return turn.done
 
-    def _work(self) -> None:
-        """There are as many calls of it as jobs."""
-        self._next()()
+    def start_due(self) -> None:
+        """Start what has a turn now. To be called at times: after a turn that takes too long, nothing else does."""
+        while turn := self._next():
+            if turn.has_begun:
+                turn.returned.set()
+            else:
+                self._start(partial(self._work, turn))
 
-    def _next(self) -> Job:
+
+    def leave(self, turn: _Turn) -> None:
         with self._lock:
-            client, line = next(iter(self._lines.items()))
-            job = line.popleft()
-            self._lines.move_to_end(client)
+            self._running.pop(turn, None)
+        if self._lines:
+            self.start_due()
+
+    def resume(self, turn: _Turn) -> None:
+        """Before the new ones of its client. Many wake together when they waited for the same write."""
+        turn.returned.clear()
+        with self._lock:
+            self._lines.setdefault(turn.client, deque()).appendleft(turn)
+        self.start_due()
+        turn.returned.wait()
+
+    def _work(self, turn: _Turn | None) -> None:
+        """One turn after the other: to go on in this thread costs less than to wake another one."""
+        while turn:
+            if turn.has_begun:
+                turn.returned.set()
+                return
+            begin = self._cpu()
+            turn.run()
+            self._usage.add(turn.client, self._cpu() - begin)
+            with self._lock:
+                self._running.pop(turn, None)
+            turn = self._next()
+
+    def _next(self) -> _Turn | None:
+        with self._lock:
+            if not self._lines or self._is_full():
+                return None
+            client = min(self._lines, key=self._usage.of)
+            line = self._lines[client]
+            turn = line.popleft()
             if not line:
                 del self._lines[client]
-        return job
+            self._running[turn] = self._clock()
+        return turn
+
+    def _is_full(self) -> bool:
+        if len(self._running) < self._turns:
+            return False
+        begun = self._clock() - LONGEST
+        self._running = {turn: since for turn, since in self._running.items() if since > begun}
+        return len(self._running) >= self._turns
+
+
+class _Turn:
+    """A job, and when it runs, the turn that it has."""
+
+    def __init__(self, queue: FairQueue, client: Hashable, job: Callable[[], Any]) -> None:
+        self.client, self.done = client, Future[Any]()
+        self.has_begun, self.returned = False, threading.Event()
+        self._queue, self._job = queue, job
+
+    def run(self) -> None:
+        self.has_begun = True
+        try:
+            with taking(self):
+                result = self._job()
+        except BaseException as error:
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(result)
+
+    def leave(self) -> None:
+        self._queue.leave(self)
+
+    def resume(self) -> None:
+        self._queue.resume(self)
