@@ -50,7 +50,7 @@ class SideServers:
 
     def __init__(self, worker: WebhookWorker, settings: SettingsFile, client: Client) -> None:
         self._worker = worker
-        self._pulse = Pulse(partial(worker.small.submit, "health"))
+        self._pulse = Pulse(partial(worker.served.submit, "health"))
         self._stop = threading.Event()
         now = settings.current
         self._servers = [

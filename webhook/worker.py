@@ -42,8 +42,11 @@ GREEDY = 16
 """A client address with more than this part of all connections loses its own first."""
 RECEIVERS = 1
 """Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
-SMALL, LARGE = 4, 1
-"""Requests that compute at the same time; large ones are those that take a part of the budget."""
+SERVED, NEWCOMERS, LARGE = 4, 2, 1
+"""Requests that compute at the same time: of connections that were served before, of others, and large ones of both."""
+
+CALLBACKS = 8
+"""Finished jobs that the main loop continues before it looks for new events, and up to ten more."""
 
 _stopping = threading.Event()
 
@@ -95,10 +98,12 @@ class WebhookWorker(ThreadWorker):
         super().load_wsgi()
         self.poller.close()
         self.poller = Poller()
+        self.method_queue.run_callbacks = partial(self.method_queue.run_callbacks, max_callbacks=CALLBACKS)
         self.wsgi = self._connected(self.wsgi)
         usage = Usage()
         self.receivers = FairQueue(ThreadPoolExecutor(RECEIVERS, "receiver").submit, RECEIVERS, usage)
-        self.small = FairQueue(self.tpool.submit, SMALL, usage)
+        self.served = FairQueue(self.tpool.submit, SERVED, usage)
+        self.newcomers = FairQueue(self.tpool.submit, NEWCOMERS, usage)
         self.large = FairQueue(self.tpool.submit, LARGE, usage)
 
     def accept(self, listener: Any) -> bool:
@@ -117,14 +122,18 @@ class WebhookWorker(ThreadWorker):
     def enqueue_req(self, conn: Connection) -> None:
         """A client that was served before needs one turn for all; others line up until a request is whole."""
         if conn.used and not conn.is_partial():
-            self._submit(self.small, self.handle, conn)
+            self._submit(self.served, self.handle, conn)
         else:
             self._submit(self.receivers, self.receive, conn)
 
     def _submit(self, queue: FairQueue, job: Callable[[Connection], Next], conn: Connection) -> None:
-        queue.submit((conn.client[0], conn.used), partial(job, conn)).add_done_callback(
-            partial(self._done, conn)
-        )
+        queue.submit(conn.client[0], partial(job, conn)).add_done_callback(partial(self._done, conn))
+
+    def _queue_of(self, conn: Connection) -> FairQueue:
+        """For a request that is whole."""
+        if conn.is_large():
+            return self.large
+        return self.served if conn.used else self.newcomers
 
     def _done(self, conn: Connection, future: Future[Next]) -> None:
         self.method_queue.defer(self.finish_request, conn, future)
@@ -179,7 +188,7 @@ class WebhookWorker(ThreadWorker):
                 conn.set_timeout()
                 self._keep(conn)
             case Next.SERVE:
-                self._submit(self.large if conn.is_large() else self.small, self.serve, conn)
+                self._submit(self._queue_of(conn), self.serve, conn)
             case Next.AGAIN:
                 self.enqueue_req(conn)
             case Next.WAIT if conn.is_idle():
@@ -243,7 +252,7 @@ class WebhookWorker(ThreadWorker):
         if self.alive and self.drain_ends is not None:
             timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
         super().wait_for_and_dispatch_events(min(timeout, LONGEST))
-        for queue in (self.receivers, self.small, self.large):
+        for queue in (self.receivers, self.served, self.newcomers, self.large):
             queue.start_due()
         if self.alive:
             self._make_room()
