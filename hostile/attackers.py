@@ -15,7 +15,7 @@ from typing import Any
 from hostile.attacks import ATTACKS, Tally, Target, run
 from lab.errors import LabError
 
-NICE = 19
+NICE = 10
 """Of the attackers, who share the cores with the server."""
 GROUP = Path("/proc/self/autogroup")
 """Of a session: Linux shares the cores among sessions first, and looks at priorities only within one."""

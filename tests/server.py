@@ -51,10 +51,10 @@ def trusting(ca: Pair = CA) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=ca.certificate.decode())
 
 
-def review(nap: float = 0.0, *, uid: str = "u-1") -> bytes:
+def review(nap: float = 0.0, *, uid: str = "u-1", stuck: float = 0.0) -> bytes:
     return (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"%s",'
-        b'"operation":"CREATE","object":{"nap":%f}}}' % (uid.encode(), nap)
+        b'"operation":"CREATE","object":{"nap":%f,"stuck":%f}}}' % (uid.encode(), nap, stuck)
     )
 
 

@@ -79,11 +79,7 @@ class FairQueue:
     def start_due(self) -> None:
         """Start what has a turn now. To be called at times: after a turn that takes too long, nothing else does."""
         while turn := self._next():
-            if turn.has_begun:
-                turn.returned.set()
-            else:
-                self._start(partial(self._work, turn))
-
+            self._start(partial(self._work, turn))
 
     def leave(self, turn: _Turn) -> None:
         with self._lock:
@@ -92,19 +88,25 @@ class FairQueue:
             self.start_due()
 
     def resume(self, turn: _Turn) -> None:
-        """Before the new ones of its client. Many wake together when they waited for the same write."""
-        turn.returned.clear()
+        """Before the new ones of its client. Many come back together when they waited for the same write."""
+        turn.returned = returned = threading.Event()
         with self._lock:
             self._lines.setdefault(turn.client, deque()).appendleft(turn)
         self.start_due()
-        turn.returned.wait()
+        if not returned.wait(LONGEST):
+            self._withdraw(turn)
+
+    def _withdraw(self, turn: _Turn) -> None:
+        with self._lock:
+            line = self._lines.get(turn.client, deque())
+            if turn in line:
+                line.remove(turn)
+            if not line:
+                self._lines.pop(turn.client, None)
 
     def _work(self, turn: _Turn | None) -> None:
         """One turn after the other: to go on in this thread costs less than to wake another one."""
         while turn:
-            if turn.has_begun:
-                turn.returned.set()
-                return
             begin = self._cpu()
             turn.run()
             self._usage.add(turn.client, self._cpu() - begin)
@@ -113,6 +115,12 @@ class FairQueue:
             turn = self._next()
 
     def _next(self) -> _Turn | None:
+        """One to begin; those that are back from a wait go on in their threads."""
+        while (turn := self._take()) and turn.returned:
+            turn.returned.set()
+        return turn
+
+    def _take(self) -> _Turn | None:
         with self._lock:
             if not self._lines or self._is_full():
                 return None
@@ -137,11 +145,11 @@ class _Turn:
 
     def __init__(self, queue: FairQueue, client: Hashable, job: Callable[[], Any]) -> None:
         self.client, self.done = client, Future[Any]()
-        self.has_begun, self.returned = False, threading.Event()
+        self.returned: threading.Event | None = None
+        """Set when it may go on after a wait."""
         self._queue, self._job = queue, job
 
     def run(self) -> None:
-        self.has_begun = True
         try:
             with taking(self):
                 result = self._job()
