@@ -118,14 +118,19 @@ class Ledger:
         else:
             self._queue(tickets)
         try:
-            with waiting():
-                written = [each.done.result(timeout=max(0.0, deadline - self._clock())) for each in tickets]
+            written = [self._result(each) for each in tickets]
         except FutureTimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
             for each in tickets:
                 each.done.cancel()
         return written[-1]
+
+    def _result(self, ticket: _Ticket) -> IPReservation:
+        if not ticket.waits:
+            return ticket.done.result()
+        with waiting():
+            return ticket.done.result(timeout=max(0.0, ticket.deadline - self._clock()))
 
     def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
         with self._queued:

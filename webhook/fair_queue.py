@@ -71,9 +71,12 @@ class FairQueue:
 
     def submit(self, client: Hashable, job: Callable[[], T]) -> Future[T]:
         turn = _Turn(self, client, job)
-        with self._lock:
-            self._lines.setdefault(client, deque()).append(turn)
-        self.start_due()
+        if self._begins_alone(turn):
+            self._start(partial(self._work, turn))
+        else:
+            with self._lock:
+                self._lines.setdefault(client, deque()).append(turn)
+            self.start_due()
         return turn.done
 
     def start_due(self) -> None:
@@ -82,15 +85,15 @@ class FairQueue:
             self._start(partial(self._work, turn))
 
     def leave(self, turn: _Turn) -> None:
-        with self._lock:
-            self._running.pop(turn, None)
-        if self._lines:
-            self.start_due()
+        self._end(turn)
+        self.start_due()
 
     def resume(self, turn: _Turn) -> None:
         """Before the new ones of its client. Many come back together when they waited for the same write."""
-        turn.returned = returned = threading.Event()
+        if self._begins_alone(turn):
+            return
         with self._lock:
+            turn.returned = returned = threading.Event()
             self._lines.setdefault(turn.client, deque()).appendleft(turn)
         self.start_due()
         if not returned.wait(LONGEST):
@@ -110,9 +113,21 @@ class FairQueue:
             begin = self._cpu()
             turn.run()
             self._usage.add(turn.client, self._cpu() - begin)
+            self._end(turn)
+            turn = self._next()
+
+    def _begins_alone(self, turn: _Turn) -> bool:
+        """Whether *turn* has nothing to wait for, and no other one waits."""
+        with self._lock:
+            if self._lines or self._is_full():
+                return False
+            self._running[turn] = self._clock()
+        return True
+
+    def _end(self, turn: _Turn) -> None:
+        if turn in self._running:
             with self._lock:
                 self._running.pop(turn, None)
-            turn = self._next()
 
     def _next(self) -> _Turn | None:
         """One to begin; those that are back from a wait go on in their threads."""
@@ -121,6 +136,8 @@ class FairQueue:
         return turn
 
     def _take(self) -> _Turn | None:
+        if not self._lines:
+            return None
         with self._lock:
             if not self._lines or self._is_full():
                 return None
