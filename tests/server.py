@@ -102,8 +102,10 @@ class Server:
         self.call().close()
 
     def raw(self) -> socket.socket:
-        """A bare TCP connection."""
-        return self._to_close(socket.create_connection(("127.0.0.1", self.port), timeout=10))
+        """A bare TCP connection, without delay, as Go has them: what is sent arrives in its order among others."""
+        sock = self._to_close(socket.create_connection(("127.0.0.1", self.port), timeout=10))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def tls(self) -> ssl.SSLSocket:
         """A connection after its handshake."""
