@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from kube.waiting import acquired, give_up, waiting
+from lab.waiting import until
 from webhook.fair_queue import FORGOTTEN, HALF_LIFE, LONGEST, FairQueue, Usage
 from webhook.health import Pulse
 
@@ -190,6 +191,35 @@ def test_who_comes_back_waits_no_longer_for_a_stuck_turn(threads: ThreadPoolExec
     back.result(10)
     assert not end.is_set()
     end.set()
+
+
+def test_who_comes_back_goes_before_all_that_have_not_begun(threads: ThreadPoolExecutor) -> None:
+    queue, answer, end, order = (
+        FairQueue(threads.submit, 1, Usage()),
+        threading.Event(),
+        threading.Event(),
+        list[str](),
+    )
+    computes = threading.Event()
+
+    def waits() -> None:
+        with waiting():
+            answer.wait(10)
+        order.append("back")
+
+    def compute() -> None:
+        computes.set()
+        assert end.wait(10)
+
+    queue.submit("heavy", waits)
+    queue.submit("other", compute)
+    assert computes.wait(10)
+    last = queue.submit("newcomer", partial(order.append, "newcomer"))
+    answer.set()
+    until(lambda: len(queue._back) == 1)
+    end.set()
+    last.result(10)
+    assert order == ["back", "newcomer"]
 
 
 def test_what_needs_no_turn_for_its_rest_gives_it_up(threads: ThreadPoolExecutor) -> None:

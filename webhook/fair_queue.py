@@ -66,6 +66,7 @@ class FairQueue:
         self._start, self._turns, self._usage = start, turns, usage
         self._clock, self._cpu = clock, cpu
         self._lines: dict[Hashable, deque[_Turn]] = {}
+        self._back = deque[_Turn]()
         self._running: dict[_Turn, float] = {}
         self._lock = threading.Lock()
 
@@ -89,23 +90,20 @@ class FairQueue:
         self.start_due()
 
     def resume(self, turn: _Turn) -> None:
-        """Before the new ones of its client. Many come back together when they waited for the same write."""
+        """Before all that have not begun, who may wait for what it holds."""
         if self._begins_alone(turn):
             return
         with self._lock:
             turn.returned = returned = threading.Event()
-            self._lines.setdefault(turn.client, deque()).appendleft(turn)
+            self._back.append(turn)
         self.start_due()
         if not returned.wait(LONGEST):
             self._withdraw(turn)
 
     def _withdraw(self, turn: _Turn) -> None:
         with self._lock:
-            line = self._lines.get(turn.client, deque())
-            if turn in line:
-                line.remove(turn)
-            if not line:
-                self._lines.pop(turn.client, None)
+            if turn in self._back:
+                self._back.remove(turn)
 
     def _work(self, turn: _Turn | None) -> None:
         """One turn after the other: to go on in this thread costs less than to wake another one."""
@@ -119,7 +117,7 @@ class FairQueue:
     def _begins_alone(self, turn: _Turn) -> bool:
         """Whether *turn* has nothing to wait for, and no other one waits."""
         with self._lock:
-            if self._lines or self._is_full():
+            if self._lines or self._back or self._is_full():
                 return False
             self._running[turn] = self._clock()
         return True
@@ -136,17 +134,21 @@ class FairQueue:
         return turn
 
     def _take(self) -> _Turn | None:
-        if not self._lines:
+        if not (self._lines or self._back):
             return None
         with self._lock:
-            if not self._lines or self._is_full():
+            if not (self._lines or self._back) or self._is_full():
                 return None
-            client = min(self._lines, key=self._usage.of)
-            line = self._lines[client]
-            turn = line.popleft()
-            if not line:
-                del self._lines[client]
+            turn = self._back.popleft() if self._back else self._first()
             self._running[turn] = self._clock()
+        return turn
+
+    def _first(self) -> _Turn:
+        client = min(self._lines, key=self._usage.of)
+        line = self._lines[client]
+        turn = line.popleft()
+        if not line:
+            del self._lines[client]
         return turn
 
     def _is_full(self) -> bool:
