@@ -39,6 +39,7 @@ from kube.errors import (
     Unreachable,
 )
 from kube.types import ObjectMeta
+from kube.waiting import waiting
 from settings import IPReservationSettings
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
@@ -117,13 +118,19 @@ class Ledger:
         else:
             self._queue(tickets)
         try:
-            written = [each.done.result(timeout=max(0.0, deadline - self._clock())) for each in tickets]
+            written = [self._result(each) for each in tickets]
         except FutureTimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
             for each in tickets:
                 each.done.cancel()
         return written[-1]
+
+    def _result(self, ticket: _Ticket) -> IPReservation:
+        if not ticket.waits:
+            return ticket.done.result()
+        with waiting():
+            return ticket.done.result(timeout=max(0.0, ticket.deadline - self._clock()))
 
     def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
         with self._queued:
@@ -228,10 +235,11 @@ class Ledger:
             return ()
         soon = self._clock() + PAUSE
         _fail([each for each in batch if each.deadline <= soon], error)
-        waiting = [each for each in batch if each.waits]
-        if waiting:
-            self._pause(_asked_for(error, max(each.deadline for each in waiting) - self._clock()))
-        return waiting
+        left = [each for each in batch if each.waits]
+        if left:
+            with waiting():
+                self._pause(_asked_for(error, max(each.deadline for each in left) - self._clock()))
+        return left
 
 
 def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> None:

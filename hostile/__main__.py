@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import processes
-from hostile.attackers import NICE, attacking
+from hostile.attackers import attacking
 from hostile.attacks import ATTACKS, Tally, Target
 from hostile.good_client import Seen, calling
 from hostile.memory import Limited, limited
@@ -41,7 +41,8 @@ VALUES: dict[str, Any] = {
 }
 ALL = "all at once"
 TITLE = (
-    f"Server, good client and attackers share this machine; the attackers have a lower priority (nice {NICE})"
+    "Server, good client and attackers share this machine; the attackers get what the others leave of its cores,"
+    " as if they had machines of their own"
 )
 
 

@@ -8,7 +8,8 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from hostile.attacks import ATTACKS, Tally, Target, run
@@ -16,13 +17,15 @@ from lab.errors import LabError
 
 NICE = 10
 """Of the attackers, who share the cores with the server."""
+GROUP = Path("/proc/self/autogroup")
+"""Of a session: Linux shares the cores among sessions first, and looks at priorities only within one."""
 START, END = 60.0, 5.0
 """Seconds within which attackers start, and within which their counts arrive."""
 
 
 @contextmanager
 def attacking(names: list[str], clients: int, target: Target, seconds: float) -> Iterator[dict[str, Tally]]:
-    """They are a process of lower priority: the machine's time is the server's first, as if they were elsewhere.
+    """They are a session of lower priority: the machine's time is the server's first, as if they were elsewhere.
 
     After the block, it has what they got, as far as they could say it in time.
     """
@@ -48,10 +51,18 @@ def attacking(names: list[str], clients: int, target: Target, seconds: float) ->
 
 
 def _be_hostile(names: list[str], clients: int, target: Target, seconds: float, sender: Any) -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    _stand_back()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     tallies = {name: Tally() for name in names}
     # A thread: the loop may be too busy to come to its end.
     threading.Timer(seconds, lambda: sender.send(tallies)).start()
     sender.send("started")
     asyncio.run(run({name: ATTACKS[name] for name in names}, clients, target, seconds + END, tallies))
+
+
+def _stand_back() -> None:
+    """Leave the cores to all others: in its own session, as one of many that have any."""
+    os.setsid()
+    os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    with suppress(OSError):  # a kernel without groups of sessions
+        GROUP.write_text(str(NICE))

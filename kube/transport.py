@@ -17,6 +17,7 @@ import urllib3
 
 from kube.errors import Unreachable, api_error
 from kube.rest_config import Connection
+from kube.waiting import waiting
 from telemetry.build import VERSION
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Transport:
 
     def request(self, method: str, path: str, *, body: object, type: type[T], timeout: float) -> T:
         what, deadline = f"{method} {path}", time.monotonic() + timeout
-        with _translated(what):
+        with _translated(what), waiting():
             answer = self._send(method, path, urllib3.Timeout(total=timeout), body)
             content = _read(answer, deadline)
         if answer.status >= 400:

@@ -4,11 +4,15 @@ import time
 
 import msgspec
 
+from kube.waiting import waiting
 from webhook.admission import Decision, Request, allow
 
 
 class Naps:
-    """A feature that takes as long as the object's ``nap`` says, in seconds, and says how long it might have taken."""
+    """A feature that waits as long as the object's ``nap`` says, in seconds, and says how long it might have taken.
+
+    It is stuck for as long as its ``stuck`` says: then it has its turn and does nothing.
+    """
 
     name, path = "naps", "/naps"
 
@@ -17,6 +21,11 @@ class Naps:
 
     def review(self, request: Request, deadline: float) -> Decision:
         left = f"{deadline - time.monotonic():.3f}"
-        if request.object and (nap := msgspec.json.decode(request.object)["nap"]):
-            time.sleep(nap)
+        if request.object:
+            wanted = msgspec.json.decode(request.object)
+            if wanted["nap"]:
+                with waiting():
+                    time.sleep(wanted["nap"])
+            if wanted["stuck"]:
+                time.sleep(wanted["stuck"])
         return allow(audit={"left": left})

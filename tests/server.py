@@ -51,10 +51,10 @@ def trusting(ca: Pair = CA) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=ca.certificate.decode())
 
 
-def review(nap: float = 0.0, *, uid: str = "u-1") -> bytes:
+def review(nap: float = 0.0, *, uid: str = "u-1", stuck: float = 0.0) -> bytes:
     return (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"%s",'
-        b'"operation":"CREATE","object":{"nap":%f}}}' % (uid.encode(), nap)
+        b'"operation":"CREATE","object":{"nap":%f,"stuck":%f}}}' % (uid.encode(), nap, stuck)
     )
 
 
@@ -102,8 +102,10 @@ class Server:
         self.call().close()
 
     def raw(self) -> socket.socket:
-        """A bare TCP connection."""
-        return self._to_close(socket.create_connection(("127.0.0.1", self.port), timeout=10))
+        """A bare TCP connection, without delay, as Go has them: what is sent arrives in its order among others."""
+        sock = self._to_close(socket.create_connection(("127.0.0.1", self.port), timeout=10))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def tls(self) -> ssl.SSLSocket:
         """A connection after its handshake."""

@@ -1,10 +1,8 @@
 """A request is handed to a thread when the thread will not have to wait for more of it, and held in a budget."""
 
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from lab.waiting import until
 from tests.server import leaf, trusting, write_pair
 from webhook.admission import MAX_BODY
 from webhook.connection import OWN_BYTES, Budget, Connection, Limits
-from webhook.fair_queue import FairQueue
 from webhook.inbox import MAX_HEAD, Inbox, Refused
 
 
@@ -107,18 +104,6 @@ def test_a_request_in_too_many_small_pieces_is_refused(size: int, most: int) -> 
 def test_the_cost_of_a_body_is_what_parsing_makes_of_it() -> None:
     assert Inbox(b"[]," * 1000).cost > 64 * len(b"[]," * 1000)
     assert Inbox(b"x" * 3000).cost < 10_000
-
-
-def test_clients_take_turns_and_the_jobs_of_one_stay_in_order() -> None:
-    queue, started, done, end = FairQueue(1), threading.Event(), list[str](), threading.Event()
-    queue.submit("first", lambda: started.wait(10))
-    for number in range(3):
-        queue.submit("many", partial(done.append, f"many {number}"))
-    queue.submit("many", end.set)
-    queue.submit("one", partial(done.append, "one 0"))
-    started.set()
-    assert end.wait(10)
-    assert done == ["many 0", "one 0", "many 1", "many 2"]
 
 
 def test_a_budget_is_never_overdrawn_and_what_is_given_back_can_be_taken_again() -> None:

@@ -46,6 +46,6 @@ def test_each_address_has_its_turn() -> None:
     assert first[:4] == ["new 0", "other 0", "new 1", "other 1"]
 
 
-def test_a_few_come_as_they_are() -> None:
+def test_few_newcomers_wait_for_the_others_too() -> None:
     served = Conn("served", used=True)
-    assert ordered([FLOOD[0], served]) == ["new 0", "served"]
+    assert ordered([FLOOD[0], None, served]) == ["served", "loop", "new 0"]

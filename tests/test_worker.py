@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.waiting import until
+from lab.waiting import stretch, until
 from tests.server import (
     Answer,
     Server,
@@ -27,6 +27,9 @@ from tests.server import (
     serving,
 )
 from tests.sockets import reset
+from webhook.connection import OWN_COST
+from webhook.fair_queue import LONGEST
+from webhook.worker import NEWCOMERS
 
 THREADS = 4
 TOO_MUCH = 8 * 1024 * 1024
@@ -235,6 +238,27 @@ def test_large_bodies_share_a_budget_that_small_ones_do_not_need(directory: Path
         until(lambda: send_large(server).status == 200)
 
 
+def test_large_requests_are_served_one_after_the_other_and_small_ones_beside_them(directory: Path) -> None:
+    with serving(directory) as server:
+        begin = time.monotonic()
+        large = [server.tls() for _ in range(2)]
+        for sock in large:
+            sock.sendall(post(LARGE[: OWN_COST + 1] + review(stuck=0.6)))
+        server.call().close()
+        assert time.monotonic() - begin < 0.6 * stretch()
+        assert [read_response(sock).status for sock in large] == [200] * 2
+        assert time.monotonic() - begin >= 1.2
+
+
+def test_turns_that_are_stuck_stop_no_other_request_for_long(directory: Path) -> None:
+    with serving(directory, IN_FLIGHT="9") as server:
+        stuck = [server.tls() for _ in range(NEWCOMERS)]
+        for sock in stuck:
+            sock.sendall(post(review(stuck=4 * LONGEST)))
+        assert seconds_of(lambda: server.call().close()) < 2.5 * LONGEST
+        assert [read_response(sock).status for sock in stuck] == [200] * NEWCOMERS
+
+
 def send_large(server: Server) -> Answer:
     sock = server.tls()
     sock.sendall(post(LARGE + review()))
@@ -358,7 +382,8 @@ def call_until(stop: threading.Event, connection: http.client.HTTPSConnection, l
 
 
 def test_a_drain_loses_no_request_and_asks_every_client_to_go(directory: Path) -> None:
-    with serving(directory, DRAIN="3") as server:
+    # More than the slow one, the two callers and one more: none of them is to be shed.
+    with serving(directory, DRAIN="3", IN_FLIGHT="9") as server:
         slow, kept, stop = server.tls(), server.call(), threading.Event()
         lost: list[Exception] = []
         callers = [threading.Thread(target=call_until, args=(stop, server.call(), lost)) for _ in range(2)]

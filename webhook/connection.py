@@ -147,6 +147,10 @@ class Connection:
     def is_partial(self) -> bool:
         return bool(self._inbox)
 
+    def is_large(self) -> bool:
+        """Whether its request takes a part of the budget."""
+        return self._budgeted > 0
+
     def is_old(self) -> bool:
         return time.monotonic() > self._old_at
 
@@ -172,9 +176,12 @@ class Connection:
         self._begin(self.limits.linger)
 
     def is_drained(self) -> bool:
-        """Discard what the client sends after `half_close`; True when it has closed its side, too."""
+        """Discard what the client sends after `half_close`; True when it has closed its side, too.
+
+        Nothing is deciphered for it: of a large body, the most may be still to come.
+        """
         try:
-            return not self.sock.recv(RECV_SIZE)
+            return not socket.socket.recv(self.sock, RECV_SIZE)
         except BlockingIOError:
             return False
         except OSError:

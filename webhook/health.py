@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 
 from kube.client import Client
 from kube.metrics_access import metrics_access
@@ -49,7 +50,7 @@ class SideServers:
 
     def __init__(self, worker: WebhookWorker, settings: SettingsFile, client: Client) -> None:
         self._worker = worker
-        self._pulse = Pulse(worker.tpool.submit)
+        self._pulse = Pulse(partial(worker.served.submit, "health"))
         self._stop = threading.Event()
         now = settings.current
         self._servers = [

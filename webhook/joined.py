@@ -1,6 +1,8 @@
-"""The head of a response, sent together with its body."""
+"""The head of a response, sent together with its body, and without a turn: its client may not read it."""
 
 from typing import Protocol
+
+from kube.waiting import give_up
 
 
 class Socket(Protocol):
@@ -21,5 +23,6 @@ class Joined:
         if self._head is None:
             self._head = data
         else:
+            give_up()
             self._sock.sendall(self._head + data)
             self._head = b""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-NEWCOMERS = 8
+NEWCOMERS = 4
 """In a turn of the main loop: a flood of them must not delay a request of a client that was served before."""
 
 Event = tuple[selectors.SelectorKey, int]
@@ -18,11 +18,12 @@ class Poller(selectors.DefaultSelector):
 
 
 def in_order(events: list[Event]) -> list[Event]:
+    """First of served clients, then the loop's own, then of some others."""
     newcomers = [event for event in events if _is_newcomer(event)]
-    if len(newcomers) <= NEWCOMERS:
-        return events
     others = [event for event in events if not _is_newcomer(event)]
-    return others + by_turns(newcomers)[:NEWCOMERS]
+    if len(newcomers) > NEWCOMERS:
+        newcomers = by_turns(newcomers)[:NEWCOMERS]
+    return sorted(others, key=_is_our_own) + newcomers
 
 
 def by_turns(events: Iterable[Event]) -> list[Event]:
@@ -42,6 +43,10 @@ def _is_newcomer(event: Event) -> bool:
     """Whether it is of a connection on which no request has been answered yet."""
     connection = _connection(event)
     return connection is not None and not connection.used
+
+
+def _is_our_own(event: Event) -> bool:
+    return _connection(event) is None
 
 
 def _connection(event: Event) -> Any:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from certs.cert_watcher import ServingPair
 from webhook import refusals
 from webhook.admission import ARRIVED
 from webhook.connection import Arrival, Budget, Connection, Limits
-from webhook.fair_queue import FairQueue
+from webhook.fair_queue import LONGEST, FairQueue, Usage
 from webhook.inbox import Refused
 from webhook.joined import Joined
 from webhook.poller import Poller
@@ -40,8 +40,13 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one run: a small request changes threads a few times."""
 GREEDY = 16
 """A client address with more than this part of all connections loses its own first."""
-RECEIVERS = 2
+RECEIVERS = 1
 """Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
+SERVED, NEWCOMERS, LARGE = 4, 2, 1
+"""Requests that compute at the same time: of connections that were served before, of others, and large ones of both."""
+
+CALLBACKS = 8
+"""Finished jobs that the main loop continues before it looks for new events, and up to ten more."""
 
 _stopping = threading.Event()
 
@@ -85,7 +90,6 @@ class WebhookWorker(ThreadWorker):
         self.pair.context()  # fails without a certificate
         # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
         self.max_keepalived = self.worker_connections
-        self.receivers = FairQueue(RECEIVERS)
         sys.setswitchinterval(SWITCH)
         super().init_process()
 
@@ -94,7 +98,13 @@ class WebhookWorker(ThreadWorker):
         super().load_wsgi()
         self.poller.close()
         self.poller = Poller()
+        self.method_queue.run_callbacks = partial(self.method_queue.run_callbacks, max_callbacks=CALLBACKS)
         self.wsgi = self._connected(self.wsgi)
+        usage = Usage()
+        self.receivers = FairQueue(ThreadPoolExecutor(RECEIVERS, "receiver").submit, RECEIVERS, usage)
+        self.served = FairQueue(self.tpool.submit, SERVED, usage)
+        self.newcomers = FairQueue(self.tpool.submit, NEWCOMERS, usage)
+        self.large = FairQueue(self.tpool.submit, LARGE, usage)
 
     def accept(self, listener: Any) -> bool:
         """Wait for the first bytes of a new connection; False when there is none."""
@@ -110,22 +120,20 @@ class WebhookWorker(ThreadWorker):
         return True
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Give a thread to a client that was served before; others share a few until a request is whole."""
+        """A client that was served before needs one turn for all; others line up until a request is whole."""
         if conn.used and not conn.is_partial():
-            self._submit(self.handle, conn)
+            self._submit(self.served, self.handle, conn)
         else:
-            self.receivers.submit(conn.client[0], partial(self._in_turn, conn))
+            self._submit(self.receivers, self.receive, conn)
 
-    def _submit(self, job: Callable[[Connection], Next], conn: Connection) -> None:
-        self.tpool.submit(job, conn).add_done_callback(partial(self._done, conn))
+    def _submit(self, queue: FairQueue, job: Callable[[Connection], Next], conn: Connection) -> None:
+        queue.submit(conn.client[0], partial(job, conn)).add_done_callback(partial(self._done, conn))
 
-    def _in_turn(self, conn: Connection) -> None:
-        future: Future[Next] = Future()
-        future.add_done_callback(partial(self._done, conn))
-        try:
-            future.set_result(self.receive(conn))
-        except Exception as error:
-            future.set_exception(error)
+    def _queue_of(self, conn: Connection) -> FairQueue:
+        """For a request that is whole."""
+        if conn.is_large():
+            return self.large
+        return self.served if conn.used else self.newcomers
 
     def _done(self, conn: Connection, future: Future[Next]) -> None:
         self.method_queue.defer(self.finish_request, conn, future)
@@ -133,7 +141,7 @@ class WebhookWorker(ThreadWorker):
     def handle(self, conn: Connection) -> Next:
         """In a thread: continue the request, and serve it when it is complete."""
         step = self.receive(conn)
-        return self.serve(conn) if step is Next.SERVE else step
+        return self.serve(conn) if step is Next.SERVE and not conn.is_large() else step
 
     def serve(self, conn: Connection) -> Next:
         return Next.KEEP if super().handle(conn) else Next.LINGER
@@ -180,7 +188,7 @@ class WebhookWorker(ThreadWorker):
                 conn.set_timeout()
                 self._keep(conn)
             case Next.SERVE:
-                self._submit(self.serve, conn)
+                self._submit(self._queue_of(conn), self.serve, conn)
             case Next.AGAIN:
                 self.enqueue_req(conn)
             case Next.WAIT if conn.is_idle():
@@ -243,7 +251,9 @@ class WebhookWorker(ThreadWorker):
         """One turn of the main loop: also makes room, and ends the drain in time."""
         if self.alive and self.drain_ends is not None:
             timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
-        super().wait_for_and_dispatch_events(timeout)
+        super().wait_for_and_dispatch_events(min(timeout, LONGEST))
+        for queue in (self.receivers, self.served, self.newcomers, self.large):
+            queue.start_due()
         if self.alive:
             self._make_room()
         if self.alive and self.drain_ends is not None and time.monotonic() >= self.drain_ends:

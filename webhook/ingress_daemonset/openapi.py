@@ -15,6 +15,7 @@ import msgspec
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.types import complete
+from kube.waiting import acquired
 from webhook.ingress_daemonset.cluster_lookup import seconds_left
 from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem
 
@@ -160,7 +161,7 @@ class PodTemplates:
         return list(islice(schema_problems(template, self._read(deadline).schemas, PATH), MOST_PROBLEMS + 1))
 
     def _read(self, deadline: float) -> _Known:
-        if not self._reading.acquire(timeout=self._left(deadline)):
+        if not acquired(self._reading, self._left(deadline)):
             raise Unreachable("the API server's schema was not read in time")
         try:
             index = self._client.request("GET", INDEX, type=Index, timeout=self._left(deadline))

@@ -12,6 +12,7 @@ from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS
 from kube.types import Namespace, Pod
+from kube.waiting import acquired
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""
@@ -36,7 +37,7 @@ class Cluster:
         self._reads = threading.BoundedSemaphore(READS)
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
-        if not self._reads.acquire(timeout=self._left(deadline)):
+        if not acquired(self._reads, self._left(deadline)):
             raise Unreachable(f"pod {namespace}/{name} could not be read within the deadline")
         try:
             return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
@@ -46,7 +47,7 @@ class Cluster:
     def namespace(self, name: str, *, deadline: float) -> Namespace:
         """Of many concurrent callers one reads and the others wait; when that fails, the next one reads."""
         known = self._known(name)
-        if not known.turn.acquire(timeout=self._left(deadline)):
+        if not acquired(known.turn, self._left(deadline)):
             raise Unreachable(f"namespace {name} could not be read within the deadline")
         try:
             if self._is_old(known):
