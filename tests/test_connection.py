@@ -4,12 +4,13 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 
 import pytest
 from gunicorn.config import Config
 
 from certs.cert_watcher import ServingPair
-from lab.waiting import until
+from lab.waiting import stretch, until
 from tests.server import leaf, trusting, write_pair
 from webhook.admission import MAX_BODY
 from webhook.connection import OWN_BYTES, Budget, Connection, Limits
@@ -129,6 +130,29 @@ def test_what_a_refused_request_held_is_free_before_its_connection_ends(tmp_path
 
         budget.take(MAX_BODY)
         budget.take(-MAX_BODY)
+
+
+def test_a_refused_client_that_goes_on_sending_is_an_event_only_now_and_then_and_its_end_always(
+    tmp_path: Path,
+) -> None:
+    write_pair(tmp_path, leaf())
+    pair = ServingPair(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    conn = Connection(Config(), ours, ("client", "server"), pair, Limits(), Budget(MAX_BODY))
+    with closing(conn), closing(theirs), DefaultSelector() as selector:
+        selector.register(ours, EVENT_READ)
+        theirs.sendall(bytes(10_000))
+        assert selector.select(60 * stretch())
+
+        conn.half_close()
+        assert not selector.select(0)
+        assert not conn.is_drained()
+
+        theirs.shutdown(socket.SHUT_WR)
+        assert selector.select(60 * stretch())
+        assert conn.is_drained()
 
 
 def _holds(conn: Connection, budget: Budget, size: int) -> bool:

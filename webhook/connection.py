@@ -21,6 +21,8 @@ READS = 16
 OWN_BYTES, OWN_COST = 128 * 1024, 512 * 1024
 """Bytes outside the budget, of a request that arrives and of one that is served: enough for nearly every review, so
 that large ones crowd out only each other."""
+DISCARDED = bytearray(1024 * 1024)
+"""Never read, and with MSG_TRUNC never written: for what a refused client still sends."""
 OPENED_FOR = 1.0
 """Seconds after a handshake in which a first request has waited since the connection was opened."""
 
@@ -172,16 +174,18 @@ class Connection:
         """
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
+        # The end of the stream is always an event; of what is thrown away, one in so many bytes is enough.
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(DISCARDED) // 4)
         self._drop()
         self._begin(self.limits.linger)
 
     def is_drained(self) -> bool:
         """Discard what the client sends after `half_close`; True when it has closed its side, too.
 
-        Nothing is deciphered for it: of a large body, the most may be still to come.
+        Nothing is deciphered for it, nor copied from the kernel: of a large body, the most may be still to come.
         """
         try:
-            return not socket.socket.recv(self.sock, RECV_SIZE)
+            return not socket.socket.recv_into(self.sock, DISCARDED, 0, socket.MSG_TRUNC)
         except BlockingIOError:
             return False
         except OSError:
