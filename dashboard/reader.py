@@ -16,6 +16,7 @@ from cli.doctor.access import Access, attributes
 from cli.elasticity.placements import Pod
 from cli.elasticity.placements import listed as placements_listed
 from cli.installed.reader import installed
+from cli.pools.reader import pools_of
 from cli.reservations.reader import read as read_reservations
 from cli.status.assess import status_of
 from cli.status.reader import facts_of
@@ -52,7 +53,8 @@ class Reader:
         return status_of(facts_of(self.cluster), datetime.now(UTC))
 
     def reservations(self) -> reservations.ReservationsPage:
-        return reservations.page_of(read_reservations(self.cluster), datetime.now(UTC))
+        found = read_reservations(self.cluster)
+        return reservations.page_of(found, pools_of(self.cluster, found.segments), datetime.now(UTC))
 
     def addresses(self) -> Addresses:
         ours, client = installed(self.cluster), self.cluster.client

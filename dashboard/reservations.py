@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from cli.output import Document, duration
+from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.reservations.plan import Reservation, listed
 from cli.reservations.reader import Found
 
@@ -35,7 +36,10 @@ class Bar(Document, frozen=True):
 
 
 class ReservationsPage(Document, frozen=True):
-    """*counted* addresses count towards *limit*: those of pods that are gone."""
+    """*counted* addresses count towards *limit*: those of pods that are gone.
+
+    *pools_unknown* is why there are no *pools*.
+    """
 
     addresses: int
     counted: int
@@ -43,9 +47,11 @@ class ReservationsPage(Document, frozen=True):
     workloads: tuple[WorkloadView, ...]
     bars: tuple[Bar, ...]
     next: tuple[Reservation, ...]
+    pools: tuple[Headroom, ...]
+    pools_unknown: str
 
 
-def page_of(found: Found, now: datetime) -> ReservationsPage:
+def page_of(found: Found, pools: PoolFacts, now: datetime) -> ReservationsPage:
     reservations = listed(found.segments, found.settings)
     coming = [each for each in reservations if each.expires_at]
     return ReservationsPage(
@@ -57,6 +63,8 @@ def page_of(found: Found, now: datetime) -> ReservationsPage:
         ),
         tuple(_bars(coming, timedelta(seconds=found.settings.ip_reserve_time), now)),
         tuple(coming[:NEXT]),
+        headroom(pools, ()),
+        pools.unknown,
     )
 
 

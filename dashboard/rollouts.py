@@ -13,12 +13,12 @@ from cli.output import Document
 from cli.rollout.progress import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.planner import Snapshot, budget
 from controllers.ingress_daemonset.status import why
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, share
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 
 class Shown(StrEnum):
@@ -99,7 +99,7 @@ def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
         rollout,
         nodes,
         {each: counted[each] for each in Shown if counted[each]},
-        _budget(rolling, len(nodes)),
+        budget(resource, len(nodes)),
         sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
         rolling.detaches,
         "",
@@ -111,10 +111,6 @@ def _snapshot(resource: IngressDaemonSet, found: Found, now: datetime) -> Snapsh
     namespace = resource.metadata.namespace
     deployments = [each for each in found.deployments if each.metadata.namespace == namespace]
     return Snapshot(resource, found.nodes, {"Deployment": deployments}, now, Writes(), {})
-
-
-def _budget(rolling: RollingUpdate, nodes: int) -> int:
-    return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
 
 
 def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from certs.issue import Pair, new_ca, new_leaf
 from cli.app import drawbridge
 from cli.cluster import Cluster
 from kube.client import Resource
-from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, connection_to
+from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, connection_to
 
 MANIFEST = Path(__file__).parent.parent / "deploy" / "install.yaml"
 HOST = "drawbridge-webhook.drawbridge.svc"
@@ -41,9 +42,9 @@ def shown(api: FakeAPI, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def installed(*features: str, leads: bool = True) -> FakeAPI:
-    """A healthy installation, with these features on besides IP reservation."""
-    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS)
+def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) -> FakeAPI:
+    """A healthy installation, with these features on besides IP reservation, and more *kinds* served."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *kinds)
     api.ensure_namespace("default")
     for raw in _manifest():
         if resource := _RESOURCES.get(raw["kind"]):

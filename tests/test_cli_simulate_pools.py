@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calico.segment import IPReservation
-from cli.simulate.pools import Headroom, IPAMBlock, IPPool, PoolFacts, headroom
+from cli.pools.headroom import Headroom, IPAMBlock, IPPool, PoolFacts, headroom
 from kube.client import Resource
 from tests import cli
 from tests.factories import raw_pod
-from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
+from tests.fake_api import FakeAPI, Kind, refusal
 
 CRD = ("crd.projectcalico.org", "v1")
 POOLS, BLOCKS = (Resource(*CRD, each, namespaced=False) for each in ("ippools", "ipamblocks"))
@@ -89,11 +89,7 @@ def _within(assigned: set[str], first: int) -> list[str]:
 
 @pytest.fixture
 def api() -> FakeAPI:
-    installed = cli.installed()
-    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *KINDS)
-    for kind in (*BUILT_IN, *CALICO_V3):
-        for raw in installed.list(kind.resource):
-            api.put(kind.resource, raw)
+    api = cli.installed(kinds=KINDS)
     labels = {"kubernetes.io/metadata.name": "redis", "ip-reserve": "enabled"}
     api.put(cli.resource("Namespace"), {"metadata": {"name": "redis", "labels": labels}})
     api.put(cli.resource("Pod"), raw_pod("redis-0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from html import escape
+from html import escape, unescape
 from threading import Event
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.dashboard import BASE, PORT, ROLLOUTS, Page, mirror
 from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI, refusal
 from tests.ingress_daemonset_world import World, raw_resource
+from tests.test_cli_simulate_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.test_ingress_daemonset_rollout import begun, detaching
 from webhook.ingress_daemonset.types import resource
 
@@ -178,6 +179,26 @@ def test_reserved_ips_are_shown_by_workload_with_their_releases(api: FakeAPI, pa
     assert text.index(">10.0.0.1</a></code>") < text.index(">10.0.0.2</a></code>")
     assert ">10.0.0.3<" not in text
     assert text.count('<rect class="part" x="0"') == 12
+
+
+def test_pools_are_shown_with_what_is_assigned_reserved_and_free() -> None:
+    api = cli.installed(kinds=KINDS)
+    api.put(POOLS, pool("10.0.0.0/28"))
+    api.put(BLOCKS, block("10.0.0.0/30", "10.0.0.1"))
+    raw = body([record("10.0.0.2/32", uid="a")])
+    raw["metadata"] |= {"name": "segment", "labels": {MANAGED_BY: MANAGER, LEVEL: "0"}}
+    api.put(cli.resource("IPReservation"), raw)
+
+    text = Page(api).text("/reservations")
+
+    assert 'aria-label="1 assigned, 1 reserved, 14 free"' in text
+
+
+def test_pools_that_cannot_be_read_are_no_trouble(page: Page) -> None:
+    text = page.text("/reservations")
+
+    assert "Calico's pools are not known: neither of" in unescape(text)
+    assert "<caption>By workload</caption>" in text
 
 
 def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -> None:

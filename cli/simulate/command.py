@@ -9,6 +9,7 @@ import click
 from cli.errors import WRONG
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
+from cli.pools.reader import pools_of
 from cli.session import Commands, Session, pass_session
 from cli.simulate import join as of_join
 from cli.simulate import removal
@@ -16,7 +17,7 @@ from cli.simulate import rollout as of_rollout
 from cli.simulate import scale as of_scale
 from cli.simulate import scale_in as of_scale_in
 from cli.simulate import values as of_values
-from cli.simulate.reader import pools, simulate_join, simulate_rollout, simulate_scale, simulate_values
+from cli.simulate.reader import simulate_join, simulate_rollout, simulate_scale, simulate_values
 from cli.simulate.scale_in import ScaleIn
 from kube.resources import NODES, PODS
 
@@ -37,7 +38,9 @@ def drain(session: Session, node: str) -> None:
     pods = client.list(PODS, field_selector=f"spec.nodeName={node}").items
     snapshot = reader.snapshot(reader.objects(pods))
     found = removal.drain(node, pods, snapshot, counted(reader.segments()))
-    session.output.show(removal.with_pools(found, pools(reader)), removal.parts)
+    session.output.show(
+        removal.with_pools(found, pools_of(session.cluster, reader.segments())), removal.parts
+    )
 
 
 @simulate.command("delete")
@@ -49,7 +52,9 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
     pods = [client.get(PODS, name, session.namespace) for name in names]
     snapshot = reader.snapshot(reader.objects(pods))
     found = removal.deletion(pods, snapshot, counted(reader.segments()))
-    session.output.show(removal.with_pools(found, pools(reader)), removal.parts)
+    session.output.show(
+        removal.with_pools(found, pools_of(session.cluster, reader.segments())), removal.parts
+    )
 
 
 @simulate.command("scale")

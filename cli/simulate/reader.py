@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from calico.reservations import GROUPS
-from cli.errors import Failure, unreadable
+from cli.errors import Failure
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
 from cli.explain.snapshot import Objects
 from cli.installed.reader import installed
 from cli.installed.types import CONFIGURATION_FILE
+from cli.pools.reader import pools_of
 from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
-from cli.simulate.pools import IPAMBlock, IPPool, PoolFacts
 from cli.simulate.removal import with_pools
 from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
@@ -38,7 +37,7 @@ from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
 from controllers.ingress_daemonset.types import Workload
-from kube.errors import KubeError, NotFound
+from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from kube.types import ConfigMap, Node
 from settings import ElasticitySettings
@@ -46,7 +45,6 @@ from webhook.elasticity import SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 
-T = TypeVar("T")
 Raw = dict[str, Any]
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
@@ -58,33 +56,6 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 REVISION = "deployment.kubernetes.io/revision"
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
-
-
-def pools(reader: Reader) -> PoolFacts:
-    """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
-    try:
-        found = reader.cluster.read_all(
-            {
-                "pools": lambda: _of_calico(reader, "ippools", IPPool),
-                "blocks": lambda: _of_calico(reader, "ipamblocks", IPAMBlock),
-            }
-        )
-    except KubeError as error:
-        return PoolFacts(unknown=str(unreadable(error)) + f" ({unreadable(error).way_out})")
-    for name, each in found.items():
-        if each is None:
-            return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
-    return PoolFacts(found["pools"], found["blocks"], reader.segments())
-
-
-def _of_calico(reader: Reader, plural: str, kind: type[T]) -> Sequence[T] | None:
-    """None where no group serves them: Calico's own API server has no blocks."""
-    for each in GROUPS:
-        group, _, version = each.partition("/")
-        resource = Resource(group, version, plural, namespaced=False)
-        if reader.client.serves(resource):
-            return reader.client.list(resource, type=kind).items
-    return None
 
 
 def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
@@ -124,7 +95,8 @@ def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
             counted=counted(reader.segments()),
         )
     )
-    return msgspec.structs.replace(found, removal=with_pools(found.removal, pools(reader)))
+    pools = pools_of(reader.cluster, reader.segments())
+    return msgspec.structs.replace(found, removal=with_pools(found.removal, pools))
 
 
 def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:

@@ -14,8 +14,8 @@ from cli.explain.reservations import ip_of
 from cli.explain.snapshot import Snapshot
 from cli.explain.webhook_configurations import ApiRequest
 from cli.output import Document, Part, Table, title, warning
-from cli.simulate.pools import Headroom, PoolFacts, headroom
-from cli.simulate.pools import parts as of_pools
+from cli.pools.headroom import Headroom, PoolFacts, headroom
+from cli.pools.headroom import parts as of_pools
 from kube.types import MIRROR
 
 Raw = Mapping[str, Any]
