@@ -26,6 +26,7 @@ from tests.dashboard import cluster_of, mirror
 from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import World, raw_resource
+from tests.test_cli_simulate_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.test_ingress_daemonset_rollout import detaching
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -104,7 +105,9 @@ def served(chromium: Any) -> Iterator[Served]:
 
 def busy() -> tuple[FakeAPI, World]:
     """All features on, and each with something under way."""
-    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet", kinds=KINDS)
+    api.put(POOLS, pool("10.0.0.0/23"))
+    api.put(BLOCKS, block("10.0.0.0/24", *(f"10.0.0.{number}" for number in range(60, 200))))
     now = datetime.now(UTC)
     _reserved(api, now)
     _addresses(api)
