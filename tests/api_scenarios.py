@@ -15,6 +15,7 @@ Raw = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 PODS = Resource("", "v1", "pods")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 SECRETS = Resource("", "v1", "secrets")
@@ -242,6 +243,17 @@ SCENARIOS: dict[str, list[Step]] = {
         create(DEPLOYMENTS, workload({"containers": [{"name": "a"}]}), "d"),
         create(DEPLOYMENTS, workload({"restartPolicy": "Never"}), "d"),
         create(DEPLOYMENTS, workload(selector={"matchLabels": {"app": "other"}}), "d"),
+    ],
+    "a ControllerRevision keeps its data, and a JSON patch of an old version conflicts": [
+        create(
+            CONTROLLER_REVISIONS, {"revision": 1, "data": {"spec": {"template": {"any": ["thing", None]}}}}
+        ),
+        patch(CONTROLLER_REVISIONS, {"revision": 3}),
+        patch(CONTROLLER_REVISIONS, {"data": {"spec": {"template": {"other": 1}}}}),
+        patch(CONTROLLER_REVISIONS, {"revision": -1}),
+        operate(CONTROLLER_REVISIONS, {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}),
+        create(CONTROLLER_REVISIONS, {"revision": 1, "data": {}}),
+        get(CONTROLLER_REVISIONS),
     ],
     "a DaemonSet and a StatefulSet are defaulted": [
         create(DAEMON_SETS, workload({"nodeSelector": {"no": "node"}})),
