@@ -107,6 +107,13 @@ VICTIMS = [
     node("victim"),
     workload("Deployment", "victim"),
     workload("DaemonSet", "victim", nodeSelector={"no": "where"}, **TEMPLATE["spec"]),
+    {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "victim", "namespace": "kube-system"},
+        "data": {"spec": {}},
+        "revision": 1,
+    },
     reservation("operators", "10.9.0.0/24"),
     INGRESS,
 ]
@@ -151,7 +158,7 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
         "controllers",
         CREATE,
         workload("Deployment", "evil", "default", serviceAccountName="default", **EVIL),
-        "only Deployments and DaemonSets of an IngressDaemonSet",
+        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
     ),
     "start pods in kube-system by a forged owner": (
         "controllers",
@@ -163,19 +170,25 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
         "controllers",
         ("delete", "deployment", "victim", "--namespace=kube-system"),
         None,
-        "only Deployments and DaemonSets of an IngressDaemonSet",
+        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
     ),
     "take over any Deployment": (
         "controllers",
         merge("deployment victim", {"metadata": {"ownerReferences": [OWNER]}}, "--namespace=kube-system"),
         None,
-        "only Deployments and DaemonSets of an IngressDaemonSet",
+        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
     ),
     "run any image by a DaemonSet": (
         "controllers",
         merge("daemonset victim", PATCH, "--namespace=kube-system"),
         None,
-        "only Deployments and DaemonSets of an IngressDaemonSet",
+        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
+    ),
+    "delete the history of any StatefulSet": (
+        "controllers",
+        ("delete", "controllerrevision", "victim", "--namespace=kube-system"),
+        None,
+        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
     ),
     "create a Role": (
         "controllers",
