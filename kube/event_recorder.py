@@ -26,7 +26,7 @@ from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.indexer import Object
 from kube.resources import EVENTS, Resource
-from kube.types import ObjectMeta, Value
+from kube.types import ObjectMeta, Value, rfc3339
 
 DROPPED = Counter(
     "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]
@@ -194,7 +194,7 @@ class EventRecorder:
             self._count(note, series, at)
 
     def _count(self, note: Note, series: Series, at: datetime) -> None:
-        change = {"count": series.count, "lastTimestamp": _time(at)}
+        change = {"count": series.count, "lastTimestamp": rfc3339(at)}
         try:
             self._client.patch(
                 EVENTS, series.event_name, change, _namespace(note.regarding), timeout=CALL_TIMEOUT
@@ -216,8 +216,8 @@ class EventRecorder:
             "message": note.message,
             "type": note.type,
             "count": series.count,
-            "firstTimestamp": _time(series.first),
-            "lastTimestamp": _time(at),
+            "firstTimestamp": rfc3339(series.first),
+            "lastTimestamp": rfc3339(at),
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": socket.gethostname(),
@@ -227,10 +227,6 @@ class EventRecorder:
 def _namespace(regarding: Regarding) -> str:
     """Events of objects without a namespace go to ``default``."""
     return regarding.namespace or "default"
-
-
-def _time(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _event_name(regarding: Regarding) -> str:

@@ -176,6 +176,11 @@ def complete(*types: type[msgspec.Struct]) -> None:
 complete(*Value.__subclasses__())
 
 
+def rfc3339(moment: datetime) -> str:
+    """*moment*, in UTC, as objects have their times: without parts of a second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def key_of(metadata: ObjectMeta) -> str:
     """``namespace/name``, or ``name`` for what stands in no namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

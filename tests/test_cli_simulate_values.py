@@ -1,4 +1,4 @@
-"""`drawbridge simulate values`: the settings that the chart would make of them, and whom these concern."""
+"""`drawbridge simulate values`: the settings that the chart would make of them, and what these select."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controllers.anycast_ip.planner import is_open
 from controllers.anycast_ip.snapshot import Note
-from kube.types import Node, Value, complete
+from kube.types import Node, Value, complete, rfc3339
 from settings import AnycastIPSettings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, wanted
 
@@ -102,7 +102,3 @@ def patch(node: ReportedNode, ready: Ready | None, now: datetime) -> dict[str, A
         "lastHeartbeatTime": at,
         "lastTransitionTime": since,
     }
-
-
-def rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,6 +14,7 @@ from typing import Any
 
 from controllers.ingress_daemonset.desired import digest, without_timestamp
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
@@ -173,7 +174,3 @@ def _entry(old: Raw, result: str, now: datetime) -> dict[str, Any]:
         "seconds": max(0, round((now - began).total_seconds())),
         "atATime": old["atATime"],
     }
-
-
-def rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,8 @@ from typing import Any
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
-from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview, rfc3339
+from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
+from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
