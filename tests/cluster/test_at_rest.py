@@ -46,9 +46,13 @@ def lab() -> Iterator[Lab]:
 
 @dataclass(frozen=True)
 class Objects:
-    """Of each feature, all that has to be done for them being done: an IP is reserved for *pod*, *node* is open."""
+    """Of each feature, all that has to be done for them being done: an IP is reserved for *pod*, *node* is open.
+
+    *other* runs beside *pod*, on the node that the scheduler chose.
+    """
 
     pod: Pod
+    other: Pod
     node: str
     edge: Edge
     shop: Shop
@@ -63,7 +67,7 @@ def objects(lab: Lab) -> Iterator[Objects]:
         shop = Shop(lab)
         shop.deploy("web", 4, template(keeping(2)))
         redis = workloads.reserved_namespace(lab.client, "redis")
-        [pod, *_] = workloads.running_statefulset(lab, redis, 2)
+        [pod, other] = workloads.running_statefulset(lab, redis, 2)
         lab.client.delete(workloads.PODS, pod.metadata.name, redis)
         lab.wait(
             lambda: is_reserved(lab),
@@ -73,7 +77,7 @@ def objects(lab: Lab) -> Iterator[Objects]:
         edge.settle(*NODES)
         shop.settle("web", 4)
         fleet.await_open("n1")
-        yield Objects(pod, node, edge, shop)
+        yield Objects(pod, other, node, edge, shop)
 
 
 @pytest.mark.usefixtures("objects")
@@ -89,7 +93,8 @@ def test_at_rest_nothing_is_written_for_two_minutes(lab: Lab, audit_logs: Path) 
 
 def test_each_of_the_ten_questions_is_answered_by_its_command(lab: Lab, objects: Objects) -> None:
     pod, [address] = objects.pod, objects.pod.status.addresses
-    names = {"POD": pod.metadata.name, "IP": address, "NODE": objects.node, "IDS": "web"}
+    names = {"POD": pod.metadata.name, "IP": address, "IDS": "web"}
+    nodes = {"explain": objects.node, "simulate": objects.other.spec.node_name}
     namespaces = {"explain": "redis", "elasticity": objects.shop.namespace, "rollout": objects.edge.namespace}
     expected = {
         "status": "drawbridge-controllers-",
@@ -106,7 +111,7 @@ def test_each_of_the_ten_questions_is_answered_by_its_command(lab: Lab, objects:
     answers = {}
     for question in questions():
         words = [*question, "-o", "json"]
-        values = names | {"NAMESPACE": namespaces.get(words[1], "")}
+        values = names | {"NAMESPACE": namespaces.get(words[1], ""), "NODE": nodes.get(words[1], "")}
         verb = " ".join(words[1:3]) if " ".join(words[1:3]) in expected else words[1]
         answers[verb] = command(lab, *(values.get(word, word) for word in words[1:])).stdout
 
