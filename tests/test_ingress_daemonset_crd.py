@@ -119,6 +119,7 @@ def test_its_lists_are_no_longer_than_the_webhook_takes() -> None:
     most = {
         "spec.healthCheckNodePorts": ("maxItems", MOST_PORTS),
         "spec.nodeSelector": ("maxProperties", MOST_LABELS),
+        f"{ROLLING}.canary.nodeSelector": ("maxProperties", MOST_LABELS),
         "spec.template.spec.containers": ("maxItems", MOST_CONTAINERS),
     }
     assert {path: by_path[path][limit] for path, (limit, _) in most.items()} == {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,78 +19,12 @@ from tests.fake_api import merged
 from tests.fake_api.kinds import ROOT, of_crd
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
-from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from tests.ingress_daemonset_rolling import Rolling
+from tests.ingress_daemonset_world import World, raw_resource
 from webhook.ingress_daemonset.types import resource, time_of
 
-NODES = tuple(f"n{number}" for number in range(1, 7))
-DETACHING = {
-    "maxUnavailableNodes": 2,
-    "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
-}
 Raw = dict[str, Any]
 CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"
-
-
-class Rolling:
-    """A world whose status is stored, as the leader does it; *pods* take so many seconds."""
-
-    def __init__(self, *nodes: str, pods: float = 20, **spec: Any) -> None:
-        self.world = World(raw_resource(rolling=DETACHING, **spec), *(nodes or NODES))
-        self.pods = pods
-        self._starting: dict[str, datetime] = {}
-        self.statuses: list[Raw] = []
-        self.play(lambda: self.status.get("readyNodes") == len(self.world.nodes))
-
-    @property
-    def status(self) -> Raw:
-        status: Raw = self.world.raw.get("status", {})
-        return status
-
-    @property
-    def rollout(self) -> Raw:
-        rollout: Raw = self.status.get("rollout", {})
-        return rollout
-
-    @property
-    def history(self) -> list[Raw]:
-        history: list[Raw] = self.status.get("history", [])
-        return history
-
-    def turn(self) -> None:
-        """A round, its status, and what a few seconds bring."""
-        planned = self.world.turn()
-        assert planned.status is not None
-        self.world.raw["status"] = planned.status
-        self.statuses.append(planned.status)
-        self.world.later(1 if planned.actions else 3)
-        self._run_pods()
-
-    def _run_pods(self) -> None:
-        for name in self.world.nodes:
-            held = self.world.deployments.get(f"web-{name}")
-            is_new = (
-                held and held.get("status", {}).get("observedGeneration") != held["metadata"]["generation"]
-            )
-            if not is_new:
-                self._starting.pop(name, None)
-            elif self._starting.setdefault(name, self.world.now) <= self.world.now - timedelta(
-                seconds=self.pods
-            ):
-                self.world.run_pods(name)
-
-    def play(self, until: Callable[[], Any]) -> None:
-        for _ in range(3000):
-            if until():
-                return
-            self.turn()
-        raise AssertionError(f"not so in the end: {self.status}")
-
-    def roll_out(self, image: str = "proxy:2") -> None:
-        self.world.retemplate(image)
-        self.play(lambda: self.rollout)
-
-    def finish(self) -> None:
-        self.play(lambda: not self.rollout)
 
 
 def test_without_a_rollout_the_status_has_the_revision_alone() -> None:

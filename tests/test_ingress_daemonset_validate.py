@@ -55,6 +55,8 @@ NODE = {"key": "example.com/detached"}
             "spec.progressDeadlineSeconds",
             r"more than minReadySeconds \(60\)",
         ),
+        (rolling(canary={}), "R.canary", r"nodes, such as 1 or 10%, or nodeSelector, or both"),
+        (rolling(canary={"nodes": "0%"}), "R.canary.nodes", r"it is 0%: write 1 or more, or remove canary"),
         (
             rolling(maxUnavailableNodes="0%", maxDegradedNodes="00%"),
             "R.maxDegradedNodes",

@@ -95,6 +95,11 @@ def _crowds(resource: IngressDaemonSet) -> bool:
     return resource.spec.pods_per_node > 1 or is_some(surge)
 
 
+def revision_of(resource: IngressDaemonSet) -> str:
+    """With which the name of the template's ControllerRevision ends."""
+    return digest(without_timestamp(resource.spec.template))[:10]
+
+
 def digest(template: Raw) -> str:
     return hashlib.sha256(msgspec.json.encode(template, order="deterministic")).hexdigest()[:16]
 

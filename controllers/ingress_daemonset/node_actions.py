@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,8 +17,18 @@ from controllers.ingress_daemonset.rollout_annotations import Changes
 from controllers.ingress_daemonset.types import Workload
 
 
-def node_actions(rollout: NodeRollout, chosen: bool, now: datetime) -> Iterable[Action]:
-    """In their order; *chosen* is whether its update or drain may begin."""
+class Turn(NamedTuple):
+    """Whether the update or the drain of a node may begin or has begun, and whether its template stays as it is.
+
+    It stays while the rollout is paused, or other nodes get it first.
+    """
+
+    begun: bool
+    waits: bool = False
+
+
+def node_actions(rollout: NodeRollout, turn: Turn, now: datetime) -> Iterable[Action]:
+    """In their order."""
     if rollout.unmanaged:
         return
     if rollout.deployment is None:
@@ -26,11 +36,11 @@ def node_actions(rollout: NodeRollout, chosen: bool, now: datetime) -> Iterable[
         return
     if rollout.absent:
         return
-    begun = chosen or rollout.phase is Phase.DETACHING
-    metadata, spec = _deployment_changes(rollout, rollout.deployment, begun, now)
+    turn = turn._replace(begun=turn.begun or rollout.phase is Phase.DETACHING)
+    metadata, spec = _deployment_changes(rollout, rollout.deployment, turn, now)
     if metadata or spec:
         yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)
-    if on_node := _node_changes(rollout, begun, now):
+    if on_node := _node_changes(rollout, turn, now):
         yield change("Node", rollout.node.metadata, {"annotations": on_node})
 
 
@@ -40,9 +50,9 @@ def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
 
 
 def _deployment_changes(
-    rollout: NodeRollout, held: Workload, begun: bool, now: datetime
+    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    annotations, template = _annotations_and_template(rollout, held, begun, now)
+    annotations, template = _annotations_and_template(rollout, held, turn, now)
     # With the old template, the number of pods for the new one could refuse each other's ports.
     apart = rollout.outdated and shares_ports(rollout.resource) and not template
     spec = ({} if apart else _settings(rollout, held)) | template
@@ -55,14 +65,14 @@ def _deployment_changes(
 
 
 def _annotations_and_template(
-    rollout: NodeRollout, held: Workload, begun: bool, now: datetime
+    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
 ) -> tuple[Changes, dict[str, Any]]:
-    if _is_over(rollout):
+    if _is_over(rollout, turn):
         return _attached(rollout, now), {}
     wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
-    if _should_detach(rollout, begun) and rollout.deployment_unmarked:
+    if _should_detach(rollout, turn) and rollout.deployment_unmarked:
         return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
-    if begun and rollout.outdated and not rollout.resource.spec.paused and rollout.is_released(now):
+    if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
         template = overwrite(rollout.body["spec"]["template"], held.spec.get("template"))
         marked = {} if mark else rollout_annotations.schedule(rollout.annotations, None, now)
         return marked, {"template": template}
@@ -122,28 +132,28 @@ def _settings(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
     return {name: overwrite(desired[name], held.spec.get(name)) for name in differing}
 
 
-def _node_changes(rollout: NodeRollout, begun: bool, now: datetime) -> Changes:
+def _node_changes(rollout: NodeRollout, turn: Turn, now: datetime) -> Changes:
     held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
-    if _is_over(rollout):
+    if _is_over(rollout, turn):
         return rollout_annotations.attach(held, rollout.uid)
     lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
-    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, begun) or lost):
+    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, turn) or lost):
         return {}
     timestamp = rollout.rolling.timestamp
     return rollout_annotations.detach(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
 
 
-def _should_detach(rollout: NodeRollout, begun: bool) -> bool:
+def _should_detach(rollout: NodeRollout, turn: Turn) -> bool:
     """A drain waits for no rollout, not even for a paused one."""
     if rollout.draining:
-        return begun or rollout.in_flight
-    return begun and not rollout.resource.spec.paused
+        return turn.begun or rollout.in_flight
+    return turn.begun and not turn.waits
 
 
-def _is_over(rollout: NodeRollout) -> bool:
-    """Whether the node is to be attached; a paused rollout gives back nodes whose pods it has not touched."""
+def _is_over(rollout: NodeRollout, turn: Turn) -> bool:
+    """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
     if rollout.draining or rollout.may_be_evictable:
         return False
-    untouched = rollout.phase is Phase.DETACHING and rollout.resource.spec.paused
+    untouched = rollout.phase is Phase.DETACHING and turn.waits
     done = rollout.deployment is not None and rollout.deployment.rolled_out
     return rollout.phase is Phase.ATTACHING or (untouched and done)

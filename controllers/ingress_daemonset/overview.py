@@ -12,17 +12,18 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from controllers.ingress_daemonset.desired import digest, without_timestamp
+from controllers.ingress_daemonset.canary import Canary, canary_status
+from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = ("currentRevision", "rollout", "history")
+FIELDS = ("currentRevision", "rollout", "history", "canary")
 """Those of a status that earlier versions of the CRD do not have."""
 ENDED = ("Complete", "Paused", "Halted")
-BLOCKED = ("WaitingForNodes", "WaitingForDetachment")
+BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
 """Reasons of Progressing whose end is not known."""
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 ASSUMED = 30.0
@@ -43,6 +44,10 @@ class Turns:
 
     limit: int = 1
     upcoming: Sequence[NodeRollout] = ()
+    canary: Canary | None = None
+    """While only its nodes may begin."""
+    paused_for: timedelta = timedelta()
+    """How long the rollout has waited after its canary."""
 
 
 NO_TURNS = Turns()
@@ -69,15 +74,11 @@ def overview(
         current = revision
     if current:
         found["currentRevision"] = current
+    found |= canary_status(resource, turns.canary, current, now)
     if runs:
         began = old or _begun(current, revision, now)
         found["rollout"] = _plan(began, left, turns, history, progressing, now)
     return found
-
-
-def revision_of(resource: IngressDaemonSet) -> str:
-    """With which the name of the template's ControllerRevision ends."""
-    return digest(without_timestamp(resource.spec.template))[:10]
 
 
 def _is_behind(rollout: NodeRollout) -> bool:
@@ -110,7 +111,7 @@ def _plan(
     }
     if progressing in BLOCKED:
         return plan
-    turn = _turn(plan, left, history, now)
+    turn = _turn(plan, left, history, now - turns.paused_for)
     end = now + timedelta(seconds=_seconds_left(left, limit, turn, now))
     return plan | {"estimatedEnd": _rewritten(began.get("estimatedEnd", ""), end, now)}
 

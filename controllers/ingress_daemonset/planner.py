@@ -9,10 +9,11 @@ from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
+from controllers.ingress_daemonset.canary import canary_of, pause_of, stored_canary
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
-from controllers.ingress_daemonset.node_actions import node_actions
+from controllers.ingress_daemonset.node_actions import Turn, node_actions
 from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
 from controllers.ingress_daemonset.overview import Turns
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
@@ -117,6 +118,7 @@ class _Planning:
         self._rollouts = snapshot.rollouts(before)
         self._detaches = snapshot.resource.spec.update_strategy.rolling_update.detaches
         self._limit = budget(snapshot.resource, len(self._rollouts))
+        self._canary = canary_of(snapshot.resource, self._rollouts)
         served = {each.node.name for each in self._rollouts if not each.unmanaged}
         self._left = [node for node in _marked_nodes(snapshot) if node.name not in served]
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
@@ -126,7 +128,9 @@ class _Planning:
 
     def plan(self) -> Plan:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
-        turns = Turns(self._limit, self._queue())
+        begins = self._queue()
+        upcoming = [*dict.fromkeys([*begins, *self._everyone()])]
+        turns = Turns(self._limit, upcoming, self._canary, pause_of(self._resource))
         findings = Findings(self._departures, self._children.unmanaged(), altered, turns)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
@@ -158,9 +162,16 @@ class _Planning:
     def _steps(self) -> Iterable[Step]:
         yield tuple(self._children.actions("RoleBinding"))
         chosen = {*self._updates(), *self._drains()} if _has_finalizer(self._resource) else set()
+        waiting = self._waiting()
         for each in self._rollouts:
             if not each.uncertain:
-                yield tuple(node_actions(each, each in chosen, self._now))
+                yield tuple(node_actions(each, Turn(each in chosen, each in waiting), self._now))
+
+    def _waiting(self) -> set[NodeRollout]:
+        """Those whose template stays as it is for now."""
+        if self._resource.spec.paused:
+            return {*self._rollouts}
+        return {*self._rollouts} - self._canary.nodes if self._canary else set()
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.
@@ -177,16 +188,22 @@ class _Planning:
         return waiting[: first + free][: max(0, self._limit - in_flight)]
 
     def _queue(self) -> list[NodeRollout]:
-        """Those that wait for their update, in the order of their turns."""
-        return sorted(self._in_order(), key=lambda each: not self._counts(each))
+        """Those that wait for their update and may begin, in the order of their turns."""
+        if self._canary is None:
+            return self._everyone()
+        return sorted(self._in_order(self._canary.begins), key=lambda each: not self._counts(each))
+
+    def _everyone(self) -> list[NodeRollout]:
+        """As if there were no canary."""
+        return sorted(self._in_order(self._rollouts), key=lambda each: not self._counts(each))
 
     def _counts(self, rollout: NodeRollout) -> bool:
         """Against the budget."""
         return rollout.unavailable if self._detaches else rollout.degraded
 
-    def _in_order(self) -> list[NodeRollout]:
+    def _in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
-        waiting = [each for each in self._rollouts if each.phase is Phase.OUTDATED]
+        waiting = [each for each in rollouts if each.phase is Phase.OUTDATED]
         ready = [each for each in waiting if each.node.ready]
         busy = any(each.in_flight and each.node.ready for each in self._rollouts)
         return ready if ready or busy else waiting
@@ -205,6 +222,8 @@ class _Planning:
     def _requeue_at(self) -> datetime | None:
         waits = [each.goes_at for each in self._departures]
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
+        if self._canary:
+            waits.append(self._canary.ends_at(stored_canary(self._resource)))
         for each in self._rollouts:
             waits += [each.overdue_at, each.settled_at]
             if each.is_detaching:

@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
+from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
@@ -35,6 +36,11 @@ UNCONFIRMED = Gauge(
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
     ["namespace", "name"],
 )
+CANARY_PAUSED = Gauge(
+    "drawbridge_ingress_daemonset_canary_paused",
+    "Whether a rollout waits after its canary.",
+    ["namespace", "name"],
+)
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
@@ -52,6 +58,8 @@ STATES = {
 ENDED = {"Complete": "RolloutComplete", "Paused": "RolloutPaused", "Halted": "RolloutHalted"}
 """Event reasons for a rollout that makes no more progress, by the reason of Progressing."""
 DRAINING = "Draining"
+CANARY: dict[str, Type] = {"CanaryPaused": "Normal", "CanaryDegraded": "Warning"}
+"""Reasons of Progressing, and of Events, while only the nodes of the canary have the new template."""
 BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
 VERBS = {
     Create: ("create", "FailedCreate"),
@@ -107,7 +115,9 @@ class Reporter:
         status = planned.status or {}
         for count, state in STATES.items():
             NODES.labels(*labels, state).set(status.get(count, 0))
-        HALTED.labels(*labels).set(_reasons(status).get("Progressing") == "Halted")
+        progressing = _reasons(status).get("Progressing", "")
+        HALTED.labels(*labels).set(progressing == "Halted")
+        CANARY_PAUSED.labels(*labels).set(progressing in CANARY)
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
         ALTERED.labels(*labels).set(len(planned.altered))
 
@@ -135,7 +145,7 @@ class Reporter:
         namespace, _, name = key.partition("/")
         for state in STATES.values():
             _drop(NODES, namespace, name, state)
-        for each in (HALTED, UNCONFIRMED, ALTERED):
+        for each in (HALTED, CANARY_PAUSED, UNCONFIRMED, ALTERED):
             _drop(each, namespace, name)
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
@@ -159,9 +169,22 @@ def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
     elif began or ended:
         type_: Type = "Warning" if reason == "Halted" else "Normal"
         yield ENDED.get(reason, "RolloutStarted"), messages["Progressing"], type_
+    if reason != was and reason in CANARY:
+        yield reason, messages["Progressing"], CANARY[reason]
+    yield from _promoted(old.get("canary") or {}, new.get("canary") or {})
     bad = after.get("Degraded", "")
     if bad in BAD and bad != before.get("Degraded"):
         yield BAD[bad], messages["Degraded"], "Warning"
+
+
+def _promoted(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
+    if "promotedAt" in new and "promotedAt" not in old:
+        way = "by hand" if new["promotedBy"] == BY_HAND else "after its pause"
+        yield (
+            "CanaryPromoted",
+            f"the canary of {new['nodes']} nodes was promoted {way}; the others follow",
+            "Normal",
+        )
 
 
 def _named(action: Action) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controllers.ingress_daemonset.canary import Canary, standstill
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
@@ -54,7 +55,7 @@ def status_of(
 ) -> dict[str, Any]:
     verdicts = {
         "Available": _available(rollouts),
-        "Progressing": _progressing(resource, rollouts, now),
+        "Progressing": _progressing(resource, rollouts, findings.turns.canary, now),
         "Degraded": _degraded(rollouts, findings, now),
     }
     leaving = [_leaving(each) for each in findings.departures if each.goes_at]
@@ -113,7 +114,9 @@ def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
     return True, "AllNodesServe", message
 
 
-def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Verdict:
+def _progressing(
+    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], canary: Canary | None, now: datetime
+) -> Verdict:
     behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
     left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
     message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
@@ -129,6 +132,8 @@ def _progressing(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], no
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
     if all(each.phase is Phase.DRAINING for each in behind):
         return True, "Draining", f"{message}; {len(behind)} are detached, to be drained"
+    if canary and (stands := standstill(resource, canary)):
+        return True, stands[0], f"{message}; {stands[1]}"
     if blocking := _blocking(resource, rollouts):
         return True, "WaitingForNodes", f"{message}; {blocking}"
     return True, "RollingOut", message

@@ -150,6 +150,20 @@ class Timestamp(Value, frozen=True):
     grace_period_seconds: int = 0
 
 
+class Pause(Value, frozen=True):
+    duration_seconds: int = 0
+    """How long all canary nodes must have been available; 0 is until the canary is promoted by hand."""
+
+
+class Canary(Value, frozen=True):
+    """The nodes that get a new template first."""
+
+    nodes: Share | None = None
+    """How many of those that match; None is all of them."""
+    node_selector: dict[str, str] = {}
+    pause: Pause = Pause()
+
+
 class RollingUpdate(Value, frozen=True):
     max_unavailable_nodes: Share = 0
     max_degraded_nodes: Share = 1
@@ -163,6 +177,7 @@ class RollingUpdate(Value, frozen=True):
     confirm_timeout_seconds: int = 60
     attach_grace_period_seconds: int = 0
     """How long an attached node still counts as detached, until the load balancer sends it traffic."""
+    canary: Canary | None = None
 
     @property
     def detaches(self) -> bool:
@@ -251,6 +266,11 @@ class IngressDaemonSet(Value, frozen=True):
     def evictable_nodes(self) -> dict[str, str]:
         """Written by the controllers."""
         return self.status.get(EVICTABLE_NODES) or {}
+
+    @property
+    def current_revision(self) -> str:
+        """The last one that all nodes had; empty before."""
+        return str(self.status.get("currentRevision", ""))
 
     @property
     def reported(self) -> dict[str, Any]:

@@ -40,10 +40,11 @@ class PortUser:
 
 def long_lists(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     """Lists that are longer than any that is meant: nothing else is compared then."""
-    pod = template.spec
+    pod, canary = template.spec, new.spec.update_strategy.rolling_update.canary
     counts = {
         PORTS: (len(new.spec.health_check_node_ports), MOST_PORTS),
         "spec.nodeSelector": (len(new.spec.node_selector), MOST_LABELS),
+        f"{ROLLING}.canary.nodeSelector": (len(canary.node_selector) if canary else 0, MOST_LABELS),
         f"{PATH}.spec.nodeSelector": (len(pod.node_selector), MOST_LABELS),
         f"{PATH}.spec.containers": (len(pod.containers), MOST_CONTAINERS),
         f"{PATH}.spec.initContainers": (len(pod.init_containers), MOST_CONTAINERS),
@@ -67,6 +68,7 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _selector(new.spec, template.metadata.labels)
     yield from _budgets(rolling)
     yield from _annotations(rolling)
+    yield from _canary(rolling)
     yield from template_problems(new.spec, template)
 
 
@@ -148,6 +150,19 @@ def _budgets(rolling: RollingUpdate) -> Iterator[Problem]:
     for one, share, other, its_share in (nodes, pods):
         if not is_some(share) and not is_some(its_share):
             yield f"{ROLLING}.{one}", f"it is 0, as is {other}: write 1 or more for one of them"
+
+
+def _canary(rolling: RollingUpdate) -> Iterator[Problem]:
+    canary = rolling.canary
+    if canary is None:
+        return
+    if canary.nodes is None and not canary.node_selector:
+        yield f"{ROLLING}.canary", "it has no nodes: write nodes, such as 1 or 10%, or nodeSelector, or both"
+    if canary.nodes is not None and not is_some(canary.nodes):
+        yield (
+            f"{ROLLING}.canary.nodes",
+            f"it is {canary.nodes}: write 1 or more, or remove canary to have none",
+        )
 
 
 def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:

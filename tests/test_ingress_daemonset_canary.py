@@ -1,0 +1,340 @@
+"""A new template goes to the canary, and to the other nodes when that was promoted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from controllers.ingress_daemonset.reporter import news
+from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_world import DETACHED
+from webhook.ingress_daemonset import PROMOTE
+from webhook.ingress_daemonset.types import time_of
+
+Raw = dict[str, Any]
+ONE: Raw = {"nodes": 1}
+TIMED: Raw = {"nodes": 1, "pause": {"durationSeconds": 600}}
+
+
+def rolling_with(canary: Raw, *nodes: str, **spec: Any) -> Rolling:
+    return Rolling(*nodes, rolling={"canary": canary}, **spec)
+
+
+def begun(canary: Raw, *nodes: str, **spec: Any) -> Rolling:
+    here = rolling_with(canary, *nodes, **spec)
+    here.roll_out()
+    return here
+
+
+def paused(canary: Raw, *nodes: str, **spec: Any) -> Rolling:
+    here = begun(canary, *nodes, **spec)
+    here.play(lambda: reason(here) == "CanaryPaused")
+    return here
+
+
+def progressing(here: Rolling) -> Raw:
+    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
+
+
+def reason(here: Rolling) -> str:
+    return str(progressing(here)["reason"])
+
+
+def canary(here: Rolling) -> Raw:
+    found: Raw = here.status.get("canary", {})
+    return found
+
+
+def turns(here: Rolling, number: int = 200) -> None:
+    for _ in range(number):
+        here.turn()
+
+
+def updated(here: Rolling, image: str = "proxy:2") -> set[str]:
+    return {name for name in here.world.nodes if here.world.image_on(name) == image}
+
+
+def promote(here: Rolling, id_: str = "") -> None:
+    annotations = here.world.raw["metadata"].setdefault("annotations", {})
+    annotations[PROMOTE] = id_ or canary(here)["id"]
+
+
+def label(here: Rolling, name: str, **labels: str) -> None:
+    here.world.nodes[name]["metadata"]["labels"] = labels
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labelled", "first"),
+    [
+        ({"nodes": 1}, (), {"n1"}),
+        ({"nodes": 3}, (), {"n1", "n2", "n3"}),
+        ({"nodes": "34%"}, (), {"n1", "n2", "n3"}),
+        ({"nodes": "1%"}, (), {"n1"}),
+        ({"nodes": 99}, ("n2",), {*NODES}),
+        ({"nodeSelector": {"canary": "true"}}, ("n4", "n6"), {"n4", "n6"}),
+        ({"nodes": 1, "nodeSelector": {"canary": "true"}}, ("n4", "n6"), {"n4"}),
+        ({"nodes": "50%", "nodeSelector": {"canary": "true"}}, ("n4", "n6"), {"n4"}),
+        ({"nodeSelector": {"canary": "true"}}, (), set()),
+    ],
+)
+def test_the_nodes_of_the_canary_get_the_template_and_no_other(
+    wanted: Raw, labelled: tuple[str, ...], first: set[str]
+) -> None:
+    here = rolling_with(wanted)
+    for name in labelled:
+        label(here, name, canary="true")
+    here.roll_out()
+    turns(here)
+
+    assert updated(here) == first
+    assert here.world.off() == set()
+
+
+def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others() -> None:
+    here = paused(ONE)
+    turns(here)
+    assert updated(here) == {"n1"}
+    assert "drawbridge rollout promote" in progressing(here)["message"]
+
+    promote(here)
+    here.finish()
+    assert updated(here) == {*NODES}
+    assert canary(here) == {}
+    assert [each["result"] for each in here.history] == ["Complete"]
+
+
+def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> None:
+    here = paused(TIMED)
+    since = time_of(canary(here)["completeSince"])
+    assert since
+    here.play(lambda: "promotedAt" in canary(here))
+    assert here.world.now - since < timedelta(seconds=610)
+    assert time_of(canary(here)["promotedAt"]) == since + timedelta(seconds=600)
+    assert updated(here) == {"n1"}
+
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
+def test_the_next_plan_is_due_at_the_end_of_the_pause() -> None:
+    here = paused(TIMED)
+
+    since = time_of(canary(here)["completeSince"])
+    assert since
+    assert here.world.plan().requeue_at == since + timedelta(seconds=600)
+
+
+def test_a_canary_that_loses_pods_is_not_promoted_and_its_pause_begins_again() -> None:
+    here = paused(TIMED)
+    here.world.later(590)
+    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    here.turn()
+    assert reason(here) == "CanaryDegraded"
+    assert "n1 is Degraded" in progressing(here)["message"]
+    here.world.later(99999)
+    turns(here, 20)
+    assert updated(here) == {"n1"}
+
+    here.world.run_pods("n1")
+    here.turn()
+    began = here.world.now
+    here.play(lambda: "promotedAt" in canary(here))
+    assert here.world.now - began >= timedelta(seconds=590)
+
+
+def test_a_template_that_comes_in_the_pause_begins_another_canary() -> None:
+    here = paused(ONE)
+    first = canary(here)["id"]
+    here.world.retemplate("proxy:3")
+    here.play(lambda: canary(here)["id"] != first and reason(here) == "CanaryPaused")
+
+    assert len(updated(here, "proxy:3")) == 1
+    promote(here, first)
+    turns(here)
+    assert len(updated(here, "proxy:3")) == 1
+    promote(here)
+    here.finish()
+    assert updated(here, "proxy:3") == {*NODES}
+
+
+def test_a_promotion_does_not_count_for_a_later_rollout_of_the_same_template() -> None:
+    here = paused(ONE)
+    promote(here)
+    here.finish()
+    here.roll_out("proxy:1")
+    here.play(lambda: reason(here) == "CanaryPaused")
+    promote(here)
+    here.finish()
+    here.roll_out("proxy:2")
+    turns(here)
+
+    assert len(updated(here)) == 1
+
+
+def test_the_former_template_returns_without_a_canary() -> None:
+    here = paused(ONE)
+    here.world.retemplate("proxy:1")
+    here.play(lambda: not updated(here))
+    here.play(lambda: reason(here) == "Complete")
+
+    assert canary(here) == {}
+
+
+def test_without_a_canary_the_first_installation_and_new_nodes_are_as_before() -> None:
+    here = rolling_with(ONE)
+
+    assert canary(here) == {}
+    assert reason(here) == "Complete"
+
+
+def test_a_node_that_is_drained_in_the_pause_keeps_its_template() -> None:
+    here = paused(ONE, "n1", "n2", "n3")
+    here.world.nodes["n2"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    turns(here)
+    assert here.world.off() == {"n2"}
+    here.world.nodes["n2"]["spec"]["taints"] = []
+    turns(here)
+
+    assert (updated(here), here.world.off()) == ({"n1"}, set())
+
+
+def test_a_node_that_gets_no_traffic_is_not_the_canary_while_another_is_left() -> None:
+    here = rolling_with(ONE)
+    here.world.nodes["n1"]["spec"]["unschedulable"] = True
+    here.world.annotate_node("n2", **{DETACHED: "by hand"})
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 3
+    here.roll_out()
+    turns(here)
+
+    assert updated(here) == {"n3"}
+
+
+def test_a_selector_without_nodes_waits_and_says_so() -> None:
+    here = begun({"nodeSelector": {"canary": "true"}})
+    here.turn()
+
+    assert reason(here) == "CanaryPaused"
+    assert "no node has the labels" in progressing(here)["message"]
+    promote(here)
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
+def test_a_halted_canary_halts_the_rollout() -> None:
+    here = begun(ONE, progressDeadlineSeconds=60)
+    here.pods = 99999
+    here.play(lambda: reason(here) == "Halted")
+    turns(here)
+
+    assert updated(here) == {"n1"}
+
+
+def test_a_canary_that_is_taken_out_of_the_spec_lets_the_rollout_go_on() -> None:
+    here = paused(ONE)
+    del here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["canary"]
+    here.finish()
+
+    assert updated(here) == {*NODES}
+
+
+def test_a_pause_is_no_part_of_the_pace() -> None:
+    here = paused({"nodes": 2})
+    here.world.later(86400)
+    here.turn()
+    assert "estimatedEnd" not in here.rollout
+    promote(here)
+    here.turn()
+    here.turn()
+
+    ends = time_of(here.rollout["estimatedEnd"])
+    assert ends
+    assert ends - here.world.now < timedelta(minutes=5)
+
+
+def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
+    here = rolling_with(TIMED)
+    here.play(lambda: reason(here) == "Complete")
+    here.statuses = here.statuses[-1:]
+    here.roll_out()
+    here.finish()
+    told = [
+        (reason_, message)
+        for old, new in zip(here.statuses, here.statuses[1:], strict=False)
+        for reason_, message, _ in news(old, new)
+    ]
+
+    reasons = [each for each, _ in told]
+    assert reasons == ["RolloutStarted", "CanaryPaused", "CanaryPromoted", "RolloutComplete"]
+    assert "after its pause" in dict(told)["CanaryPromoted"]
+
+
+class Canaries(RuleBasedStateMachine):
+    """Whatever happens, no more nodes than the canary has get a template that was not promoted."""
+
+    @initialize(nodes=st.integers(1, 3), size=st.integers(1, 4), seconds=st.sampled_from([0, 60]))
+    def begin(self, nodes: int, size: int, seconds: int) -> None:
+        self.size, self.promoted, self.version = size, set[str](), 1
+        self.here = rolling_with({"nodes": size, "pause": {"durationSeconds": seconds}}, *NODES[:5])
+        self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = nodes
+
+    @rule()
+    def retemplate(self) -> None:
+        self.version += 1
+        self.here.world.retemplate(f"proxy:{self.version}")
+
+    @rule(turns_=st.integers(1, 30))
+    def work(self, turns_: int) -> None:
+        turns(self.here, turns_)
+
+    @rule(lost=st.booleans())
+    def lose_the_last_status(self, lost: bool) -> None:
+        """As a leader that is killed before it writes, or one with a stale cache."""
+        before = self.here.status
+        self.here.turn()
+        if lost:
+            self.here.world.raw["status"] = before
+
+    @rule()
+    def promote(self) -> None:
+        if "id" in canary(self.here) and "promotedAt" not in canary(self.here):
+            promote(self.here)
+
+    @rule(name=st.sampled_from(NODES[:5]), cordoned=st.booleans())
+    def cordon(self, name: str, cordoned: bool) -> None:
+        self.here.world.nodes[name]["spec"]["unschedulable"] = cordoned
+
+    @rule(name=st.sampled_from(NODES[:5]))
+    def lose_a_pod(self, name: str) -> None:
+        self.here.world.deployments[f"web-{name}"]["status"]["availableReplicas"] = 1
+
+    @invariant()
+    def no_more_nodes_than_the_canary_has(self) -> None:
+        if "here" not in self.__dict__:
+            return
+        found = canary(self.here)
+        is_promoted = "promotedAt" in found or found.get("id") == self.here.world.raw["metadata"].get(
+            "annotations", {}
+        ).get(PROMOTE)
+        image = f"proxy:{self.version}"
+        if is_promoted or self.version == 1 or not found:
+            return
+        broken = [
+            name
+            for name in updated(self.here, image)
+            if self.here.world.deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
+        ]
+        assert len(updated(self.here, image)) <= max(self.size, len(broken))
+
+
+Canaries.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestCanaries = Canaries.TestCase
