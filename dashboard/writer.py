@@ -1,11 +1,11 @@
-"""Pause, resume and abort a rollout, as `drawbridge rollout` does."""
+"""Pause, resume, promote and abort a rollout, as `drawbridge rollout` does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from cli.cluster import Cluster
-from cli.rollout.progress import Stored, pause
+from cli.rollout.progress import Stored, pause, promote
 from cli.rollout.reader import revisions_of, stored_of
 from cli.rollout.revisions import aborted, undo
 from kube.client import Client
@@ -22,6 +22,7 @@ def _abort(client: Client, stored: Stored) -> object:
 VERBS: Mapping[str, Callable[[Client, Stored], object | None]] = {
     "pause": lambda _, stored: pause(stored, True),
     "resume": lambda _, stored: pause(stored, False),
+    "promote": lambda _, stored: promote(stored),
     "abort": _abort,
 }
 """The patch of each; None when there is nothing to do."""

@@ -130,3 +130,20 @@ def test_an_object_that_the_controllers_cannot_read_is_said_to_be_one() -> None:
 
     assert result.exit_code == 1
     assert "cannot be read, and the controllers ignore it" in result.output
+
+
+@pytest.mark.parametrize(
+    ("pause", "said"),
+    [
+        ({}, "it goes on with drawbridge rollout promote, and the time until then is not counted"),
+        ({"durationSeconds": 300}, "it goes on after 5m"),
+    ],
+    ids=["by hand", "by time"],
+)
+def test_a_canary_is_a_wave_by_itself_with_its_pause(pause: Raw, said: str) -> None:
+    rolling = {"maxUnavailableNodes": 2, "canary": {"nodes": 1, "pause": pause}, **BY_NODE}
+    api = installed(world("a", "b", "c", rolling=rolling))
+
+    assert waves(cli.shown(api, *ROLLOUT, "--image", "proxy:2")) == [["a"], ["b", "c"]]
+    printed = cli.run(api, *ROLLOUT, "--image", "proxy:2").output
+    assert f"it is paused for its canary: {said}." in printed

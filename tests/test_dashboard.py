@@ -27,6 +27,7 @@ from tests.fake_api import FakeAPI, refusal
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_cli_simulate_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.test_ingress_daemonset_rollout import begun, detaching
+from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset.types import resource
 
 NOW = datetime.now(UTC)
@@ -281,6 +282,18 @@ def test_a_rollout_whose_template_cannot_be_read_is_shown_without_nodes(api: Fak
     api.put(ROLLOUTS, raw)
 
     assert "Its nodes cannot be shown: " in page.text("/rollouts")
+
+
+def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) -> None:
+    raw = api.get(ROLLOUTS, "web", "edge")
+    canary = {"id": "aaaaaaaaaa-1", "revision": "aaaaaaaaaa", "nodes": 2, "nodesComplete": 1}
+    raw["status"] = raw.get("status", {}) | {"canary": canary}
+    api.put(ROLLOUTS, raw)
+
+    assert "Canary: 1 of 2 nodes complete" in page.text("/rollouts")
+    assert "Promote edge/web" in page.text("/rollouts")
+    assert page.send("/rollouts/edge/web/promote", form=page.guard.form).status_code == 303
+    assert api.get(ROLLOUTS, "web", "edge")["metadata"]["annotations"][PROMOTE] == "aaaaaaaaaa-1"
 
 
 def test_a_rollout_is_paused_and_resumed(api: FakeAPI, page: Page, world: World) -> None:

@@ -1,4 +1,4 @@
-"""`drawbridge rollout get|pause|resume|restart|history|undo|abort`."""
+"""`drawbridge rollout get|pause|resume|promote|restart|history|undo|abort`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cli.rollout.progress import (
     is_wrong,
     parts_of,
     pause,
+    promote,
     restart,
     rollout_of,
     table_of,
@@ -74,6 +75,17 @@ def pause_rollout(session: Session, name: str) -> None:
 def resume_rollout(session: Session, name: str) -> None:
     """Go on with a rollout that was paused."""
     _write(session, name, lambda stored: pause(stored, False), "Resume the rollout", "not paused")
+
+
+@rollout.command("promote", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def promote_rollout(session: Session, name: str) -> None:
+    """Let the other nodes follow the canary.
+
+    It counts for this canary alone: a later template has another one.
+    """
+    _write(session, name, promote, "Promote the canary", "promoted")
 
 
 @rollout.command("restart", cls=Command)

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
+from cli.rollout import canary as canaries
+from cli.rollout.canary import Canary
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from kube.types import ObjectMeta, Value
 from webhook.ingress_daemonset.types import time_of
@@ -59,6 +61,7 @@ class Rollout(Document, frozen=True):
     revision: str
     course: Course | None
     history: tuple[Ended, ...]
+    canary: Canary | None = None
 
 
 class Rollouts(Document, frozen=True):
@@ -81,6 +84,7 @@ def rollout_of(stored: Stored) -> Rollout:
         revision=status.get("currentRevision", ""),
         course=course_of(status),
         history=history_of(status),
+        canary=canaries.canary_of(status),
     )
 
 
@@ -110,6 +114,8 @@ def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
         )
         if rollout.course.next_nodes:
             yield f"Next: {', '.join(rollout.course.next_nodes)}"
+    if rollout.canary:
+        yield canaries.sentence(rollout.canary, now)
     yield ""
     rows = [
         (each.type, each.status, each.reason, age(each.since, now), each.message)
@@ -138,6 +144,12 @@ def pause(stored: Stored, paused: bool) -> dict[str, Any] | None:
     if stored.spec.get("paused", False) == paused:
         return None
     return {"metadata": _version(stored), "spec": {"paused": paused}}
+
+
+def promote(stored: Stored) -> dict[str, Any] | None:
+    """The patch for the version of *stored*; None when its canary is promoted already. Failure without a canary."""
+    patch = canaries.promote(stored.metadata.annotations, stored.status)
+    return patch and {"metadata": {**patch, **_version(stored)}}
 
 
 def _version(stored: Stored) -> dict[str, str]:

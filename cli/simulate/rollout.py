@@ -12,6 +12,7 @@ import msgspec
 
 from cli.output import Document, Part, Table, duration, title, warning
 from cli.rollout.progress import Stored, restart
+from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
 from controllers.ingress_daemonset.planner import Snapshot
@@ -65,6 +66,13 @@ class NotUpdated(Document, frozen=True):
     why: str
 
 
+class Pause(Document, frozen=True):
+    """After the canary; *seconds* is None when it has to be promoted by hand."""
+
+    begins_at: datetime
+    seconds: int | None
+
+
 class Rollout(Document, frozen=True):
     """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without."""
 
@@ -82,6 +90,7 @@ class Rollout(Document, frozen=True):
     ends_at: datetime | None
     now: datetime
     assumptions: tuple[str, ...]
+    pause: Pause | None = None
 
 
 def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
@@ -114,6 +123,7 @@ def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
         ends_at=ahead.ends_at,
         now=facts.now,
         assumptions=tuple(_assumptions(snapshot.resource)),
+        pause=_pause(ahead.pause),
     )
 
 
@@ -150,6 +160,9 @@ def parts(found: Rollout) -> Iterator[Part]:
         empty="No node has to be updated.",
         wide=1,
     )
+    if found.pause:
+        began = _after(found.pause.begins_at, found.now)
+        yield f"After {began}, it is paused for its canary: {_promotion(found.pause)}."
     if found.remaining:
         yield f"{found.remaining} nodes more follow in the same way; their time is estimated."
     if found.not_updated:
@@ -179,6 +192,19 @@ def _restarted(facts: RolloutFacts) -> dict[str, Any]:
 
 def _turn(step: Step) -> Turn:
     return Turn(step.node, step.begins_at, step.replaced_at, step.ends_at)
+
+
+def _pause(pause: forecasts.Pause | None) -> Pause | None:
+    if pause is None:
+        return None
+    seconds = (pause.ends_at - pause.begins_at).total_seconds() if pause.ends_at else None
+    return Pause(pause.begins_at, None if seconds is None else round(seconds))
+
+
+def _promotion(pause: Pause) -> str:
+    if pause.seconds is None:
+        return "it goes on with drawbridge rollout promote, and the time until then is not counted"
+    return f"it goes on after {duration(pause.seconds)}"
 
 
 def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:

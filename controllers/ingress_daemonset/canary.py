@@ -89,7 +89,7 @@ def canary_status(
         return {}
     old = stored_canary(resource)
     if canary is None:
-        return {"canary": _promoted(old, BY_HAND, now)} if old else {}
+        return {"canary": promoted(old, BY_HAND, now)} if old else {}
     begun = old or {
         "id": f"{revision}-{int(now.timestamp())}",
         "revision": revision,
@@ -100,7 +100,7 @@ def canary_status(
     if canary.is_complete:
         found["completeSince"] = begun.get("completeSince", rfc3339(now))
     if (ends_at := canary.ends_at(found)) and ends_at <= now:
-        found = _promoted(found, BY_TIME, now)
+        found = promoted(found, BY_TIME, now)
     return {"canary": found}
 
 
@@ -110,15 +110,16 @@ def stored_canary(resource: IngressDaemonSet) -> Raw:
     return found if found.get("revision") == revision_of(resource) else {}
 
 
+def promoted(found: Raw, by: str, now: datetime) -> dict[str, Any]:
+    """The field of the status afterwards."""
+    return {"promotedAt": rfc3339(now), "promotedBy": by, **found}
+
+
 def pause_of(resource: IngressDaemonSet) -> timedelta:
     """How long the promoted canary was paused for: no pace of the nodes."""
     stored = stored_canary(resource)
     since, promoted = (time_of(stored.get(name, "")) for name in ("completeSince", "promotedAt"))
     return promoted - since if since and promoted else timedelta()
-
-
-def _promoted(found: Raw, by: str, now: datetime) -> dict[str, Any]:
-    return {"promotedAt": rfc3339(now), "promotedBy": by, **found}
 
 
 def _is_promoted(resource: IngressDaemonSet) -> bool:

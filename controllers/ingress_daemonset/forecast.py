@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from statistics import median
+from typing import Any
 
+from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import Snapshot, budget, plan
 from controllers.ingress_daemonset.simulated_cluster import Pace, SimulatedCluster
 from controllers.ingress_daemonset.status import why
 from settings.ingress_daemonset import HealthChecker
+from webhook.ingress_daemonset.types import time_of
 
 ASSUMED = 30.0
 """Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
@@ -44,6 +47,14 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """After the canary; without *ends_at*, a person promotes it, which takes no time here."""
+
+    begins_at: datetime
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Forecast:
     """*steps* are in their order; at most *limit* of *nodes* are under way at a time.
 
@@ -57,6 +68,7 @@ class Forecast:
     left: tuple[Left, ...] = ()
     remaining: int = 0
     ends_at: datetime | None = None
+    pause: Pause | None = None
 
     @property
     def waves(self) -> tuple[tuple[Step, ...], ...]:
@@ -73,7 +85,9 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
     for _ in range(bound):
         planned = plan(cluster.snapshot(), defaults, record.rollouts)
         record.note(planned.rollouts, cluster.now)
-        if cluster.apply(planned.actions):
+        is_changed = cluster.apply(planned.actions)
+        if cluster.report(planned.status or {}) or is_changed:
+            record.pause = _pause(cluster.canary) or record.pause
             continue
         events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
         if not events:
@@ -107,6 +121,7 @@ class _Record:
 
     began: datetime
     rollouts: tuple[NodeRollout, ...] = ()
+    pause: Pause | None = None
     _steps: dict[str, Step] = field(default_factory=dict)
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
@@ -138,7 +153,14 @@ class _Record:
         steps = tuple(sorted(self._steps.values(), key=lambda each: (each.begins_at, each.node)))
         left = tuple(Left(each.node.name, each.phase, why(each, now)) for each in waiting if is_over)
         ends_at = _estimated(steps, remaining, limit, now)
-        return Forecast(len(self.rollouts), limit, steps, left, remaining, ends_at)
+        return Forecast(len(self.rollouts), limit, steps, left, remaining, ends_at, self.pause)
+
+
+def _pause(canary: Mapping[str, Any]) -> Pause | None:
+    began, ended = (time_of(canary.get(name, "")) for name in ("completeSince", "promotedAt"))
+    if began is None or ended is None:
+        return None
+    return Pause(began, None if canary["promotedBy"] == BY_HAND else ended)
 
 
 def _estimated(steps: Sequence[Step], remaining: int, limit: int, now: datetime) -> datetime | None:

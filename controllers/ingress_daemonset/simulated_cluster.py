@@ -12,6 +12,7 @@ from msgspec.structs import replace as changed
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Writes
+from controllers.ingress_daemonset.canary import BY_HAND, promoted
 from controllers.ingress_daemonset.confirmation import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
@@ -31,6 +32,7 @@ from webhook.ingress_daemonset.types import RollingUpdate
 T = TypeVar("T", bound=Value)
 NONE: Children = {"DaemonSet": (), "RoleBinding": ()}
 """Health checkers are not simulated, so their objects may be left out."""
+FIELDS = ("currentRevision", "canary")
 DONE = (WorkloadCondition("Progressing", "True", COMPLETE),)
 
 
@@ -83,6 +85,25 @@ class SimulatedCluster:
         for each in followed:
             self._apply(self._answers.expected(each))
         return bool(followed)
+
+    def report(self, status: Mapping[str, Any]) -> bool:
+        """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
+        found = {name: status[name] for name in FIELDS if name in status}
+        canary = found.get("canary", {})
+        by_time = (rolling := self._rolling).canary and rolling.canary.pause.duration_seconds
+        if not by_time and "completeSince" in canary and "promotedAt" not in canary:
+            found["canary"] = promoted(canary, BY_HAND, self.now)
+        if found == {name: each for name, each in self._resource.status.items() if name in FIELDS}:
+            return False
+        others = {name: each for name, each in self._resource.status.items() if name not in FIELDS}
+        self._resource = changed(self._resource, status=others | found)
+        return True
+
+    @property
+    def canary(self) -> Mapping[str, Any]:
+        """As in the status."""
+        found: Mapping[str, Any] = self._resource.status.get("canary") or {}
+        return found
 
     def next_event(self) -> datetime | None:
         return min((*self._available_at.values(), *self._timestamp_at.values()), default=None)
