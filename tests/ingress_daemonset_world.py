@@ -16,6 +16,8 @@ from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
+from controllers.ingress_daemonset.revisions import Revision
+from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
@@ -80,6 +82,8 @@ class World:
         self.deployments: dict[str, Raw] = {}
         self.daemonsets: dict[str, Raw] = {}
         self.bindings: dict[str, Raw] = {}
+        self.revisions: list[Revision] = []
+        """Former templates that are kept."""
         self._values: dict[bytes, Any] = {}
         self._rollouts: Sequence[NodeRollout] = ()
         self._answers = Answers()
@@ -100,8 +104,8 @@ class World:
         }
         nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
-        given = with_defaults(copy.deepcopy(self.raw))
-        snapshot = Snapshot(given, nodes, children, self.now, writes, readings)
+        given, rollback = resolved(with_defaults(copy.deepcopy(self.raw)), self.revisions)
+        snapshot = Snapshot(given, nodes, children, self.now, writes, readings, rollback)
         planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
         assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
         self._rollouts = planned.rollouts

@@ -204,6 +204,7 @@ def test_pods_that_are_late_are_expected_now_and_stuck_ones_never() -> None:
         here.api.deliver()
 
     assert foreseen(here).steps[0].ends_at == here.now()
+    here.clock.advance(300)
     stuck = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
     here.api.change("Deployment", "edge/web-n0", {"status": stuck})
     ahead = foreseen(here)

@@ -18,22 +18,33 @@ from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Ph
 from kube.types import rfc3339
 from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset import types as spec
-from webhook.ingress_daemonset.types import IngressDaemonSet, share, time_of
+from webhook.ingress_daemonset.types import OFF, IngressDaemonSet, share, time_of
 
 Raw = Mapping[str, Any]
 BY_HAND, BY_TIME = "Annotation", "Duration"
 """How a canary was promoted."""
+SERVING = 200
 PROMOTED_BY_HAND = "it waits to be promoted: drawbridge rollout promote"
 
 
 @dataclass(frozen=True)
 class Canary:
-    """*begun* nodes have the new template or get it, and *waiting* ones are next; *size* is of both at most."""
+    """The nodes that have *begun* have the new template or get it, and *waiting* ones are next; *size* is of both.
 
-    spec: spec.Canary
+    *stored* is the field of the status, empty at first.
+    """
+
+    resource: IngressDaemonSet
     size: int
     begun: tuple[NodeRollout, ...]
     waiting: tuple[NodeRollout, ...]
+    stored: Raw
+
+    @property
+    def pause(self) -> timedelta:
+        """Zero is until it is promoted by hand."""
+        wanted = self.resource.spec.update_strategy.rolling_update.canary
+        return timedelta(seconds=wanted.pause.duration_seconds if wanted else 0)
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
@@ -49,20 +60,69 @@ class Canary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of its nodes have the new template, and their pods."""
+        """Whether all of its nodes have the new template and their pods, and have answered health checks since."""
         return bool(self.size) and len(self.begun) >= self.size and not self.lacking
 
     @cached_property
-    def lacking(self) -> tuple[NodeRollout, ...]:
-        """Those that have begun, and are not as desired."""
-        return tuple(each for each in self.begun if each.phase is not Phase.CURRENT)
+    def lacking(self) -> tuple[str, ...]:
+        """What the nodes that have begun lack, one sentence for each."""
+        return tuple(text for each in self.begun if (text := self._lack_of(each)))
 
-    def ends_at(self, stored: Raw) -> datetime | None:
-        """When it is promoted by time; None while that is not known. *stored* is as in the status."""
-        since = time_of(stored.get("completeSince", ""))
-        if since is None or not self.spec.pause.duration_seconds or not self.is_complete:
-            return None
-        return since + timedelta(seconds=self.spec.pause.duration_seconds)
+    @cached_property
+    def failing(self) -> tuple[str, ...]:
+        """The same of nodes that have had their pods: a node that is being updated has its own deadline."""
+        suspects = [each for each in self.begun if each.node.ready and _is_suspect(each)]
+        return tuple(text for each in suspects if (text := self._lack_of(each)))
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Nodes whose health checkers are to be read: they have their pods, and not all of them have answered 200."""
+        if "completeSince" in self.stored:
+            return ()
+        return tuple(each.node.name for each in self.begun if each.phase is Phase.CURRENT)
+
+    @property
+    def fails_at(self) -> datetime | None:
+        """When it has failed for too long; None while it does not fail."""
+        since = time_of(self.stored.get("failingSince", ""))
+        return since + self._deadline if since and self.failing else None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it is promoted by time; None while that is not known."""
+        since = time_of(self.stored.get("completeSince", ""))
+        return since + self.pause if since and self.pause and self.is_complete else None
+
+    def status(self, now: datetime) -> dict[str, Any]:
+        """The field of the status."""
+        found = {
+            **_identity(self.resource, self.stored, now),
+            "nodes": self.size,
+            "nodesComplete": len(self.begun) - len(self.lacking),
+            **self._since(now),
+        }
+        return promoted(found, BY_TIME, now) if self.ends_at and self.ends_at <= now else found
+
+    def _since(self, now: datetime) -> dict[str, str]:
+        """A canary that fails again and again has failed since the first time, unless it was well for long."""
+        since = {name: self.stored[name] for name in ("completeSince", "failingSince") if name in self.stored}
+        if self.failing:
+            since.setdefault("failingSince", rfc3339(now))
+        if not self.is_complete:
+            return {name: at for name, at in since.items() if name != "completeSince"}
+        began = time_of(since.setdefault("completeSince", rfc3339(now)))
+        if began and began + self._deadline <= now:
+            since.pop("failingSince", None)
+        return since
+
+    @property
+    def _deadline(self) -> timedelta:
+        return timedelta(seconds=self.resource.spec.progress_deadline_seconds)
+
+    def _lack_of(self, rollout: NodeRollout) -> str:
+        if rollout.phase is not Phase.CURRENT:
+            return f"{rollout.node.name} is {rollout.phase}"
+        return "" if "completeSince" in self.stored else unserved(rollout)
 
 
 def canary_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Canary | None:
@@ -77,7 +137,7 @@ def canary_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Ca
     detached = sorted((each for each in nodes if _is_untouched(each) and not each.draining), key=_detached_at)
     begun += detached[: max(0, size - len(begun))]
     waiting = [each for each in nodes if each.phase is Phase.OUTDATED]
-    return Canary(wanted, size, tuple(begun), tuple(waiting))
+    return Canary(resource, size, tuple(begun), tuple(waiting), stored_canary(resource))
 
 
 def canary_status(
@@ -90,18 +150,7 @@ def canary_status(
     old = stored_canary(resource)
     if canary is None:
         return {"canary": promoted(old, BY_HAND, now)} if old else {}
-    begun = old or {
-        "id": f"{revision}-{int(now.timestamp())}",
-        "revision": revision,
-        "startedAt": rfc3339(now),
-    }
-    kept = {name: begun[name] for name in ("id", "revision", "startedAt")}
-    found = kept | {"nodes": canary.size, "nodesComplete": len(canary.begun) - len(canary.lacking)}
-    if canary.is_complete:
-        found["completeSince"] = begun.get("completeSince", rfc3339(now))
-    if (ends_at := canary.ends_at(found)) and ends_at <= now:
-        found = promoted(found, BY_TIME, now)
-    return {"canary": found}
+    return {"canary": canary.status(now)}
 
 
 def stored_canary(resource: IngressDaemonSet) -> Raw:
@@ -120,6 +169,33 @@ def pause_of(resource: IngressDaemonSet) -> timedelta:
     stored = stored_canary(resource)
     since, promoted = (time_of(stored.get(name, "")) for name in ("completeSince", "promotedAt"))
     return promoted - since if since and promoted else timedelta()
+
+
+def unserved(rollout: NodeRollout) -> str:
+    """Why the node is not known to answer its health checks with 200; empty if it does."""
+    by_port = {each.port: each for each in rollout.readings}
+    ports = () if rollout.rolling.confirm == OFF else rollout.resource.spec.health_check_node_ports
+    for port in ports:
+        checker, reading = f"the health checker of {rollout.node.name} on port {port}", by_port.get(port)
+        if reading is None:
+            return f"{checker} has not been read yet"
+        if reading.state is None:
+            return f"{checker} cannot be read: {reading.error}"
+        if reading.state.status != SERVING:
+            return f"{checker} answers {reading.state.status}: {reading.state.reason}"
+    return ""
+
+
+def _is_suspect(rollout: NodeRollout) -> bool:
+    is_read = rollout.phase is Phase.CURRENT and bool(rollout.readings)
+    return rollout.phase is Phase.DEGRADED or is_read
+
+
+def _identity(resource: IngressDaemonSet, stored: Raw, now: datetime) -> dict[str, Any]:
+    if stored:
+        return {name: stored[name] for name in ("id", "revision", "startedAt")}
+    revision = revision_of(resource)
+    return {"id": f"{revision}-{int(now.timestamp())}", "revision": revision, "startedAt": rfc3339(now)}
 
 
 def _is_promoted(resource: IngressDaemonSet) -> bool:
@@ -147,7 +223,7 @@ def _detached_at(rollout: NodeRollout) -> tuple[datetime, str]:
     return min(marks, default=LONG_AGO), rollout.node.name
 
 
-def standstill(resource: IngressDaemonSet, canary: Canary) -> tuple[str, str] | None:
+def standstill(canary: Canary) -> tuple[str, str] | None:
     """The reason and the message of the condition Progressing; None while its nodes are being updated."""
     begun = canary.begun
     if any(each.in_flight for each in begun) or (canary.begins and canary.size):
@@ -155,10 +231,10 @@ def standstill(resource: IngressDaemonSet, canary: Canary) -> tuple[str, str] | 
     counted = f"canary: {len(begun) - len(canary.lacking)} of {canary.size} nodes are as desired"
     if not canary.size:
         return "CanaryPaused", f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
+    if canary.failing:
+        return "CanaryDegraded", f"{counted}; {canary.failing[0]}"
     if canary.lacking:
-        return "CanaryDegraded", f"{counted}; {canary.lacking[0].node.name} is {canary.lacking[0].phase}"
-    if ends_at := canary.ends_at(stored_canary(resource)):
+        return None
+    if ends_at := canary.ends_at:
         return "CanaryPaused", f"{counted}; it is promoted at {rfc3339(ends_at)}"
-    if canary.spec.pause.duration_seconds:
-        return "CanaryPaused", counted
-    return "CanaryPaused", f"{counted}; {PROMOTED_BY_HAND}"
+    return "CanaryPaused", counted if canary.pause else f"{counted}; {PROMOTED_BY_HAND}"

@@ -9,7 +9,7 @@ from typing import Any
 from controllers.clock import CLOCK
 from controllers.executor import Executor
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
-from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES, ObjectCache, informers_of
+from controllers.ingress_daemonset.object_cache import LABELS, NAMESPACE, RESOURCES, ObjectCache, informers_of
 from controllers.ingress_daemonset.reconciler import Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
@@ -45,8 +45,12 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     client = context.client
     if not context.wait_for(lambda: require_served(client), SERVED_PAUSES, "IngressDaemonSets", NotServed):
         return
-    cache = ObjectCache(client, informers_of(context.informers))
     revisions = context.informers.of(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
+    cache = ObjectCache(
+        client,
+        informers_of(context.informers),
+        revisions=lambda namespace: revisions.by_index(NAMESPACE, namespace),
+    )
     if not context.wait_synced(*cache.informers.values(), revisions):
         return
     history = RevisionReconciler(context, revisions, cache.informers["IngressDaemonSet"].get)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -41,12 +41,12 @@ class Checker(NamedTuple):
     port: int
 
 
-def checkers_of(rollouts: Iterable[NodeRollout]) -> set[Checker]:
-    """Those whose confirmation a node waits for."""
+def checkers_of(rollouts: Iterable[NodeRollout], canary: Sequence[str] = ()) -> set[Checker]:
+    """Those whose confirmation a node waits for, and those of the nodes of the *canary*."""
     return {
         Checker(each.node.name, each.node.address, port)
         for each in rollouts
-        if each.is_detaching and each.rolling.confirm != OFF
+        if (each.is_detaching or each.node.name in canary) and each.rolling.confirm != OFF
         for port in each.resource.spec.health_check_node_ports
     }
 

@@ -219,7 +219,17 @@ class NodeRollout:
     def is_stuck(self, now: datetime) -> bool:
         if self.phase is not Phase.UPDATING or self.deployment is None:
             return False
-        return self.deployment.is_stuck or ((overdue_at := self.overdue_at) is not None and overdue_at <= now)
+        if self.deployment.is_stuck:
+            return (judged_at := self.judged_at) is None or judged_at <= now
+        return (overdue_at := self.overdue_at) is not None and overdue_at <= now
+
+    @cached_property
+    def judged_at(self) -> datetime | None:
+        """When the Deployment's deadline can have passed; its condition may still be that of the template before."""
+        updated = self.baseline.updated if self.baseline else None
+        if updated is None or self.deployment is None or not self.deployment.is_stuck:
+            return None
+        return _after(updated, self.resource.spec.progress_deadline_seconds)
 
     @cached_property
     def overdue_at(self) -> datetime | None:

@@ -12,6 +12,7 @@ import msgspec
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind, Target
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.revisions import Revision
 from controllers.ingress_daemonset.types import Child, Grant, Workload
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -58,7 +59,7 @@ class ObjectCache:
     """Safe to use from any thread.
 
     No informer follows an object without the label of its kind, such as one that others created under a name of ours.
-    It is known as it was last read, at a time on *clock*.
+    It is known as it was last read, at a time on *clock*. *revisions* are those of a namespace.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class ObjectCache:
         client: Client,
         informers: Mapping[Kind, Informer[Any]],
         clock: Callable[[], float] = time.monotonic,
+        revisions: Callable[[str], Sequence[Revision]] = lambda _: (),
     ) -> None:
         self.client, self.informers, self._clock = client, informers, clock
+        self.revisions = revisions
         self._unlabelled: dict[Target, tuple[Any, float]] = {}
         self._lock = threading.Lock()
         for kind in LABELS:

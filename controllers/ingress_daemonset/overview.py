@@ -20,9 +20,9 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = ("currentRevision", "rollout", "history", "canary")
+FIELDS = ("currentRevision", "rollout", "history", "canary", "rollback")
 """Those of a status that earlier versions of the CRD do not have."""
-ENDED = ("Complete", "Paused", "Halted")
+ENDED = ("Complete", "Paused", "Halted", "RolledBack")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
 """Reasons of Progressing whose end is not known."""
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
@@ -48,6 +48,8 @@ class Turns:
     """While only its nodes may begin."""
     paused_for: timedelta = timedelta()
     """How long the rollout has waited after its canary."""
+    failed: str = ""
+    """The revision from which nodes return, since it failed."""
 
 
 NO_TURNS = Turns()
@@ -64,6 +66,8 @@ def overview(
     runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
     if old and not (runs and old["toRevision"] == revision):
         result = "Complete" if not left else progressing if progressing in ENDED else "Superseded"
+        if turns.failed == old["toRevision"]:
+            result = "RolledBack"
         entry = _entry(old, result, now)
         # Several templates in a row, before a node was updated, would displace what did happen.
         kept = [entry] if entry["nodes"] or result != "Superseded" else []
@@ -76,7 +80,7 @@ def overview(
         found["currentRevision"] = current
     found |= canary_status(resource, turns.canary, current, now)
     if runs:
-        began = old or _begun(current, revision, now)
+        began = old or _begun(turns.failed or current, revision, now)
         found["rollout"] = _plan(began, left, turns, history, progressing, now)
     return found
 

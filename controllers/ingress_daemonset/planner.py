@@ -9,13 +9,14 @@ from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
-from controllers.ingress_daemonset.canary import canary_of, pause_of, stored_canary
+from controllers.ingress_daemonset.canary import canary_of, pause_of
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import Turn, node_actions
 from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
 from controllers.ingress_daemonset.overview import Turns
+from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from controllers.ingress_daemonset.types import Children, Workload
 from healthchecker import deployment_name
@@ -35,6 +36,7 @@ class Snapshot:
     now: datetime
     writes: Writes
     readings: Readings
+    rollback: Rollback = NO_ROLLBACK
 
     def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
         """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
@@ -92,6 +94,8 @@ class Plan:
     """For the next plan, which reuses what has not changed."""
     altered: tuple[Altered, ...] = ()
     """Objects that another writer changes repeatedly, so that they are left as they are."""
+    unanswered: tuple[str, ...] = ()
+    """Nodes of the canary whose health checkers are to be read."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -114,6 +118,7 @@ def budget(resource: IngressDaemonSet, nodes: int) -> int:
 class _Planning:
     def __init__(self, snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout]) -> None:
         self._resource, self._writes, self._now = snapshot.resource, snapshot.writes, snapshot.now
+        self._rollback = snapshot.rollback
         self._children = ChildResources(snapshot.resource, snapshot.children, defaults)
         self._rollouts = snapshot.rollouts(before)
         self._detaches = snapshot.resource.spec.update_strategy.rolling_update.detaches
@@ -130,8 +135,9 @@ class _Planning:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
         begins = self._queue()
         upcoming = [*dict.fromkeys([*begins, *self._everyone()])]
-        turns = Turns(self._limit, upcoming, self._canary, pause_of(self._resource))
-        findings = Findings(self._departures, self._children.unmanaged(), altered, turns)
+        failed = self._rollback.stored["revision"] if self._rollback.stored else ""
+        turns = Turns(self._limit, upcoming, self._canary, pause_of(self._resource), failed)
+        findings = Findings(self._departures, self._children.unmanaged(), altered, turns, self._rollback)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),
@@ -139,6 +145,7 @@ class _Planning:
             tuple(unconfirmed(self._rollouts, self._now)),
             tuple(self._rollouts),
             altered,
+            self._canary.unanswered if self._canary else (),
         )
 
     def _single_actions(self) -> Iterable[Action]:
@@ -223,9 +230,9 @@ class _Planning:
         waits = [each.goes_at for each in self._departures]
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
         if self._canary:
-            waits.append(self._canary.ends_at(stored_canary(self._resource)))
+            waits += [self._canary.ends_at, self._canary.fails_at]
         for each in self._rollouts:
-            waits += [each.overdue_at, each.settled_at]
+            waits += [each.overdue_at, each.judged_at, each.settled_at]
             if each.is_detaching:
                 waits += [each.safe_at, each.doubt_ends_at]
         return min((each for each in waits if each is not None and each > self._now), default=None)

@@ -24,6 +24,7 @@ from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
 from controllers.ingress_daemonset.overview import FIELDS
 from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
+from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import KubeError
 from kube.types import key_of
@@ -57,6 +58,7 @@ class Memory:
     took: float = 0.0
     status_at: float = -STATUS_PERIOD
     rollouts: Sequence[NodeRollout] = ()
+    unanswered: Sequence[str] = ()
     pruned: frozenset[str] = frozenset()
     """Fields of the status that the CRD does not have, so that the API server drops them."""
 
@@ -89,7 +91,7 @@ class Reconciler:
             return None
         memory = self._memory.setdefault(key, Memory())
         unlabelled = self._read_unlabelled()
-        readings, next_reading = self._reader.readings(checkers_of(memory.rollouts))
+        readings, next_reading = self._reader.readings(checkers_of(memory.rollouts, memory.unanswered))
         decided = self._clock.monotonic()
         planned = self._plan(self._snapshot(resource, readings), memory)
         learned = self._writer.run(resource.metadata, planned.steps, decided)
@@ -114,12 +116,15 @@ class Reconciler:
         namespace, cache = resource.metadata.namespace, self._cache
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         writes = self._writer.retries.writes(namespace, lambda target: cache.get(target) is not None)
-        return Snapshot(resource, cache.list("Node"), children, self._clock.now(), writes, readings)
+        resource, rollback = resolved(resource, cache.revisions(namespace))
+        now = self._clock.now()
+        return Snapshot(resource, cache.list("Node"), children, now, writes, readings, rollback)
 
     def _plan(self, snapshot: Snapshot, memory: Memory) -> Plan:
         began = self._clock.monotonic()
         planned = plan(snapshot, self._settings().health_checker, memory.rollouts)
         memory.took, memory.rollouts = self._clock.monotonic() - began, planned.rollouts
+        memory.unanswered = planned.unanswered
         PLAN_SECONDS.observe(memory.took)
         return planned
 

@@ -41,6 +41,11 @@ CANARY_PAUSED = Gauge(
     "Whether a rollout waits after its canary.",
     ["namespace", "name"],
 )
+ROLLED_BACK = Gauge(
+    "drawbridge_ingress_daemonset_rolled_back",
+    "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
+    ["namespace", "name"],
+)
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
@@ -55,7 +60,12 @@ WRITES = Counter(
 STATES = {
     f"{state}Nodes": state for state in ("desired", "updated", "ready", "detached", "unavailable", "degraded")
 }
-ENDED = {"Complete": "RolloutComplete", "Paused": "RolloutPaused", "Halted": "RolloutHalted"}
+ENDED = {
+    "Complete": "RolloutComplete",
+    "Paused": "RolloutPaused",
+    "Halted": "RolloutHalted",
+    "RolledBack": "RollbackComplete",
+}
 """Event reasons for a rollout that makes no more progress, by the reason of Progressing."""
 DRAINING = "Draining"
 CANARY: dict[str, Type] = {"CanaryPaused": "Normal", "CanaryDegraded": "Warning"}
@@ -118,6 +128,7 @@ class Reporter:
         progressing = _reasons(status).get("Progressing", "")
         HALTED.labels(*labels).set(progressing == "Halted")
         CANARY_PAUSED.labels(*labels).set(progressing in CANARY)
+        ROLLED_BACK.labels(*labels).set("rollback" in status)
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
         ALTERED.labels(*labels).set(len(planned.altered))
 
@@ -145,7 +156,7 @@ class Reporter:
         namespace, _, name = key.partition("/")
         for state in STATES.values():
             _drop(NODES, namespace, name, state)
-        for each in (HALTED, CANARY_PAUSED, UNCONFIRMED, ALTERED):
+        for each in (HALTED, CANARY_PAUSED, ROLLED_BACK, UNCONFIRMED, ALTERED):
             _drop(each, namespace, name)
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
@@ -166,15 +177,24 @@ def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
     ended = was != reason and reason in ENDED and (was or reason != "Complete")
     if DRAINING in (was, reason) and (began or (ended and reason == "Complete")):
         yield ("NodesDraining" if began else "NodesAttached"), messages["Progressing"], "Normal"
-    elif began or ended:
+    elif ended or (began and "rollback" not in new):
         type_: Type = "Warning" if reason == "Halted" else "Normal"
         yield ENDED.get(reason, "RolloutStarted"), messages["Progressing"], type_
     if reason != was and reason in CANARY:
         yield reason, messages["Progressing"], CANARY[reason]
     yield from _promoted(old.get("canary") or {}, new.get("canary") or {})
+    if (rollback := new.get("rollback")) and rollback != old.get("rollback"):
+        yield "RollbackStarted", _rollback(rollback), "Warning"
     bad = after.get("Degraded", "")
     if bad in BAD and bad != before.get("Degraded"):
         yield BAD[bad], messages["Degraded"], "Warning"
+
+
+def _rollback(found: dict[str, Any]) -> str:
+    return (
+        f"{found['reason']}: nodes return from template {found['revision']} to {found['toRevision']}."
+        " The spec is left as it is, and its template is not tried again before it changes"
+    )
 
 
 def _promoted(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:

@@ -57,11 +57,18 @@ def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> Revi
     template = without_timestamp(resource.spec.template)
     current = next((each for each in ours if each.template == template), None)
     others = [each for each in ours if each is not current]
-    surplus = tuple(others[: max(0, len(others) - resource.spec.revision_history_limit)])
+    surplus = others[: max(0, len(others) - resource.spec.revision_history_limit)]
+    surplus = [each for each in surplus if not _is_needed(resource, each)]
     number = 1 + (ours[-1].revision if ours else 0)
     if current is None:
-        return RevisionPlan(_body(resource, template, number), None, number, surplus)
-    return RevisionPlan(None, None if current is ours[-1] else current, number, surplus)
+        return RevisionPlan(_body(resource, template, number), None, number, tuple(surplus))
+    return RevisionPlan(None, None if current is ours[-1] else current, number, tuple(surplus))
+
+
+def _is_needed(resource: IngressDaemonSet, revision: Revision) -> bool:
+    """Whether a rollback returns to it, or would."""
+    wanted = resource.spec.update_strategy.rolling_update.auto_rollback
+    return wanted and digest(revision.template)[:10] == resource.current_revision
 
 
 def of(uid: str, held: Sequence[Revision]) -> list[Revision]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controllers.ingress_daemonset.canary import Canary, standstill
+from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered, Drift
 from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
 from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
+from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback, rollback_status
 from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
@@ -35,6 +36,7 @@ class Findings:
     unmanaged: Sequence[str] = ()
     altered: Sequence[Altered] = ()
     turns: Turns = NO_TURNS
+    rollback: Rollback = NO_ROLLBACK
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def status_of(
 ) -> dict[str, Any]:
     verdicts = {
         "Available": _available(rollouts),
-        "Progressing": _progressing(resource, rollouts, findings.turns.canary, now),
+        "Progressing": _progressing(resource, rollouts, findings, now),
         "Degraded": _degraded(rollouts, findings, now),
     }
     leaving = [_leaving(each) for each in findings.departures if each.goes_at]
@@ -65,6 +67,7 @@ def status_of(
         "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
         "waitingFor": [*leaving, *_waiting_for(rollouts, now)][:SHOWN],
         **overview(resource, rollouts, findings.turns, verdicts["Progressing"][1], now),
+        **rollback_status(resource, rollouts, findings.turns.canary, findings.rollback, now),
     }
 
 
@@ -115,13 +118,16 @@ def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
 
 
 def _progressing(
-    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], canary: Canary | None, now: datetime
+    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
 ) -> Verdict:
     behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
     left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
     message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
+    canary, rollback = findings.turns.canary, findings.rollback.stored
+    if rollback:
+        message += f"; template {rollback['revision']} of the spec has failed: {rollback['reason']}"
     if not behind:
-        return False, "Complete", message
+        return False, "RolledBack" if rollback else "Complete", message
     if resource.spec.paused:
         return False, "Paused", message
     if stuck := _stuck(rollouts, now):
@@ -132,11 +138,11 @@ def _progressing(
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
     if all(each.phase is Phase.DRAINING for each in behind):
         return True, "Draining", f"{message}; {len(behind)} are detached, to be drained"
-    if canary and (stands := standstill(resource, canary)):
+    if canary and (stands := standstill(canary)):
         return True, stands[0], f"{message}; {stands[1]}"
     if blocking := _blocking(resource, rollouts):
         return True, "WaitingForNodes", f"{message}; {blocking}"
-    return True, "RollingOut", message
+    return True, "RollingBack" if rollback else "RollingOut", message
 
 
 def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> str:

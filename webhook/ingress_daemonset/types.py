@@ -178,6 +178,8 @@ class RollingUpdate(Value, frozen=True):
     attach_grace_period_seconds: int = 0
     """How long an attached node still counts as detached, until the load balancer sends it traffic."""
     canary: Canary | None = None
+    auto_rollback: bool = False
+    """Whether nodes return to the last template that all of them had, when those with a new one fail."""
 
     @property
     def detaches(self) -> bool:

@@ -69,6 +69,9 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _budgets(rolling)
     yield from _annotations(rolling)
     yield from _canary(rolling)
+    if rolling.auto_rollback and not new.spec.revision_history_limit:
+        message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
+        yield "spec.revisionHistoryLimit", message
     yield from template_problems(new.spec, template)
 
 
