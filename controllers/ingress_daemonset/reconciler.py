@@ -26,7 +26,7 @@ from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.writer import Writer
-from kube.errors import KubeError
+from kube.errors import Conflict, KubeError
 from kube.types import key_of
 from settings import IngressDaemonSetSettings
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -43,6 +43,8 @@ LOAD = 2.0
 """A reconcile is followed by a pause of so many times the length of its plan, which leaves the processor to others."""
 STATUS_PERIOD = 1.0
 """Seconds between two writes of a status at least: each is sent to all watches."""
+GUARDED = {"canary", "rollback"}
+"""Fields of a status that decide about nodes: those of an old version, or of a former leader, are not merged in."""
 UNLABELLED_PERIOD = 15.0
 """Seconds after which an object that no informer follows is read again."""
 
@@ -158,8 +160,13 @@ class Reconciler:
         if status != resource.reported:
             if (left := memory.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
+            patch = changes(resource.reported, status)
+            try:
+                guarded = not GUARDED.isdisjoint(patch)
+                stored = self._writer.write_status(resource.metadata, patch, guarded=guarded)
+            except Conflict:
+                return self.pace(key_of(resource.metadata))
             memory.status_at = self._clock.monotonic()
-            stored = self._writer.write_status(resource.metadata, changes(resource.reported, status))
             memory.pruned |= _pruned(resource, status, stored)
             self._reporter.report(resource, status)
         self._reporter.measure(resource, planned)

@@ -158,12 +158,15 @@ class Writer:
         """Repeat the writes of unknown outcome that are due. LeadershipLost."""
         self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
 
-    def write_status(self, owner: ObjectMeta, status: dict[str, Any]) -> dict[str, Any]:
-        """What is stored afterwards. KubeError, LeadershipLost.
+    def write_status(
+        self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool = False
+    ) -> dict[str, Any]:
+        """What is stored afterwards; *guarded* only if *owner* is the current version. KubeError, LeadershipLost.
 
         The fields for drains are not part of *status*: the webhook writes them, too.
         """
-        body = {"metadata": {"uid": owner.uid}, "status": status}
+        version = {"resourceVersion": owner.resource_version} if guarded else {}
+        body = {"metadata": {"uid": owner.uid} | version, "status": status}
         target = Target("IngressDaemonSet", owner.namespace, owner.name)
         self._context.check()
         written = self._send(Change(target, body, "status"))

@@ -1,0 +1,134 @@
+"""A canary and a rollback survive their leader, and a former leader with an old cache does not undo them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
+from kube.errors import KubeError
+from kube.informer import Informer
+from kube.list_watch import Identity, ListWatch
+from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
+from webhook.ingress_daemonset import PROMOTE
+from webhook.ingress_daemonset.types import time_of
+
+Raw = dict[str, Any]
+PAUSE = 600
+NODES = ("n1", "n2", "n3")
+TIMED = {"nodes": 1, "pause": {"durationSeconds": PAUSE}}
+
+
+def paused(canary: Raw = TIMED) -> Leader:
+    """With one node on the template that the others wait for."""
+    here = Leader(with_nodes(*NODES, rolling={**DETACHING, "canary": canary}))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: "completeSince" in stored(here).get("canary", {}))
+    return here
+
+
+def stored(here: Leader) -> Raw:
+    status: Raw = here.api.objects["IngressDaemonSet", KEY].get("status", {})
+    return status
+
+
+def on(here: Leader, image: str) -> int:
+    """How many nodes have it."""
+    held = [raw for (kind, _), raw in here.api.objects.items() if kind == "Deployment"]
+    return sum(raw["spec"]["template"]["spec"]["containers"][0]["image"] == image for raw in held)
+
+
+def with_cache_of_now(here: Leader) -> Leader:
+    """Another leader, which never learns of what changes from now on."""
+    live = here.api.informers
+    here.api.informers = frozen(here.api)
+    former = Leader(here.api, before=here)
+    here.api.informers = live
+    return former
+
+
+def frozen(api: Api) -> dict[Kind, Informer[Any]]:
+    informers = {
+        kind: Informer(ListWatch(api, resource), DECODERS[kind]) for kind, resource in RESOURCES.items()
+    }
+    for kind, resource in RESOURCES.items():
+        for each in api.fake.changes(0):
+            if each.key[0] == resource and each.new:
+                _, namespace, name = each.key
+                identity = Identity(name, namespace, str(each.version))
+                informers[kind].apply("MODIFIED", identity, each.new.encoded)  # type: ignore[arg-type]
+    return informers
+
+
+def looks(leader: Leader, number: int = 5) -> None:
+    """Whatever comes of it."""
+    for _ in range(number):
+        try:
+            leader.look()
+        except KubeError:
+            continue
+
+
+def test_another_leader_counts_the_pause_from_where_it_began() -> None:
+    here = paused()
+    began = time_of(stored(here)["canary"]["completeSince"])
+    here.clock.advance(PAUSE - 10)
+    other = Leader(here.api, before=here)
+    other.settle(until=lambda: "promotedAt" in stored(here)["canary"])
+    promoted = time_of(stored(here)["canary"]["promotedAt"])
+    assert began
+    assert promoted
+    assert timedelta(0) <= promoted - began - timedelta(seconds=PAUSE) <= timedelta(seconds=5)
+    assert on(here, "proxy:2") == 1
+
+    other.settle()
+    assert on(here, "proxy:2") == 3
+
+
+@pytest.mark.parametrize("outcome", ["lost", "timed out"])
+def test_no_node_follows_before_the_promotion_is_stored(outcome: str) -> None:
+    here = paused()
+    here.clock.advance(PAUSE)
+    with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
+        looks(here)
+        assert on(here, "proxy:2") == 1
+        assert here.off() == set()
+
+    other = Leader(here.api, before=here)
+    with other.fault(lambda verb, kind, name: outcome if verb == "status" and outcome == "lost" else ""):
+        looks(other)
+    other.settle()
+    assert on(here, "proxy:2") == 3
+
+
+def test_a_leader_that_is_killed_in_the_pause_leaves_a_promotion_by_hand_to_the_next() -> None:
+    here = paused({"nodes": 1})
+    id_ = stored(here)["canary"]["id"]
+    here.api.change("IngressDaemonSet", KEY, {"metadata": {"annotations": {PROMOTE: id_}}})
+    other = Leader(here.api, before=here)
+    other.settle()
+
+    assert on(here, "proxy:2") == 3
+    assert "canary" not in stored(other)
+
+
+def test_a_former_leader_promotes_neither_its_own_template_nor_the_new_one() -> None:
+    here = paused()
+    former = with_cache_of_now(here)
+    here.retemplate("proxy:3")
+    here.settle(until=lambda: on(here, "proxy:3") == 1 and "completeSince" in stored(here)["canary"])
+    canary = stored(here)["canary"]
+    # For its template, the pause is over; for the new one, it has just begun.
+    here.clock.advance(PAUSE - 10)
+    looks(former, 20)
+    here.api.deliver()
+
+    assert stored(here)["canary"] == canary
+    looks(here)
+    assert (on(here, "proxy:3"), on(here, "proxy:2")) in ((1, 0), (1, 1))
+    here.settle()
+    assert on(here, "proxy:3") == 3
