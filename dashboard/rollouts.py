@@ -14,6 +14,7 @@ from cli.rollout.progress import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import Snapshot, budget
+from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.status import why
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset.node_matching import FollowedNode
@@ -88,6 +89,9 @@ def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
     may_change = rollout.namespace in found.writable
     try:
         resource = readable(raw)
+        if failed := resolved(resource, ())[1].stored:
+            reason = f"{failed['reason']}: they return to the former template"
+            return RolloutView(rollout, (), {}, 0, 0, False, reason, may_change)
         rollouts = _snapshot(resource, found, now).rollouts()
     except (msgspec.ValidationError, ValueError) as error:
         return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)

@@ -105,6 +105,6 @@ def history_table(history: Sequence[Ended], now: datetime) -> Table:
 
 
 def _result(result: str) -> Cell:
-    if result == "Halted":
+    if result in ("Halted", "RolledBack"):
         return bad(result)
     return good(result) if result == "Complete" else warning(result)

@@ -15,7 +15,8 @@ from webhook.ingress_daemonset.types import time_of
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
-HALTED, COMPLETE, UNKNOWN = "Halted", "Complete", "Unknown"
+COMPLETE, UNKNOWN = "Complete", "Unknown"
+WRONG = ("Halted", "RollingBack", "RolledBack", "CanaryDegraded")
 
 
 class Stored(Value, frozen=True):
@@ -89,7 +90,7 @@ def rollout_of(stored: Stored) -> Rollout:
 
 
 def is_wrong(rollout: Rollout) -> bool:
-    return rollout.state == HALTED or any(
+    return rollout.state in WRONG or any(
         each.type == "Degraded" and each.status == "True" for each in rollout.conditions
     )
 

@@ -18,7 +18,7 @@ from cli.installed.types import CONFIGURATION_FILE
 from cli.pools.reader import pools_of
 from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
 from cli.simulate.removal import with_pools
-from cli.simulate.rollout import Rollout, RolloutFacts, UnknownContainer, simulate
+from cli.simulate.rollout import RolledBack, Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
     Scale,
     ScaleFacts,
@@ -128,6 +128,8 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
     )
     try:
         return simulate(facts, images)
+    except RolledBack as error:
+        raise Failure(str(error), "write --image to see another template") from None
     except UnknownContainer as error:
         raise Failure(
             f"the template of {namespace}/{name} has no such container", f"write CONTAINER=IMAGE: {error}"

@@ -16,6 +16,7 @@ from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
 from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.types import Workload
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import FollowedNode
@@ -43,6 +44,10 @@ class RolloutFacts:
 
 class UnknownContainer(ValueError):
     """The template has no container of that name."""
+
+
+class RolledBack(ValueError):
+    """What the spec has is not rolled out."""
 
 
 class Turn(Document, frozen=True):
@@ -96,13 +101,15 @@ class Rollout(Document, frozen=True):
 def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
     """With *images*, ``[CONTAINER=]IMAGE`` each. Without any what is outdated now; if nothing is, a restart.
 
-    UnknownContainer; msgspec.ValidationError for an object that the controllers cannot read either.
+    UnknownContainer, RolledBack; msgspec.ValidationError for an object that the controllers cannot read either.
     """
     raw = with_images(facts.raw, images) if images else facts.raw
     what = f"after the change to {', '.join(images)}" if images else "as it is under way"
     snapshot = _snapshot(raw, facts)
     if not images and not _is_under_way(snapshot):
         what, snapshot = "after drawbridge rollout restart", _snapshot(_restarted(facts), facts)
+    if resolved(snapshot.resource, ())[1].stored:
+        raise RolledBack("its template has failed, and nodes have, or return to, the one before")
     rollouts = snapshot.rollouts()
     pace, plans = pace_of(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
     ahead = forecast(snapshot, facts.defaults, pace, plans)

@@ -219,8 +219,8 @@ def _is_untouched(rollout: NodeRollout) -> bool:
 
 
 def _detached_at(rollout: NodeRollout) -> tuple[datetime, str]:
-    marks = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
-    return min(marks, default=LONG_AGO), rollout.node.name
+    since = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
+    return min(since, default=LONG_AGO), rollout.node.name
 
 
 def standstill(canary: Canary) -> tuple[str, str] | None:

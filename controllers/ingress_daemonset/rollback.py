@@ -1,6 +1,6 @@
 """Return to the last template that all nodes had, when those with a new one fail.
 
-The spec is never written: whoever applies it, by hand or from Git, applies the same again without effect. The status
+The spec is never written, so to apply it again, by hand or from Git, has no effect. The status
 says that the spec's template has failed, and that holds until the template changes.
 """
 
