@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from controllers.ingress_daemonset.desired import revision_of
 from tests import cli
 from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, raw_resource
+from webhook.ingress_daemonset.types import resource
 
 NODES, DEPLOYMENTS = cli.resource("Node"), cli.resource("Deployment")
 IDS = cli.resource("IngressDaemonSet")
@@ -147,3 +149,20 @@ def test_a_canary_is_a_wave_by_itself_with_its_pause(pause: Raw, said: str) -> N
     assert waves(cli.shown(api, *ROLLOUT, "--image", "proxy:2")) == [["a"], ["b", "c"]]
     printed = cli.run(api, *ROLLOUT, "--image", "proxy:2").output
     assert f"it is paused for its canary: {said}." in printed
+
+
+def test_a_template_that_failed_is_not_foreseen_and_another_one_is() -> None:
+    there = world("a", "b", rolling={"maxUnavailableNodes": 1, "autoRollback": True})
+    there.retemplate("proxy:2")
+    failed = {
+        "revision": revision_of(resource(there.raw)),
+        "toRevision": "aaaaaaaaaa",
+        "reason": "it crashes",
+    }
+    there.raw["status"] = {"rollback": failed, "currentRevision": "aaaaaaaaaa"}
+    api = installed(there)
+
+    refused = cli.run(api, *ROLLOUT)
+    assert refused.exit_code == 1
+    assert "its template has failed" in refused.output
+    assert waves(cli.shown(api, *ROLLOUT, "--image", "proxy:3")) == [["a"], ["b"]]

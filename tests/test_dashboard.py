@@ -14,6 +14,7 @@ from rich.text import Text
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cli.output import bad, title, warning
+from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app, stream
 from dashboard.explanations import Run, line_of
@@ -282,6 +283,20 @@ def test_a_rollout_whose_template_cannot_be_read_is_shown_without_nodes(api: Fak
     api.put(ROLLOUTS, raw)
 
     assert "Its nodes cannot be shown: " in page.text("/rollouts")
+
+
+def test_of_a_template_that_failed_the_reason_is_shown(api: FakeAPI, page: Page, world: World) -> None:
+    raw = api.get(ROLLOUTS, "web", "edge")
+    raw["spec"]["updateStrategy"]["rollingUpdate"]["autoRollback"] = True
+    failed = {
+        "revision": revision_of(resource(raw)),
+        "toRevision": "aaaaaaaaaa",
+        "reason": "pods on n1 crash",
+    }
+    raw["status"] = raw.get("status", {}) | {"rollback": failed}
+    api.put(ROLLOUTS, raw)
+
+    assert "pods on n1 crash: they return to the former template" in page.text("/rollouts")
 
 
 def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) -> None:

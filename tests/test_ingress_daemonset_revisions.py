@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of, plan_revisions
 from kube.errors import AlreadyExists
@@ -220,3 +221,11 @@ def test_an_object_of_another_that_has_the_name_is_not_taken_over() -> None:
 
 def _broken(_call: Request) -> Reply:
     raise ConnectionResetError("broken")
+
+
+def test_a_revision_that_a_rollback_needs_is_kept_whatever_the_limit() -> None:
+    raw = raw_with("proxy:4", revisionHistoryLimit=1, rolling={"autoRollback": True})
+    raw["status"] = {"currentRevision": revision_of(with_image("proxy:1"))}
+    held = [revision(image, number) for number, image in enumerate(IMAGES, start=1)]
+
+    assert [image_of(each) for each in plan_revisions(resource(raw), held).surplus] == ["proxy:2"]

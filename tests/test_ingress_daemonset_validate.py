@@ -55,6 +55,11 @@ NODE = {"key": "example.com/detached"}
             "spec.progressDeadlineSeconds",
             r"more than minReadySeconds \(60\)",
         ),
+        (
+            {"revisionHistoryLimit": 0, **rolling(autoRollback=True)},
+            "spec.revisionHistoryLimit",
+            "autoRollback needs the former template",
+        ),
         (rolling(canary={}), "R.canary", r"nodes, such as 1 or 10%, or nodeSelector, or both"),
         (rolling(canary={"nodes": "0%"}), "R.canary.nodes", r"it is 0%: write 1 or more, or remove canary"),
         (
@@ -136,6 +141,8 @@ def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None
         {"healthCheckNodePorts": [53], **pod(containers=[host_port(53, "UDP")])},
         rolling(maxUnavailablePodsPerNode=0, maxSurgedPodsPerNode="50%"),
         {"nodeSelector": {"edge": "yes"}, **pod(nodeSelector={"edge": "yes"})},
+        rolling(canary={"nodes": 1}, autoRollback=True),
+        rolling(canary={"nodeSelector": {"canary": "true"}, "pause": {"durationSeconds": 60}}),
         {"selector": {"matchLabels": {"app": "web"}}, **labelled(tier="edge")},
     ],
 )

@@ -37,6 +37,7 @@ from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
 from tests.cluster.ingress_daemonset_promise import DETACHED_BY, TO_BE_UPDATED, Promise, replayed, violations
 
 T = TypeVar("T")
+ON_THE_LAB = "drawbridge.io/lab=node"
 
 
 class Edge:
@@ -60,6 +61,13 @@ class Edge:
             del body["metadata"]["labels"]["kubernetes.io/hostname"]
         body["spec"] |= spec
         self.client.create(NODES, body)
+
+    def borrow(self) -> str:
+        """A node of the lab, on which programs run; its name."""
+        found = self.client.list(NODES, label_selector=ON_THE_LAB).items
+        name: str = found[0]["metadata"]["name"]
+        self.client.patch(NODES, name, {"metadata": {"labels": {EDGE: self.token}}})
+        return name
 
     def leave(self, name: str) -> None:
         self.client.delete(NODES, self.node_name(name))

@@ -104,6 +104,28 @@ def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
 
 
+def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab, record: Record) -> None:
+    edge = Edge(edge_lab, record, "a", "b", "c")
+    rolling = ingress_daemonset.detaching(2, **ingress_daemonset.by_deployment(0))
+    edge.create(rolling={**rolling, "canary": {"nodes": 1}})
+    edge.settle("a", "b", "c")
+    where = ("web", "-n", edge.namespace)
+    edge.wait(lambda: edge.status().get("currentRevision"), "the first rollout to be reported as complete")
+    assert run(edge_lab, "rollout", "promote", *where, "--yes").exit_code == 1
+
+    edge.retemplate("proxy:2")
+    edge.wait(lambda: state(edge_lab, edge) == "CanaryPaused", "the canary to be complete")
+    images = sorted(
+        ingress_daemonset.image_of(each["spec"]["template"]) for each in edge.deployments().values()
+    )
+    assert images == ["proxy:1", "proxy:1", "proxy:2"]
+    assert "Canary: 1 of 1 nodes, complete for" in run(edge_lab, "rollout", "get", *where).output
+    promoted = run(edge_lab, "rollout", "promote", *where, "--yes")
+    assert promoted.exit_code == 0, promoted.output
+    edge.settle("a", "b", "c", image="proxy:2")
+    assert "by hand" in edge.await_event("CanaryPromoted")
+
+
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
     edge = Edge(edge_lab, record, "a", "b")
     edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))

@@ -10,6 +10,7 @@ from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DETACHED,
     MISSING_ACCOUNT,
+    Raw,
     awaiting,
     by_deployment,
     by_node,
@@ -18,7 +19,7 @@ from tests.cluster.ingress_daemonset import (
     on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import SeenNode
+from tests.cluster.ingress_daemonset_history import SeenNode, SeenPod
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 
@@ -113,6 +114,44 @@ def the_status_has_the_plan_of_the_rollout_and_then_how_it_ended(edge: Edge) -> 
     assert edge.violations(edge.promise(1, node=on_node(4))) == []
 
 
+def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
+    node = edge.borrow()
+    canary = {"canary": {"nodeSelector": {"kubernetes.io/hostname": node}}, "autoRollback": True}
+    tolerated = {"tolerations": [{"key": "drawbridge.io/lab", "operator": "Exists"}]}
+    times = {"minReadySeconds": 3, "progressDeadlineSeconds": 15}
+    pod = {"containers": [program(RUNS)], "terminationGracePeriodSeconds": 2, **tolerated}
+    edge.create(pod=pod, podsPerNode=1, rolling=detaching(1, **by_deployment(1), **canary), **times)
+    edge.wait(lambda: edge.reasons().get("Progressing") == "False Complete", "the first template")
+    good = edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
+
+    bad = {"spec": {"containers": [program(CRASHES)]}}
+    edge.change(template=bad)
+    edge.wait(lambda: any(restarts(each) for each in edge.pods(node)), "the canary to crash")
+    assert "did not become available" in edge.await_event("RollbackStarted")
+    edge.wait(lambda: edge.reasons().get("Progressing") == "False RolledBack", "the node to return")
+    assert edge.status()["rollback"]["toRevision"] == edge.status()["currentRevision"] == good
+
+    # As a GitOps tool does, together with a change beside the template.
+    edge.change(template=bad, minReadySeconds=2)
+    generation = edge.resource()["metadata"]["generation"]
+    edge.wait(lambda: edge.status().get("observedGeneration") == generation, "the controllers to see it")
+    assert edge.reasons()["Progressing"] == "False RolledBack"
+    assert {each["spec"]["containers"][0]["command"][-1] for each in edge.pods()} == {RUNS}
+    pods = [each.object for each in edge.history() if isinstance(each.object, SeenPod)]
+    assert {each.node for each in pods if each.spec["containers"][0]["command"][-1] == CRASHES} == {node}
+
+
+RUNS, CRASHES = "import time; time.sleep(3600)", "raise SystemExit(3)"
+
+
+def program(code: str) -> Raw:
+    return {"name": "proxy", "image": "drawbridge:test", "command": ["python", "-c", code]}
+
+
+def restarts(pod: Raw) -> int:
+    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+
+
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     nodes_are_taken_off_by_their_annotation: tuple("abcd"),
     the_status_has_the_plan_of_the_rollout_and_then_how_it_ended: tuple("abc"),
@@ -120,6 +159,7 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
     health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
+    a_canary_that_crashes_again_and_again_is_rolled_back: tuple("ab"),
 }
 
 
