@@ -121,6 +121,19 @@ def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> No
     assert updated(here) == {*NODES}
 
 
+def test_where_nodes_are_not_detached_there_is_a_canary_too() -> None:
+    parts = {"maxUnavailableNodes": 0, "maxDegradedNodes": 3, "annotateNodeToDetach": None}
+    here = Rolling(rolling={"canary": {"nodes": 2}, **parts})
+    here.roll_out()
+    here.play(lambda: reason(here) == "CanaryPaused")
+    turns(here)
+    assert updated(here) == {"n1", "n2"}
+
+    promote(here)
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
 def test_the_next_plan_is_due_at_the_end_of_the_pause() -> None:
     here = paused(TIMED)
 
