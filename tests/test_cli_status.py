@@ -153,16 +153,24 @@ def test_pods_are_gated_local_or_on_super_nodes() -> None:
     assert [each["what"] for each in found["problems"]] == ["redis/gated is gated for over a minute"]
 
 
-def test_a_halted_rollout_is_a_problem() -> None:
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("Halted", "is halted"),
+        ("CanaryDegraded", "waits for its canary, which fails"),
+        ("RolledBack", "has failed, and nodes have the former template"),
+    ],
+)
+def test_a_rollout_that_has_stopped_is_a_problem(state: str, said: str) -> None:
     api = cli.installed("ingressDaemonSet")
-    conditions = [{"type": "Progressing", "status": "False", "reason": "Halted", "message": "1 of 3 nodes"}]
+    conditions = [{"type": "Progressing", "status": "False", "reason": state, "message": "1 of 3 nodes"}]
     status = {"desiredNodes": 3, "updatedNodes": 1, "readyNodes": 2, "conditions": conditions}
     api.put(
         cli.resource("IngressDaemonSet"), {"metadata": {"name": "edge", "namespace": "web"}, "status": status}
     )
 
-    assert problems(api) == ["the rollout of web/edge is halted: 1 of 3 nodes"]
-    assert "web/edge   Halted   1/3" in cli.run(api, "status").output
+    assert problems(api) == [f"the rollout of web/edge {said}: 1 of 3 nodes"]
+    assert f"web/edge   {state}   1/3" in cli.run(api, "status").output
 
 
 def test_what_the_user_may_not_read_is_named_with_the_permission() -> None:

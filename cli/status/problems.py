@@ -151,11 +151,19 @@ def _reservations(facts: Facts) -> Iterator[Problem]:
             )
 
 
+STOPPED = {
+    "Halted": "is halted",
+    "CanaryDegraded": "waits for its canary, which fails",
+    "RollingBack": "has failed, and nodes return to the former template",
+    "RolledBack": "has failed, and nodes have the former template",
+}
+
+
 def _rollouts(facts: Facts, status: Status) -> Iterator[Problem]:
     for each in status.ingress_daemon_sets or ():
-        if each.state == "Halted":
+        if each.state in STOPPED:
             yield Problem(
-                f"the rollout of {each.namespace}/{each.name} is halted: {each.message}",
+                f"the rollout of {each.namespace}/{each.name} {STOPPED[each.state]}: {each.message}",
                 f"drawbridge rollout get {each.name} -n {each.namespace};"
                 " then correct the template, or restore the former one",
             )

@@ -8,6 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 from cli.output import Cell, Part, Table, age, bad, duration, faint, good, title, warning
+from cli.status.problems import STOPPED
 from cli.status.types import Elasticity, IPReservation, Leader, Rollout, Status
 
 DONE = ("Complete", "Unknown")
@@ -150,7 +151,7 @@ def _rollouts(status: Status) -> Iterator[Part]:
             [
                 (
                     f"{each.namespace}/{each.name}",
-                    bad(each.state) if each.state == "Halted" else warning(each.state),
+                    bad(each.state) if each.state in STOPPED else warning(each.state),
                     f"{each.updated_nodes}/{each.desired_nodes}",
                     str(each.detached_nodes),
                     each.message,
