@@ -18,6 +18,25 @@ class ReverseReconcile(Model):
     max_per_round: Count = 10
 
 
+class Retain(Model):
+    """Addresses of nodes that are gone are kept for the next ones: *count* at most, each for *age* at most."""
+
+    count: Annotated[int, Field(ge=0, le=1000)] = 0
+    age: Period = 86400.0
+
+
+class Pool(Model):
+    """Addresses that are bound to nothing; *min_idle* of them are there, if need be ordered before a node comes."""
+
+    retain: Retain = Retain()
+    min_idle: Annotated[int, Field(ge=0, le=1000)] = 0
+
+    @property
+    def size(self) -> int:
+        """So many addresses are idle at most."""
+        return max(self.retain.count, self.min_idle)
+
+
 class AnycastIPSettings(Model):
     enabled: bool = False
     cluster_id: Annotated[
@@ -38,6 +57,7 @@ class AnycastIPSettings(Model):
     repair: bool = True
     resync_period: Period = 300.0
     reverse_reconcile: ReverseReconcile = ReverseReconcile()
+    pool: Pool = Pool()
 
     @model_validator(mode="after")
     def _each_fits_the_others(self) -> Self:

@@ -11,14 +11,17 @@ from cloud.errors import Rejected, RetryAfter, StateConflict, TagMissing, TokenR
 from cloud.types import Order, Tag
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
+    POOL,
     Claim,
     claim_for,
     inherited,
     instance_of,
     order_for,
     renewed,
+    taken,
     with_address,
 )
+from controllers.anycast_ip.locks import BUSY, locked_by
 from controllers.anycast_ip.planner import bound_annotations
 from controllers.anycast_ip.snapshot import Do, Snapshot, Step
 from controllers.anycast_ip.sources import Sources
@@ -51,6 +54,8 @@ class Actions:
             Do.CLAIM: self._claim,
             Do.ADOPT: self._adopt,
             Do.INHERIT: self._inherit,
+            Do.TAKE: self._take,
+            Do.KEEP: self._keep,
             Do.RECORD: self._record,
             Do.RENEW: self._renew,
             Do.FORGET: self._forget,
@@ -94,6 +99,27 @@ class Actions:
         if before := snapshot.related.predecessor:
             self._claims.put(inherited(before, node_in(snapshot)))
             self._claims.drop(before.uid)
+        return 0.0
+
+    async def _take(self, snapshot: Snapshot, _: Step) -> float:
+        """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
+        offer = snapshot.pool.offer
+        if offer is None:
+            return 0.0
+        with self._memory.locks.held({locked_by(offer)}, snapshot.uid) as other:
+            if other or self._claims.get(offer.uid) != offer:
+                return BUSY
+            claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
+            self._claims.put(claim)
+            self._claims.drop(offer.uid)
+        self._memory.end_order(claim.token)
+        log.info("address taken from the pool", node=claim.node, uid=claim.uid, address=claim.address)
+        return 0.0
+
+    async def _keep(self, snapshot: Snapshot, _: Step) -> float:
+        claim = self._confirmed(snapshot)
+        self._claims.put(replace(claim, pooled=self._memory.clocks.now()))
+        log.info("address kept in the pool", node=claim.node, uid=claim.uid, address=claim.address)
         return 0.0
 
     async def _record(self, snapshot: Snapshot, step: Step) -> float:
@@ -169,8 +195,8 @@ class Actions:
         claim, waits = claim_in(snapshot), self._memory.waits
         if left := waits.left(claim.uid, Do.BIND, claim.address):
             return left
-        if claim.releasing:  # it was not released after all, and is to stay
-            self._claims.put(replace(claim, releasing=False))
+        if claim.releasing or claim.pooled:  # it was not released after all, and is to stay
+            self._claims.put(replace(claim, releasing=False, pooled=None))
         waits.again(claim.uid, Do.BIND)
         await self._cloud.associate(claim.address, claim.instance)
         return FIRST_WATCH
@@ -190,7 +216,7 @@ class Actions:
     def _confirmed(self, snapshot: Snapshot) -> Claim:
         """What cannot be undone rests on a fresh read: the node is gone, and no newer one has its instance."""
         claim = claim_in(snapshot)
-        node = self._nodes.read(claim.node) if snapshot.node is None else None
+        node = self._nodes.read(claim.node) if snapshot.node is None and claim.node != POOL else None
         if node and (node.metadata.uid == claim.uid or self._is_heir(node, claim)):
             raise StillThere(f"the API server has node {claim.node}")
         return claim
@@ -217,7 +243,8 @@ class Actions:
     def _is_needed(self, tag: Tag, claim: Claim) -> bool:
         """Of two claims that go, the one with the greater uid deletes the tags that both have."""
         others = [each for each in self._claims.having(tag) if each.uid != claim.uid]
-        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
+        stay = [each for each in others if self._nodes.get(each.uid) or (each.pooled and not each.releasing)]
+        return bool(stay) or any(each.uid > claim.uid for each in others)
 
     def _adapt(self, uid: str, waited: float, *, refused: bool) -> None:
         if not refused:

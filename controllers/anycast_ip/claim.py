@@ -25,6 +25,13 @@ NODE_INSTANCE = "aia-node-ins-id"
 """The tags of the original, AIA-IP-Controller: its addresses are known by them, and it knows ours."""
 
 INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
+POOL = "drawbridge:pool"
+"""In place of the node and the instance of an address that was ordered for none: no node can have that name."""
+POOLED = "pooled"
+"""What claims of the pool are found by."""
+ORPHAN = "orphan-"
+"""The uid of a claim to an orphan begins so."""
+
 _INSTANCE = re.compile(r"ins-[0-9a-z]+")
 HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -36,6 +43,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
     not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
     one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
+    Since *pooled*, the address waits for the next node, or was ordered to do so.
     """
 
     uid: Text
@@ -50,6 +58,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     releasing: bool = False
     cluster: str = ""
+    pooled: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
 complete(Claim)
@@ -86,6 +95,20 @@ def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
     )
 
 
+def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
+    """One whose address is still to be ordered, for the pool; *uid* is that of no node."""
+    return Claim(
+        uid=uid,
+        node=POOL,
+        instance=POOL,
+        token=_token(uid, now),
+        name=f"{settings.cluster_id}-aia-{uid[:12]}",
+        asked=now,
+        tags=((NODE_NAME, POOL), (NODE_INSTANCE, POOL)),
+        pooled=now,
+    )
+
+
 def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
     """*claim* on an address that was found."""
     ours = address.tags.get(CLUSTER_UUID) == cluster_uuid
@@ -109,7 +132,13 @@ def renewed(claim: Claim, now: datetime) -> Claim:
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name)
+    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
+
+
+def taken(offer: Claim, claim: Claim) -> Claim:
+    """*claim* with the address of *offer*, which keeps the tags that it has at the cloud."""
+    tags = tuple(dict.fromkeys((*offer.tags, *claim.tags)))
+    return msgspec.structs.replace(claim, address=offer.address, ours=True, releasing=False, tags=tags)
 
 
 def _token(uid: str, now: datetime) -> str:

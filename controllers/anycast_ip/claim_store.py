@@ -14,7 +14,7 @@ from contextlib import suppress
 import structlog
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import CLUSTER_UUID, SELECTED, Claim, body, name_of, read
+from controllers.anycast_ip.claim import CLUSTER_UUID, POOLED, SELECTED, Claim, body, name_of, read
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.event_recorder import Regarding
@@ -48,7 +48,7 @@ class ClaimStore:
         return self._claims.get(uid)
 
     def having(self, value: Hashable) -> Collection[Claim]:
-        """Claims with this instance, address, token or tag."""
+        """Claims with this instance, address, token or tag, or those that are POOLED."""
         with self._lock:
             return [self._claims[uid] for uid in self._index.get(value, ())]
 
@@ -140,7 +140,8 @@ class ClaimStore:
 
 
 def _values(claim: Claim) -> set[Hashable]:
-    values: set[Hashable] = {claim.instance, claim.address, claim.token, *claim.tags}
+    pooled = POOLED if claim.pooled else ""
+    values: set[Hashable] = {claim.instance, claim.address, claim.token, pooled, *claim.tags}
     return values - {""}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from controllers.anycast_ip.locks import Locks
 from controllers.anycast_ip.snapshot import Do
 from kube.errors import Backoff
 
@@ -88,7 +89,7 @@ class Memory:
     """
 
     def __init__(self, clocks: Clocks) -> None:
-        self.clocks, self.waits = clocks, Waits(clocks.monotonic)
+        self.clocks, self.waits, self.locks = clocks, Waits(clocks.monotonic), Locks()
         self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
 
     def forget(self, uid: str) -> None:

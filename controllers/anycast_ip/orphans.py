@@ -19,6 +19,8 @@ from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     NODE_INSTANCE,
     NODE_NAME,
+    ORPHAN,
+    POOL,
     Claim,
     bound_to,
     instance_of,
@@ -49,7 +51,9 @@ def orphans(
     names = {node.metadata.name for node in nodes}
     instances = {instance_of(node) for node in nodes}
     claimed = {claim.address for claim in claims.values()}
-    claimed_instances = {claim.instance for claim in claims.values()}
+    # Spares have no instance of their own, so that only one without its address may still find it.
+    counted = [claim for claim in claims.values() if claim.instance != POOL or not claim.address]
+    claimed_instances = {claim.instance for claim in counted}
     return [
         each
         for each in addresses
@@ -137,7 +141,7 @@ class Orphans:
         """With it, the address is released like any other whose node is gone."""
         tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE))
         return Claim(
-            uid=f"orphan-{address.id}",
+            uid=f"{ORPHAN}{address.id}",
             node=address.tags[NODE_NAME],
             instance=address.tags[NODE_INSTANCE],
             token=f"drawbridge-orphan-{address.id}"[:64],

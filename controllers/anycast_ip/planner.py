@@ -1,12 +1,14 @@
 """Plan the next action for a node: from a snapshot, one action that can be repeated.
 
-The address of a node that is gone is unbound and released, then its tags are deleted, and only then its claim.
+The address of a node that is gone is unbound. If the pool has a place for it, it stays there for the next node.
+Else it is released, then its tags are deleted, and only then its claim.
 """
 
 from __future__ import annotations
 
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
+from controllers.anycast_ip.pool import is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
@@ -34,7 +36,7 @@ LAG = 60.0
 def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
     node, claim = snapshot.node, snapshot.claim
     if claim and is_leaving(node, claim, settings):
-        return _before_leaving(node, settings) or _plan_release(snapshot, claim)
+        return _before_leaving(node, settings) or _plan_release(snapshot, claim, settings)
     if node is None:
         return NOTHING
     if not wanted(node, settings):
@@ -145,7 +147,9 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
         return Step(Do.LOOK) if best.status == UNBINDING else Step(Do.ADOPT, address=best)
     if bound:
         return Step(Do.LOOK, _unmanaged(bound[0], settings))
-    return Step(Do.ADOPT, address=snapshot.related.found) if snapshot.related.found else Step(Do.CLAIM)
+    if snapshot.related.found:
+        return Step(Do.ADOPT, address=snapshot.related.found)
+    return Step(Do.TAKE if snapshot.pool.offer else Do.CLAIM)
 
 
 def _unmanaged(address: Address, settings: AnycastIPSettings) -> Note:
@@ -218,12 +222,15 @@ def _plan_order(snapshot: Snapshot) -> Step:
     look is enough before it is repeated; before it is given up, or renewed, nothing must be found for long.
     """
     order, lookup = snapshot.order, snapshot.order.lookup
+    is_settled, offer = _has_brought_nothing(order), snapshot.node and snapshot.pool.offer
     if lookup and lookup.found:
         return Step(Do.RECORD, address=lookup.found)
+    if offer and (is_settled or not order.in_doubt):
+        return Step(Do.TAKE)
     if order.refused:
-        return Step(Do.RENEW if _has_brought_nothing(order) else Do.FIND)
-    is_old = order.in_doubt and order.age >= SURE
-    if is_old and not (lookup and snapshot.node) and not _has_brought_nothing(order):
+        return Step(Do.RENEW if is_settled else Do.FIND)
+    is_old, is_one_look_enough = order.in_doubt and order.age >= SURE, snapshot.node and not offer
+    if is_old and not (lookup and is_one_look_enough) and not is_settled:
         return Step(Do.FIND)
     return Step(Do.ALLOCATE if order.tagged else Do.TAG)
 
@@ -232,17 +239,21 @@ def _has_brought_nothing(order: Order) -> bool:
     return order.lookup is not None and order.lookup.found is None and order.lookup.seconds >= LAG
 
 
-def _plan_release(snapshot: Snapshot, claim: Claim) -> Step:
+def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
     if snapshot.related.heir:
         return Step(Do.NOTHING)  # it takes the claim over
     if snapshot.related.elsewhere or not claim.ours:
         return Step(Do.FORGET)
     if not claim.address:
-        return _without_address(snapshot)
+        return _plan_order(snapshot) if snapshot.pool.has_place else _without_address(snapshot)
     seen = snapshot.seen.address
     if seen is UNKNOWN:
         return Step(Do.WATCH)
-    return Step(Do.UNTAG) if seen is GONE else _with_address(seen, claim)
+    if seen is GONE:
+        return Step(Do.UNTAG)
+    if seen.status == UNBIND and snapshot.pool.has_place and is_usable(seen, settings):
+        return NOTHING if claim.pooled else Step(Do.KEEP, address=seen)
+    return _with_address(seen, claim)
 
 
 def _without_address(snapshot: Snapshot) -> Step:

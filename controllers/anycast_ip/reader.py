@@ -6,9 +6,29 @@ from dataclasses import replace
 
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
-from controllers.anycast_ip.claim import NODE_INSTANCE, Claim, bound_to, instance_of, order_for
+from controllers.anycast_ip.claim import (
+    NODE_INSTANCE,
+    POOLED,
+    Claim,
+    bound_to,
+    instance_of,
+    order_for,
+)
+from controllers.anycast_ip.locks import locked_by
 from controllers.anycast_ip.planner import is_open, serves
-from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot, Unseen
+from controllers.anycast_ip.pool import has_place, in_line, is_usable
+from controllers.anycast_ip.snapshot import (
+    GONE,
+    UNKNOWN,
+    Do,
+    Lookup,
+    Order,
+    Pool,
+    Related,
+    Seen,
+    Snapshot,
+    Unseen,
+)
 from controllers.anycast_ip.sources import Sources
 from kube.types import Node
 from webhook.anycast_ip import wanted
@@ -32,7 +52,7 @@ class Reader:
         """Those that a reconcile of *uid* may change an address of."""
         node, claim = self._nodes.get(uid), self._claims.get(uid)
         named = {instance_of(node)} if node and wanted(node, self._settings()) else set()
-        return (named | {claim.instance} if claim else named) - {""}
+        return (named | {locked_by(claim)} if claim else named) - {""}
 
     def local(self, uid: str) -> Snapshot:
         """Without a question to the cloud."""
@@ -44,7 +64,22 @@ class Reader:
             related = Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
         related = replace(related, was_wanted=uid in self._memory.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
-        return Snapshot(uid, node, claim, related, order, self._listed(node, claim))
+        seen = self._listed(node, claim)
+        return Snapshot(uid, node, claim, related, order, seen, self._pool(node, claim))
+
+    def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
+        pooled, settings = self._claims.having(POOLED), self._settings()
+        if claim and not node:
+            return Pool(has_place=has_place(claim, pooled, settings.pool, self._memory.clocks.now()))
+        if not pooled or not node or (claim and claim.address):
+            return Pool()
+        return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each)), None))
+
+    def _is_free(self, offer: Claim) -> bool:
+        """Whether any node may have it: no other claim has it yet, and no new node is on its former instance."""
+        listed = self._inventory.get(offer.address)
+        is_taken = len(self._claims.having(offer.address)) > 1 or self._heir(offer)
+        return not is_taken and (listed is None or is_usable(listed, self._settings()))
 
     async def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
         """*snapshot* with the answer to what *do* asks. CloudError, RetryAfter."""
@@ -77,10 +112,10 @@ class Reader:
     def _is_elsewhere(self, claim: Claim) -> bool:
         """Whether another claim to the same address, or order, remains: a death during an inheritance leaves two.
 
-        Of two claims without a node, the one with the greater uid remains.
+        Of two claims without a node, the one with the greater uid remains, but first one that has left the pool.
         """
         others = self._claims.having(claim.address or claim.token)
-        return any(each.uid > claim.uid or self._nodes.get(each.uid) for each in others)
+        return any(_precedence(each) > _precedence(claim) or self._nodes.get(each.uid) for each in others)
 
     def _order(self, claim: Claim) -> Order:
         tags = order_for(claim, self._settings(), self._inventory.cluster_uuid).tags
@@ -132,6 +167,10 @@ class Reader:
             return missing >= ALONE and await self._cloud.has_instance(claim.instance)
         except (CloudError, RetryAfter) as error:
             raise _not_believed(claim, error) from error
+
+
+def _precedence(claim: Claim) -> tuple[bool, str]:
+    return claim.pooled is None, claim.uid
 
 
 def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:

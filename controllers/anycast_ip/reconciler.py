@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
@@ -12,6 +10,7 @@ import structlog
 from cloud.batcher import Pending
 from cloud.errors import CloudError, RetryAfter
 from controllers.anycast_ip.actions import Actions, StillThere
+from controllers.anycast_ip.locks import BUSY
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.reader import Reader
 from controllers.anycast_ip.reporter import Reporter, refusal
@@ -22,8 +21,6 @@ from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from settings import AnycastIPSettings
 
-BUSY = 0.2
-"""Seconds after which to look again for an instance that another node's reconcile is about."""
 WITHOUT_INVENTORY = (Do.NOTHING, Do.CLOSE, Do.FREE)
 """Actions for which no address has to be known."""
 
@@ -52,8 +49,6 @@ class Reconciler:
         self._changed: set[str] = set()
         self._suspended: dict[str, tuple[Reconciling, Pending[Any]]] = {}
         self._refused: set[str] = set()
-        self._instances: dict[str, str] = {}
-        self._claiming = threading.Lock()
 
     def add(self, uid: str) -> None:
         """Queue *uid* for a decision on what is the case now, or later."""
@@ -95,7 +90,7 @@ class Reconciler:
 
     async def _reconcile(self, uid: str) -> float | None:
         self._refused.discard(uid)
-        with self._instances_of(uid) as other:
+        with self._memory.locks.held(self._reader.instances(uid), uid) as other:
             if other:
                 if self._reader.local(uid).related.predecessor:
                     self.add(other)  # it decides again, and leaves its claim to this node
@@ -110,21 +105,6 @@ class Reconciler:
             except (CloudError, KubeError, StillThere):
                 self._queue.retry(uid)
                 return PENDING
-
-    @contextmanager
-    def _instances_of(self, uid: str) -> Generator[str, None, None]:
-        """Keep other nodes from changing addresses of the same instances; the uid of one that is at it."""
-        mine = self._reader.instances(uid)
-        with self._claiming:
-            other = next((self._instances[each] for each in mine if each in self._instances), "")
-            held = set() if other else mine
-            self._instances.update(dict.fromkeys(held, uid))
-        try:
-            yield other
-        finally:
-            with self._claiming:
-                for each in held:
-                    del self._instances[each]
 
     async def _work(self, uid: str) -> float | None:
         snapshot, step = await self._decide(uid)
@@ -169,7 +149,15 @@ class Reconciler:
             return self._memory.waits.again(snapshot.uid, step.do)
         again = await self._reported(snapshot, step.do, self._actions[step.do](snapshot, step))
         self._reporter.done(snapshot, step)
+        self._pass_on(snapshot, step)
         return again
+
+    def _pass_on(self, snapshot: Snapshot, step: Step) -> None:
+        """Reconcile the others that a change of the pool concerns."""
+        if step.do is Do.KEEP:
+            self.try_refused()
+        elif step.do is Do.TAKE and snapshot.pool.offer:
+            self.add(snapshot.pool.offer.uid)
 
     def _rest(self, snapshot: Snapshot) -> None:
         if snapshot.node is None and snapshot.claim is None:

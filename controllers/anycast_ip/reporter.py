@@ -82,6 +82,11 @@ class Reporter:
         if step.do is Do.OPEN:
             self._count(snapshot.uid, "open")
             self._opened(snapshot)
+        elif step.do is Do.KEEP:
+            self.note(snapshot, Note("AnycastIpKept", "Kept in the pool for the next node", "Normal"))
+        elif step.do is Do.TAKE and snapshot.pool.offer:
+            text = f"{snapshot.pool.offer.address} is taken from the pool: no order is needed"
+            self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
         elif step.do is Do.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
             text = "The address is not bound to the node any more: tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))
@@ -164,7 +169,7 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
     """Nothing for a node that needs no address."""
     node, claim = snapshot.node, snapshot.claim
     if node is None:
-        return "leaving" if claim else ""
+        return "leaving" if claim and not claim.pooled else ""
     if not wanted(node, settings):
         return "leaving" if claim and step.do is not Do.NOTHING else ""
     if is_open(node):

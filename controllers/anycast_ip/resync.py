@@ -38,6 +38,7 @@ class Inventory:
         self.read_at: float | None = None
         self.error: CloudError | None = None
         self.is_wanted = False
+        self.quotas: Sequence[Quota] = ()
 
     def read(self) -> list[Address]:
         """As far as the cloud's index of tags knows."""
@@ -123,7 +124,8 @@ class Resync:
         try:
             self._inventory.refresh()
             self._failures = 0
-            self._quotas(self._cloud.quotas())
+            self._inventory.quotas = self._cloud.quotas()
+            self._quotas(self._inventory.quotas)
         except (LeadershipLost, Stopping):
             raise
         except CloudError as error:

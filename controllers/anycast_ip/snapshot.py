@@ -30,6 +30,8 @@ class Do(StrEnum):
     CLAIM = "claim"
     ADOPT = "adopt"
     INHERIT = "inherit"
+    TAKE = "take from the pool"
+    KEEP = "keep in the pool"
     TAG = "create tags"
     ALLOCATE = "allocate"
     FIND = "find by name"
@@ -118,6 +120,17 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """*offer* is the claim of an idle address that the node may have.
+
+    *has_place*: the address of the claim, whose node is gone, is to stay idle.
+    """
+
+    offer: Claim | None = None
+    has_place: bool = False
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """*node* is None when it is gone."""
 
@@ -127,6 +140,7 @@ class Snapshot:
     related: Related = Related()
     order: Order = Order()
     seen: Seen = Seen()
+    pool: Pool = Pool()
 
     @property
     def name(self) -> str:

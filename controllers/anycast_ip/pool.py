@@ -1,0 +1,50 @@
+"""The pool: addresses that wait for the next node. Which of them stay, which is next, and how many are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+from cloud.types import Address, Quota
+from controllers.anycast_ip.claim import ORPHAN, Claim
+from settings import AnycastIPSettings
+from settings.anycast_ip import Pool
+
+LIMITING = ("TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY")
+"""The quotas that an order uses."""
+
+
+def in_line(pooled: Iterable[Claim]) -> Sequence[Claim]:
+    """Those that are idle, the one that is next first."""
+    idle = [each for each in pooled if each.address and not each.releasing]
+    return sorted(idle, key=lambda each: (each.pooled is None, each.pooled, each.uid))
+
+
+def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: datetime) -> bool:
+    """Whether the address of *claim*, whose node is gone, stays; *pooled* may have it among them.
+
+    The longest idle *min_idle* stay whatever their age; orders that are under way have the last places.
+    """
+    if claim.releasing or claim.uid.startswith(ORPHAN):
+        return False
+    mine = _place(claim, now)
+    others = [each for each in pooled if each.uid != claim.uid and not each.releasing]
+    before = sum(_place(each, now) < mine for each in others)
+    is_young = (now - (claim.pooled or now)).total_seconds() < settings.retain.age
+    return before < settings.min_idle or (is_young and before < settings.retain.count)
+
+
+def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
+    return not claim.address, claim.pooled or now, claim.uid
+
+
+def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
+    """Whether it is of the kind that would be ordered, and serves."""
+    return address.type == settings.address_type and not address.blocked and not address.arrears
+
+
+def missing(pooled: Collection[Claim], pending: int, settings: Pool, quotas: Iterable[Quota]) -> int:
+    """How many spares to order; *pending* is how many orders, of nodes and spares, have brought no address yet."""
+    wanted = settings.min_idle - sum(not each.releasing for each in pooled)
+    left = [each.limit - each.current - pending for each in quotas if each.id in LIMITING]
+    return max(0, min([wanted, *left]))
