@@ -307,6 +307,14 @@ class Lab:
         claims = {claim.node for claim in self.claims.claims.values()}
         return claims <= names and len(self.elastic()) - len(theirs) == len(claims)
 
+    def is_settled(self) -> bool:
+        """Whether nothing is left of nodes that are gone but what is idle, and nothing idle is missing."""
+        claims, pool = list(self.claims.claims.values()), self.settings.pool
+        idle = [each for each in claims if each.pooled and each.address and not each.releasing]
+        names = {each.metadata.name for each in self.nodes()}
+        gone = {each.node for each in claims if each not in idle} - names
+        return not gone and len(claims) == len(self.elastic()) and pool.min_idle <= len(idle) <= pool.size
+
     def elastic(self) -> list[Address]:
         return [each for each in self.world.addresses.values() if each.type != "WanIP"]
 

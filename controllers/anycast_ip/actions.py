@@ -21,7 +21,7 @@ from controllers.anycast_ip.claim import (
     taken,
     with_address,
 )
-from controllers.anycast_ip.locks import BUSY, locked_by
+from controllers.anycast_ip.locks import Busy, locked_by
 from controllers.anycast_ip.planner import bound_annotations
 from controllers.anycast_ip.snapshot import Do, Snapshot, Step
 from controllers.anycast_ip.sources import Sources
@@ -103,12 +103,10 @@ class Actions:
 
     async def _take(self, snapshot: Snapshot, _: Step) -> float:
         """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
-        offer = snapshot.pool.offer
-        if offer is None:
-            return 0.0
+        offer = offer_in(snapshot)
         with self._memory.locks.held({locked_by(offer)}, snapshot.uid) as other:
             if other or self._claims.get(offer.uid) != offer:
-                return BUSY
+                raise Busy(offer.address)
             claim = taken(offer, snapshot.claim or replace(self._new_claim(snapshot), tags=()))
             self._claims.put(claim)
             self._claims.drop(offer.uid)
@@ -279,6 +277,12 @@ def claim_in(snapshot: Snapshot) -> Claim:
     if snapshot.claim is None:
         raise ValueError(f"node {snapshot.name} has no address claim")
     return snapshot.claim
+
+
+def offer_in(snapshot: Snapshot) -> Claim:
+    if snapshot.pool.offer is None:
+        raise ValueError(f"the pool has no address for node {snapshot.name}")
+    return snapshot.pool.offer
 
 
 def node_in(snapshot: Snapshot) -> Node:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
@@ -23,6 +24,7 @@ from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Inventory, Resync
 from controllers.anycast_ip.sources import NODES, Nodes, Sources
+from controllers.anycast_ip.upkeep import Upkeep
 from controllers.liveness import RUNNING, Heartbeat
 from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
@@ -100,6 +102,12 @@ class Edges:
     recorder: EventRecorder
 
 
+class Chore(Protocol):
+    """What is due apart from single nodes."""
+
+    def turn(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Feature:
     """All parts, put together."""
@@ -109,7 +117,7 @@ class Feature:
     reconciler: Reconciler
     conditions: ConditionReconciler
     resync: Resync
-    orphans: Orphans
+    chores: Sequence[Chore]
 
     def start(self, informer: Informer[ReportedNode]) -> None:
         """Queue what *informer* has, in order, and from now on what changes."""
@@ -137,7 +145,8 @@ class Feature:
         """What is due apart from single nodes."""
         if self.resync.turn(self.sources.settings()):
             self.enqueue_all()
-        self.orphans.turn()
+        for each in self.chores:
+            each.turn()
 
 
 def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks) -> Feature:
@@ -150,8 +159,8 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     conditions = ConditionReconciler(sources, reporter.trouble)
     reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
     resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
-    orphans = Orphans(sources, edges.recorder, reconciler.add)
-    return Feature(sources, queue, reconciler, conditions, resync, orphans)
+    chores = Orphans(sources, edges.recorder, reconciler.add), Upkeep(sources, reconciler.add)
+    return Feature(sources, queue, reconciler, conditions, resync, chores)
 
 
 def _work(feature: Feature, context: Context) -> None:

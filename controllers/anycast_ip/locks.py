@@ -17,6 +17,10 @@ def locked_by(claim: Claim) -> str:
     return claim.uid if claim.instance == POOL else claim.instance
 
 
+class Busy(Exception):
+    """Another reconcile is about it, or was: look again in BUSY seconds."""
+
+
 class Locks:
     """Safe to share between threads."""
 

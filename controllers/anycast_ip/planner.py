@@ -251,8 +251,11 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
         return Step(Do.WATCH)
     if seen is GONE:
         return Step(Do.UNTAG)
-    if seen.status == UNBIND and snapshot.pool.has_place and is_usable(seen, settings):
-        return NOTHING if claim.pooled else Step(Do.KEEP, address=seen)
+    if seen.status == UNBIND and snapshot.pool.has_place:
+        if claim.pooled and seen.type == settings.address_type:
+            return NOTHING  # also while it is blocked: another would be ordered in its place
+        if not claim.pooled and is_usable(seen, settings):
+            return Step(Do.KEEP, address=seen)
     return _with_address(seen, claim)
 
 

@@ -10,7 +10,7 @@ from controllers.anycast_ip.claim import ORPHAN, Claim
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
-LIMITING = ("TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY")
+TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
 """The quotas that an order uses."""
 
 
@@ -43,8 +43,14 @@ def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
     return address.type == settings.address_type and not address.blocked and not address.arrears
 
 
-def missing(pooled: Collection[Claim], pending: int, settings: Pool, quotas: Iterable[Quota]) -> int:
-    """How many spares to order; *pending* is how many orders, of nodes and spares, have brought no address yet."""
-    wanted = settings.min_idle - sum(not each.releasing for each in pooled)
-    left = [each.limit - each.current - pending for each in quotas if each.id in LIMITING]
-    return max(0, min([wanted, *left]))
+def missing(claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota]) -> int:
+    """How many spares to order: what the quotas leave when all of *claims* have their addresses."""
+    wanted = settings.min_idle - sum(bool(each.pooled) and not each.releasing for each in claims)
+    return max(0, min([wanted, *(_left(each, claims) for each in quotas if each.id in (TOTAL, DAILY))]))
+
+
+def _left(quota: Quota, claims: Collection[Claim]) -> int:
+    """*quota* was read some time ago: more addresses may be in use by now."""
+    pending = sum(not each.address for each in claims)
+    in_use = len(claims) - pending if quota.id == TOTAL else 0
+    return quota.limit - max(quota.current, in_use) - pending

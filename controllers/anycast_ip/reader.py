@@ -82,7 +82,11 @@ class Reader:
         return not is_taken and (listed is None or is_usable(listed, self._settings()))
 
     async def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
-        """*snapshot* with the answer to what *do* asks. CloudError, RetryAfter."""
+        """*snapshot* with the answer to what *do* asks, and the pool as it is by then. CloudError, RetryAfter."""
+        answered = await self._answered(snapshot, do)
+        return replace(answered, pool=self._pool(snapshot.node, snapshot.claim))
+
+    async def _answered(self, snapshot: Snapshot, do: Do) -> Snapshot:
         claim = snapshot.claim
         if do is Do.LOOK and snapshot.node:
             found = await self._cloud.addresses_on(instance_of(snapshot.node))

@@ -10,7 +10,7 @@ import structlog
 from cloud.batcher import Pending
 from cloud.errors import CloudError, RetryAfter
 from controllers.anycast_ip.actions import Actions, StillThere
-from controllers.anycast_ip.locks import BUSY
+from controllers.anycast_ip.locks import BUSY, Busy
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.reader import Reader
 from controllers.anycast_ip.reporter import Reporter, refusal
@@ -99,6 +99,8 @@ class Reconciler:
                 return await self._work(uid)
             except Stopping:
                 return None
+            except Busy:
+                return BUSY
             except RetryAfter as later:
                 self._refused.add(uid)
                 return later.seconds
@@ -169,7 +171,7 @@ class Reconciler:
     async def _reported(self, snapshot: Snapshot, do: Do, work: Awaitable[T]) -> T:
         try:
             return await work
-        except (LeadershipLost, Stopping):
+        except (LeadershipLost, Stopping, Busy):
             raise
         except Exception as error:
             failures = self._queue.failures(snapshot.uid) + 1

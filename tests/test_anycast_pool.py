@@ -1,0 +1,674 @@
+"""Addresses that stay: kept when their node leaves, given to the next one, ordered before it comes, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from cloud.types import Address, Quota
+from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
+    NODE_NAME,
+    POOL,
+    Claim,
+    claim_for,
+    read,
+    spare_for,
+    taken,
+)
+from controllers.anycast_ip.claim_store import CONFIG_MAPS
+from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.pool import has_place, in_line, missing
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Pool as View
+from kube.errors import ServerError, Unreachable
+from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
+from lab.cloud import Knobs
+from settings import AnycastIPSettings
+from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
+from tests.anycast_world import SETTINGS, Killed, Lab, original
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from webhook.anycast_ip import TAINT
+
+DAY = 86400.0
+
+
+def pool(count: int = 0, idle: int = 0, age: str = "24h") -> Pool:
+    return Pool.model_validate({"retain": {"count": count, "age": age}, "minIdle": idle})
+
+
+def pooling(count: int = 0, idle: int = 0, age: str = "24h", **fields: Any) -> AnycastIPSettings:
+    return SETTINGS.model_copy(update={"pool": pool(count, idle, age), **fields})
+
+
+def lab_with(count: int = 0, idle: int = 0, age: str = "24h", **knobs: Any) -> Lab:
+    return Lab(Knobs(**{**PLENTY, **knobs}), pooling(count, idle, age))
+
+
+def opened(lab: Lab, *names: str) -> None:
+    for name in names:
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+
+
+def idle(lab: Lab) -> list[str]:
+    """The ids of the addresses in the pool, the one that is next first."""
+    return [each.address for each in in_line(lab.claims.claims.values()) if each.pooled]
+
+
+def node(uid: str = "u2", name: str = "n2") -> Node:
+    metadata = ObjectMeta(name=name, uid=uid, labels={NEED_LABEL: "true"})
+    return Node(metadata, NodeSpec(f"qcloud:///1/ins-{name}", (TAINT,)))
+
+
+def kept(number: int, since: float = 0.0, **fields: Any) -> Claim:
+    """One that was pooled *since* so many seconds ago."""
+    claim = claim_for(node(f"u{number}", f"old{number}"), SETTINGS, NOW)
+    pooled = NOW - timedelta(seconds=since)
+    return replace(claim, **{"address": f"eip-{number}", "pooled": pooled, **fields})
+
+
+ORDERED = claim_for(node(), SETTINGS, NOW)
+LEAVING = replace(kept(9), pooled=None)
+PENDING = spare_for("spare", SETTINGS, NOW - timedelta(days=9))
+SPARE = replace(PENDING, address="eip-spare")
+
+
+@pytest.mark.parametrize(
+    ("claim", "pooled", "settings", "expected"),
+    [
+        pytest.param(LEAVING, [], pool(), False, id="no pool"),
+        pytest.param(LEAVING, [], pool(count=1), True, id="an empty pool"),
+        pytest.param(LEAVING, [kept(1)], pool(count=1), False, id="a full pool"),
+        pytest.param(LEAVING, [kept(1)], pool(count=2), True, id="room for one more"),
+        pytest.param(LEAVING, [kept(1, releasing=True)], pool(count=1), True, id="one that is going"),
+        pytest.param(LEAVING, [PENDING], pool(idle=1), True, id="before an order that has brought nothing"),
+        pytest.param(LEAVING, [SPARE], pool(idle=1), False, id="after a spare"),
+        pytest.param(PENDING, [PENDING, kept(1)], pool(idle=1), False, id="an order that is not needed"),
+        pytest.param(PENDING, [PENDING, kept(1)], pool(idle=2), True, id="an order"),
+        pytest.param(kept(1, DAY - 1), [kept(1, DAY - 1)], pool(count=1), True, id="young"),
+        pytest.param(kept(1, DAY), [kept(1, DAY)], pool(count=1), False, id="old"),
+        pytest.param(kept(1, DAY), [kept(1, DAY)], pool(count=1, idle=1), True, id="old, but a spare is wanted"),
+        pytest.param(kept(2, DAY), [kept(1, DAY + 1), kept(2, DAY)], pool(2, 1), False, id="old, and not first"),
+        pytest.param(kept(1, 5), [kept(1, 5), kept(2, 9)], pool(count=1), False, id="the later of two"),
+        pytest.param(kept(2, 9), [kept(1, 5), kept(2, 9)], pool(count=1), True, id="the earlier of two"),
+        pytest.param(kept(1), [kept(1), kept(2)], pool(count=1), True, id="at the same time, by uid"),
+        pytest.param(kept(1, releasing=True), [], pool(count=9), False, id="its release has begun"),
+        pytest.param(replace(LEAVING, uid="orphan-eip-1"), [], pool(count=9), False, id="an orphan"),
+    ],
+)  # fmt: skip
+def test_the_pool_has_a_place(claim: Claim, pooled: list[Claim], settings: Pool, expected: bool) -> None:
+    assert has_place(claim, pooled, settings, NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("claims", "wanted", "quotas", "expected"),
+    [
+        pytest.param([], 0, [], 0, id="none is wanted"),
+        pytest.param([LEAVING], 3, [], 3, id="all"),
+        pytest.param([SPARE, PENDING], 3, [], 1, id="idle ones and orders count"),
+        pytest.param([kept(1, releasing=True)], 1, [], 1, id="one that is going does not"),
+        pytest.param([SPARE, kept(1)], 1, [], 0, id="more than wanted"),
+        pytest.param([], 3, [Quota("TOTAL_EIP_QUOTA", 18, 20)], 2, id="so many as the quota has left"),
+        pytest.param([], 3, [Quota("DAILY_EIP_APPLY", 40, 40)], 0, id="none of the day is left"),
+        pytest.param([ORDERED], 3, [Quota("TOTAL_EIP_QUOTA", 18, 20)], 1, id="nodes that wait come first"),
+        pytest.param([ORDERED] * 9, 3, [Quota("TOTAL_EIP_QUOTA", 18, 20)], 0, id="many nodes that wait"),
+        pytest.param([LEAVING] * 4, 3, [Quota("TOTAL_EIP_QUOTA", 0, 5)], 1, id="used since it was read"),
+        pytest.param([LEAVING] * 4, 3, [Quota("DAILY_EIP_APPLY", 0, 5)], 3, id="not all of them today"),
+        pytest.param([], 3, [Quota("DAILY_PUBLIC_IP_ASSIGN", 9, 9)], 3, id="a quota of something else"),
+    ],
+)
+def test_how_many_spares_are_missing(
+    claims: list[Claim], wanted: int, quotas: list[Quota], expected: int
+) -> None:
+    assert missing(claims, pool(idle=wanted), quotas) == expected
+
+
+OFFER, ROOM = View(offer=kept(1)), View(has_place=True)
+FREE = Address(id="eip-9", status="UNBIND", type="AnycastEIP")
+BLOCKED, OTHER = replace(FREE, blocked=True), replace(FREE, type="EIP")
+BOUND = replace(FREE, status="BIND", instance_id="ins-old9")
+UNSENT, DOUBTFUL = Order(in_doubt=False), Order(in_doubt=True, age=5)
+OLD = Order(in_doubt=True, age=900)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "expected"),
+    [
+        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=()), pool=OFFER), Do.TAKE, id="a new node"),
+        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=())), Do.CLAIM, id="an empty pool"),
+        pytest.param(Snapshot("u2", node(), pool=OFFER), Do.LOOK, id="its instance is looked at before"),
+        pytest.param(
+            Snapshot("u2", node(), related=Related(found=FREE), seen=Seen(on_instance=()), pool=OFFER),
+            Do.ADOPT,
+            id="one with its tags comes first",
+        ),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=UNSENT, pool=OFFER), Do.TAKE, id="not ordered yet"),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=DOUBTFUL, pool=OFFER), Do.TAG, id="it may be ordered"),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=OLD, pool=OFFER), Do.FIND, id="ordered long ago"),
+        pytest.param(
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=5)), pool=OFFER),
+            Do.FIND,
+            id="ordered long ago, and not found yet",
+        ),
+        pytest.param(
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=60)), pool=OFFER),
+            Do.TAKE,
+            id="ordered long ago, and not found for long",
+        ),
+        pytest.param(
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(FREE)), pool=OFFER),
+            Do.RECORD,
+            id="ordered long ago, and found",
+        ),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Do.UNBIND, id="left, bound"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE), pool=ROOM), Do.KEEP, id="left"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE)), Do.RELEASE, id="left, no place"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BLOCKED), pool=ROOM), Do.RELEASE, id="left, blocked"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(OTHER), pool=ROOM), Do.RELEASE, id="left, other type"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE), pool=ROOM), Do.NOTHING, id="idle"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(UNKNOWN), pool=ROOM), Do.WATCH, id="idle, not seen yet"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(BLOCKED), pool=ROOM), Do.NOTHING, id="idle, blocked"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=ROOM), Do.RELEASE, id="idle, other type"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE)), Do.RELEASE, id="idle too long"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(GONE), pool=ROOM), Do.UNTAG, id="idle, gone"),
+        pytest.param(
+            Snapshot("u9", None, kept(9), seen=Seen(replace(BOUND, instance_id="ins-b")), pool=ROOM),
+            Do.FORGET,
+            id="idle, bound by another user",
+        ),
+        pytest.param(
+            Snapshot("u9", None, kept(9), Related(elsewhere=True), pool=ROOM), Do.FORGET, id="given away already"
+        ),
+        pytest.param(
+            Snapshot("u9", None, kept(9), Related(heir="u8"), pool=ROOM), Do.NOTHING, id="its instance is back"
+        ),
+        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT, pool=ROOM), Do.TAG, id="a spare to order"),
+        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT), Do.UNTAG, id="a spare that is not wanted"),
+        pytest.param(Snapshot("spare", None, PENDING, order=DOUBTFUL), Do.TAG, id="a spare that may be ordered"),
+        pytest.param(
+            Snapshot("spare", None, PENDING, order=Order(refused=True), pool=ROOM), Do.FIND, id="a spent token"
+        ),
+    ],
+)  # fmt: skip
+def test_the_next_action(snapshot: Snapshot, expected: Do) -> None:
+    assert plan(snapshot, SETTINGS).do is expected
+
+
+def test_an_address_keeps_the_tags_that_it_has_at_the_cloud() -> None:
+    claim = taken(kept(1), replace(ORDERED, tags=(("k", "v"),)))
+
+    assert (claim.uid, claim.instance, claim.address, claim.pooled) == ("u2", "ins-n2", "eip-1", None)
+    assert claim.tags == (*kept(1).tags, ("k", "v"))
+
+
+def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() -> None:
+    lab = lab_with(count=1)
+    opened(lab, "n1")
+    (address,) = lab.on("n1")
+    lab.leave("n1")
+    lab.run(lambda: idle(lab) == [address.id], 30, "kept")
+    lab.run_for(3600)
+    assert [each.status for each in lab.elastic()] == ["UNBIND"]
+    opened(lab, "n2")
+
+    assert [each.id for each in lab.on("n2")] == [address.id]
+    assert lab.count("AllocateAddresses") == 1
+    assert lab.count("ReleaseAddresses") == 0
+    assert [each for each in lab.recorder.reasons if each.startswith("AnycastIp")] == [
+        "AnycastIpBound",
+        "AnycastIpKept",
+        "AnycastIpTaken",
+        "AnycastIpBound",
+    ]
+    assert list(lab.claims.claims) == [lab.node("n2").metadata.uid]
+    lab.settings = SETTINGS
+    lab.leave("n2")
+    lab.run(lab.is_clean, 60, "clean")
+    assert lab.elastic() == []
+    assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
+
+
+def test_without_a_pool_nothing_is_kept() -> None:
+    lab = lab_with()
+    opened(lab, "n1")
+    lab.leave("n1")
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert lab.elastic() == []
+    assert "AnycastIpKept" not in lab.recorder.reasons
+
+
+def test_two_nodes_get_the_two_addresses_that_have_been_idle_longest() -> None:
+    lab = lab_with(count=3)
+    opened(lab, "n1", "n2", "n3")
+    order = []
+    for name in ("n2", "n3", "n1"):
+        order += [each.id for each in lab.on(name)]
+        lab.leave(name)
+        lab.run(lambda: set(idle(lab)) == set(order), 30, "kept")  # noqa: B023
+    opened(lab, "n4", "n5")
+
+    assert {each.id for name in ("n4", "n5") for each in lab.on(name)} == set(order[:2])
+    assert idle(lab) == order[2:]
+    assert lab.count("AllocateAddresses") == 3
+
+
+def test_an_instance_that_comes_back_gets_its_own_address() -> None:
+    lab = lab_with(count=2)
+    opened(lab, "n1", "n2")
+    before = {name: lab.on(name)[0].id for name in ("n1", "n2")}
+    for name in before:
+        lab.leave(name)
+        lab.run(lambda: len(idle(lab)) == 2 - len(lab.nodes()), 30, "kept")
+    opened(lab, "n2")
+
+    assert lab.on("n2")[0].id == before["n2"]
+    assert idle(lab) == [before["n1"]]
+
+
+def test_more_nodes_than_addresses_order_the_rest() -> None:
+    lab = lab_with(count=2)
+    opened(lab, "n1", "n2")
+    for name in ("n1", "n2"):
+        lab.leave(name)
+    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
+    opened(lab, *(f"m{number}" for number in range(10)))
+
+    assert lab.count("AllocateAddresses") == 10
+    assert len(lab.elastic()) == 10
+    assert idle(lab) == []
+
+
+def test_what_is_over_the_count_is_released_with_its_tags() -> None:
+    lab = lab_with(count=2)
+    names = [f"n{number}" for number in range(5)]
+    opened(lab, *names)
+    for name in names:
+        lab.leave(name)
+    lab.run(lambda: len(lab.claims.claims) == 2 == len(lab.elastic()), 120, "so many are left")
+    lab.run_for(600)
+
+    assert len(idle(lab)) == 2
+    carried = {each.tags["aia-node-name"] for each in lab.elastic()}
+    assert lab.tag_values("aia-node-name") == carried
+
+
+def test_what_is_too_old_is_released() -> None:
+    lab = lab_with(count=2, age="1h")
+    opened(lab, "n1")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.run_for(3500)
+    assert len(lab.elastic()) == 1
+    lab.run_for(130)
+
+    assert lab.elastic() == []
+    assert not lab.claims.claims
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_a_smaller_pool_lets_the_latest_go() -> None:
+    lab = lab_with(count=3)
+    opened(lab, "n1", "n2", "n3")
+    for number, name in enumerate(("n1", "n2", "n3"), 1):
+        lab.leave(name)
+        lab.run(lambda: len(idle(lab)) == number, 30, "kept")  # noqa: B023
+    first = idle(lab)[0]
+    lab.settings = pooling(count=1)
+    lab.run(lambda: len(lab.elastic()) == 1, 60, "smaller")
+
+    assert idle(lab) == [first]
+
+
+def test_addresses_of_another_type_are_not_kept_after_it_changes() -> None:
+    lab = lab_with(count=3)
+    opened(lab, "n1", "n2")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.settings = pooling(count=3, address_type="EIP")
+    lab.leave("n2")
+    lab.run(lambda: not lab.claims.claims, 60, "released")
+
+    assert lab.elastic() == []
+
+
+def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None:
+    lab = lab_with(count=1, quota_total=2)
+    opened(lab, "n1", "n2")
+    lab.join("n3")
+    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
+    lab.run_for(900)
+    lab.leave("n1")
+    lab.run(lab.all_open, 30, "open")
+
+    assert len(lab.elastic()) == 2
+    assert lab.count("ReleaseAddresses") == 0
+    lab.settings = SETTINGS
+    for name in ("n2", "n3"):
+        lab.leave(name)
+    lab.run(lab.is_clean, 120, "clean")
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_at_a_used_up_quota_a_new_leader_gives_it_to_a_node_whose_order_is_in_doubt() -> None:
+    lab = lab_with(count=1, quota_total=2)
+    opened(lab, "n1", "n2")
+    lab.join("n3")
+    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
+    lab.start()
+    lab.run_for(60)
+    lab.leave("n1")
+    lab.run(lab.all_open, 1500, "open")
+
+    assert len(lab.elastic()) == 2
+
+
+def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:
+    lab = lab_with(count=2)
+    opened(lab, "n0", "n1", "n2")
+    for name in ("n1", "n2"):
+        lab.leave(name)
+    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
+    one, two = idle(lab)
+    lab.world.alter(one, status="BIND", instance_id="ins-theirs")
+    with lab.world.advanced() as now:
+        lab.world.history.put(two, None, now)
+    lab.run_for(2 * SETTINGS.resync_period)
+
+    assert idle(lab) == []
+    assert [each.instance_id for each in lab.elastic() if each.id == one] == ["ins-theirs"]
+    assert "AnycastIpMoved" in lab.recorder.reasons
+
+
+def test_a_blocked_address_is_not_given_to_a_node() -> None:
+    lab = lab_with(count=2)
+    opened(lab, "n1", "n2")
+    for name in ("n1", "n2"):
+        lab.leave(name)
+        lab.run(lambda: len(idle(lab)) == 2 - len(lab.nodes()), 30, "kept")
+    one, two = idle(lab)
+    lab.world.alter(one, blocked=True)
+    lab.run_for(SETTINGS.resync_period + 10)
+    opened(lab, "n3")
+
+    assert [each.id for each in lab.on("n3")] == [two]
+    assert idle(lab) == [one]
+
+
+def test_two_leaders_give_an_address_to_one_node() -> None:
+    lab = lab_with(count=1)
+    opened(lab, "n1")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    former = lab.feature
+    lab.start()  # it reads the claims while the former one still works
+    lab.join("n2")
+    lab.join("n3")
+    ours = lab.feature
+    for _ in range(200):
+        for each in (former, ours):
+            lab.feature = each
+            lab.turn()
+        lab.clock.advance(0.5)
+    lab.start()
+    lab.run(lab.all_open, 600, "open")
+    lab.run_for(400)
+
+    assert len(lab.on("n2")) == len(lab.on("n3")) == 1
+    assert {claim.address for claim in stored(lab)} == {each.id for each in lab.elastic()}
+
+
+def test_spares_are_there_before_a_node_and_replaced_after_it() -> None:
+    lab = lab_with(idle=2)
+    lab.run(lambda: len(idle(lab)) == 2 == len(lab.elastic()), 30, "spares")
+    assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == {POOL}
+    lab.run_for(30)
+    before = lab.clock(), lab.count("AllocateAddresses")
+    opened(lab, "n1")
+    assert lab.clock() - before[0] < lab.knobs.bind_seconds + 2.5
+    lab.run(lambda: len(idle(lab)) == 2, 120, "replaced")
+
+    assert lab.count("AllocateAddresses") == before[1] + 1
+    assert len(lab.elastic()) == 3
+    lab.leave("n1")
+    lab.run(lab.is_settled, 120, "clean")
+    assert len(lab.elastic()) == 2
+    lab.settings = SETTINGS
+    lab.run(lambda: not lab.claims.claims, 120, "no pool")
+    assert lab.elastic() == []
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def test_a_spare_outlives_the_age_of_what_is_retained() -> None:
+    lab = lab_with(idle=1, count=1, age="1h")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "a spare")
+    before = idle(lab)
+    lab.run_for(3 * 3600)
+
+    assert idle(lab) == before
+    assert lab.count("AllocateAddresses") == 1
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param({"quota_total": 1}, id="quota"),
+        pytest.param({"denied": ["AllocateAddresses"]}, id="policy"),
+        pytest.param({"anycast_allowed": False}, id="not activated"),
+    ],
+)
+def test_a_refused_spare_is_not_ordered_again_and_again(knobs: dict[str, Any]) -> None:
+    lab = lab_with(idle=5, **knobs)
+    lab.run_for(3600)
+
+    refused = sum(call.action == "AllocateAddresses" and call.outcome != "OK" for call in lab.world.calls)
+    assert refused <= 5 + 6 + 12  # once each, then one for all: doubling from 10 s to 5 minutes
+    assert len(lab.claims.claims) <= 5
+
+
+def test_spares_leave_the_quota_to_nodes() -> None:
+    lab = lab_with(idle=5, quota_total=4)
+    opened(lab, "n1", "n2")
+    lab.run_for(600)
+    assert len(idle(lab)) == 2
+    opened(lab, "n3", "n4")
+
+    assert len(lab.elastic()) == 4
+    refused = sum(call.action == "AllocateAddresses" and call.outcome != "OK" for call in lab.world.calls)
+    assert refused <= 4
+
+
+def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
+    lab = lab_with(idle=2)
+    lab.run(lambda: len(idle(lab)) == 2, 30, "spares")
+
+    def vanish() -> None:
+        for each in list(lab.elastic()):
+            if each.status == "UNBIND":
+                lab.world.alter(each.id, type="EIP")  # not what was ordered
+
+    end = lab.clock() + 600
+    while lab.clock() < end:
+        vanish()
+        lab.feature.enqueue_all()
+        lab.run_for(5)
+
+    assert lab.count("AllocateAddresses") <= 2 + 2 * 11
+
+
+@pytest.mark.parametrize("error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")])
+def test_an_api_server_that_fails_after_the_deed_has_one_claim_for_each_spare(error: Exception) -> None:
+    lab = lab_with(idle=2)
+    turns = iter(range(30))
+
+    def fail(verb: str) -> None:
+        if next(turns, 0) % 3 == 1:
+            raise error
+
+    lab.kube.after = fail
+    lab.run(lambda: len(idle(lab)) == 2, 200, "spares")
+    lab.kube.after = lambda verb: None
+    lab.start()
+    lab.run_for(600)
+
+    assert len(stored(lab)) == len(lab.elastic()) == 2
+
+
+def test_orphans_are_released_and_what_is_idle_is_none() -> None:
+    reverse = ReverseReconcile.model_validate({"mode": "release"})
+    lab = Lab(Knobs(**PLENTY), pooling(count=5, idle=2, reverse_reconcile=reverse))
+    opened(lab, "n0", "n1")
+    lab.run(lambda: len(idle(lab)) == 2, 120, "spares")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 3, 60, "idle")
+    before = set(idle(lab))
+    tags = original("", **{"aia-node-name": POOL, "aia-node-ins-id": POOL})
+    lost = lab.add_address("", status="UNBIND", tags=tags)
+    gone = lab.add_address("", status="UNBIND", tags=original("gone"))
+    lab.run_for(3000)
+
+    assert not {lost, gone} & lab.world.addresses.keys()
+    assert set(idle(lab)) == before
+
+
+def stored(lab: Lab) -> list[Claim]:
+    """What the API server has."""
+    found = [msgspec.json.decode(each, type=ConfigMap) for each in lab.kube.api.encoded(CONFIG_MAPS)]
+    return [read(each) for each in found if each.metadata.name != CLUSTER_UUID]
+
+
+def unaccounted(lab: Lab) -> Collection[str]:
+    """Addresses that no claim names, and no claim's order brings when it is repeated."""
+    claims = stored(lab)
+    named = {claim.address for claim in claims}
+    tokens = {claim.token for claim in claims if not claim.address}
+    ordered = {
+        each
+        for call in lab.world.calls
+        if call.action == "AllocateAddresses" and call.params["ClientToken"] in tokens
+        for each in lab.world.addresses
+        if lab.world.addresses[each].name == call.params["AddressName"]
+    }
+    return lab.world.addresses.keys() - named - ordered
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "CreateTags",
+        "AllocateAddresses",
+        "AssociateAddress",
+        "DescribeAddresses",
+        "DisassociateAddress",
+        "ReleaseAddresses",
+        "DeleteTags",
+        "write",
+        "delete",
+    ],
+)
+@pytest.mark.parametrize("idle_ones", [0, 1], ids=["retained", "and a spare"])
+def test_a_death_at_any_call_loses_nothing(action: str, moment: str, idle_ones: int) -> None:
+    lab = lab_with(count=1, idle=idle_ones)
+    deaths = 0
+
+    def die(verb: str) -> None:
+        nonlocal deaths
+        assert not unaccounted(lab)
+        if verb == action and deaths < 4:
+            deaths += 1
+            raise Killed
+
+    edge = lab.kube if action in ("write", "delete") else lab.sender
+    setattr(edge, moment, die)
+    for names in (("n1", "n2"), ("n3",), ("n4", "n5")):
+        for name in names:
+            lab.join(name)
+        run_with_deaths(lab, lab.all_open, 600, "open")
+        lab.leave(names[0])
+        run_with_deaths(lab, lab.is_settled, 900, "settled")
+    assert len(lab.elastic()) == len(lab.nodes()) + 1
+    assert len(idle(lab)) == 1
+    lab.settings = SETTINGS
+    lab.leave("n2")
+    run_with_deaths(lab, lab.is_settled, 900, "settled")
+    lab.run_for(60)
+
+    assert deaths
+    assert [each.instance_id for each in lab.elastic()] == ["ins-n5"]
+    assert_tags_are_known(lab)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["join", "leave", "kill", "end"]), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.integers(1, 12)),
+        st.tuples(st.just("die"), st.integers(1, 12)),
+        st.tuples(st.just("pool"), st.integers(0, 8)),
+    ),
+    max_size=16,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    steps=STEPS,
+    lost=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 1000),
+    sizes=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+)
+def test_whatever_happens_every_address_is_bound_promised_idle_or_being_released(
+    steps: list[tuple[str, int]], lost: float, seed: int, sizes: tuple[int, int]
+) -> None:
+    lab = lab_with(*sizes, lost=lost, bind_fails=lost / 2, seed=seed)
+    for verb, number in steps:
+        if verb == "pool":
+            lab.settings = pooling(*divmod(number, 3))
+        happen(lab, verb, number)
+        assert not unaccounted(lab)
+    lab.sender.before = lab.kube.after = lambda verb: None
+    run_with_deaths(lab, lambda: lab.all_open() and lab.is_settled(), 2500, "settled")
+    lab.run_for(30)
+
+    living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())
+    assert sorted(each.instance_id for each in lab.elastic() if each.status == "BIND") == living
+    assert len(lab.elastic()) == len(living) + len(idle(lab))
+    assert lab.settings.pool.min_idle <= len(idle(lab)) <= lab.settings.pool.size
+    assert not unaccounted(lab)
+    assert_tags_are_known(lab)
+
+
+def assert_tags_are_known(lab: Lab) -> None:
+    """A tag is deleted with the claim that has it, if no other claim has it."""
+    known = {value for claim in stored(lab) for key, value in claim.tags if key == NODE_NAME}
+    assert {each.tags[NODE_NAME] for each in lab.elastic()} <= lab.tag_values(NODE_NAME) <= known
+
+
+def test_what_is_idle_is_counted_with_its_seconds() -> None:
+    def value(name: str) -> float:
+        return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_idle{name}") or 0.0
+
+    lab = lab_with(count=3)
+    opened(lab, "n1", "n2")
+    for name in ("n1", "n2"):
+        lab.leave(name)
+    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
+    lab.run_for(2)
+    before = value("_seconds_total")
+    lab.run_for(100)
+
+    assert value("") == 2
+    assert value("_limit") == 3
+    assert 90 <= value("_oldest_seconds") <= 130
+    assert 190 <= value("_seconds_total") - before <= 210
+    assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "leaving"}) == 0
