@@ -37,6 +37,18 @@ class Pool(Model):
         return max(self.retain.count, self.min_idle)
 
 
+class AllowList(Model):
+    """The ConfigMap in the release's namespace with all addresses that nodes have or may get; without a name, none."""
+
+    config_map: Annotated[
+        str,
+        Matching(
+            r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?",
+            "is not the name of a ConfigMap; use lower case letters, digits and '-'",
+        ),
+    ] = ""
+
+
 class AnycastIPSettings(Model):
     enabled: bool = False
     cluster_id: Annotated[
@@ -58,6 +70,7 @@ class AnycastIPSettings(Model):
     resync_period: Period = 300.0
     reverse_reconcile: ReverseReconcile = ReverseReconcile()
     pool: Pool = Pool()
+    allow_list: AllowList = AllowList()
 
     @model_validator(mode="after")
     def _each_fits_the_others(self) -> Self:

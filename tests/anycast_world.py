@@ -16,6 +16,7 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
+from controllers.anycast_ip.allow_list import AllowListStore
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
 from controllers.anycast_ip.condition import ReportedNode, decode
@@ -213,7 +214,8 @@ class Lab:
         self.watch = NodeWatch()
         self.watch.show(self.shown())
         nodes = Nodes(kube, self.watch.informer, check)
-        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder)
+        allow_list = AllowListStore(kube, "drawbridge", check)
+        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, allow_list)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
         self.feature = assemble(edges, lambda: self.settings, clocks)
         self.feature.start(self.watch.informer)

@@ -15,7 +15,6 @@ from prometheus_client import REGISTRY
 
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import (
-    CLUSTER_UUID,
     NODE_NAME,
     POOL,
     Claim,
@@ -544,7 +543,7 @@ def test_orphans_are_released_and_what_is_idle_is_none() -> None:
 def stored(lab: Lab) -> list[Claim]:
     """What the API server has."""
     found = [msgspec.json.decode(each, type=ConfigMap) for each in lab.kube.api.encoded(CONFIG_MAPS)]
-    return [read(each) for each in found if each.metadata.name != CLUSTER_UUID]
+    return [read(each) for each in found if each.metadata.name.startswith("anycast-ip-")]
 
 
 def unaccounted(lab: Lab) -> Collection[str]:

@@ -14,6 +14,7 @@ import structlog
 from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
+from controllers.anycast_ip.allow_list import AllowList, AllowListStore
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
 from controllers.anycast_ip.condition import ReportedNode, decode, held_by
@@ -66,9 +67,9 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if uuid and not stop.is_set():
         nodes = Nodes(client, informer, context.check)
-        feature = assemble(
-            Edges(nodes, claims, cloud, uuid, context.recorder), lambda: settings().anycast_ip, Clocks()
-        )
+        allow_list = AllowListStore(client, context.namespace, context.check)
+        edges = Edges(nodes, claims, cloud, uuid, context.recorder, allow_list)
+        feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
         feature.start(informer)
         _work(feature, context)
 
@@ -100,6 +101,7 @@ class Edges:
     cloud: Cloud
     cluster_uuid: str
     recorder: EventRecorder
+    allow_list: AllowListStore
 
 
 class Chore(Protocol):
@@ -159,7 +161,11 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     conditions = ConditionReconciler(sources, reporter.trouble)
     reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
     resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
-    chores = Orphans(sources, edges.recorder, reconciler.add), Upkeep(sources, reconciler.add)
+    chores = (
+        Orphans(sources, edges.recorder, reconciler.add),
+        Upkeep(sources, reconciler.add),
+        AllowList(sources, edges.allow_list),
+    )
     return Feature(sources, queue, reconciler, conditions, resync, chores)
 
 

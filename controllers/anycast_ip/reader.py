@@ -145,6 +145,7 @@ class Reader:
         seen = await self._cloud.address(claim.address)
         if seen is None:
             return Seen(await self._missing(claim))
+        self._inventory.note(seen)
         if seen.status in (BIND, BIND_ENI):
             waits.end(claim.uid, Do.BIND)
         return Seen(seen, seconds=waits.seconds(claim.uid, Do.WATCH, seen.status))

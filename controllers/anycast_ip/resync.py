@@ -34,6 +34,7 @@ class Inventory:
         self._by_id: dict[str, Address] = {}
         self._by_owner: dict[tuple[str, str], list[Address]] = {}
         self._spent: dict[str, float] = {}
+        self._noted: dict[str, str] = {}
         self._lock = threading.Lock()
         self.read_at: float | None = None
         self.error: CloudError | None = None
@@ -57,6 +58,7 @@ class Inventory:
             by_owner.setdefault(owner, []).append(each)
         with self._lock:
             self._by_id, self._by_owner = {each.id: each for each in found}, by_owner
+            self._noted.clear()
             self._forget_spent(now)
         self.read_at, self.error = now, None
 
@@ -72,6 +74,16 @@ class Inventory:
 
     def get(self, address_id: str) -> Address | None:
         return self._by_id.get(address_id)
+
+    def note(self, address: Address) -> None:
+        """It was read, and may be missing from the list."""
+        with self._lock:
+            self._noted[address.id] = address.ip
+
+    def ips(self) -> dict[str, str]:
+        """By the ids of addresses, as far as they were read since the last resync or in it."""
+        with self._lock:
+            return {**{each.id: each.ip for each in self._by_id.values()}, **self._noted}
 
     def unspent(self, owner: tuple[str, str]) -> Sequence[Address]:
         """Those with the tags of a node by its name and instance, but for those that were given up."""

@@ -1,0 +1,217 @@
+"""All addresses that nodes have or may get are in a ConfigMap, which is written when they change, and only then."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controllers.anycast_ip.allow_list import (
+    IDLE,
+    IN_USE,
+    JSON,
+    LABEL,
+    PROMISED,
+    TEXT,
+    Entry,
+    data_of,
+    entries,
+)
+from controllers.anycast_ip.claim import claim_for
+from kube.errors import Conflict, KubeError, Unreachable
+from lab.cloud import Knobs
+from settings.anycast_ip import AllowList
+from tests.anycast_world import SETTINGS, Lab
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY
+from tests.test_anycast_pool import idle, kept, node, opened, pooling
+from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, proof
+
+NAME = "anycast-ips"
+LISTED = {"allow_list": AllowList.model_validate({"configMap": NAME})}
+
+
+def lab_with(count: int = 0, idle: int = 0, **knobs: Any) -> Lab:
+    return Lab(Knobs(**{**PLENTY, **knobs}), pooling(count, idle, **LISTED))
+
+
+def data_in(lab: Lab) -> dict[str, str]:
+    found: dict[str, str] = lab.kube.objects["configmaps", NAME]["data"]
+    return found
+
+
+def published(lab: Lab) -> dict[str, str]:
+    """States by address; empty without the ConfigMap."""
+    if ("configmaps", NAME) not in lab.kube.objects:
+        return {}
+    found = {each["address"]: each["state"] for each in json.loads(data_in(lab)[JSON])}
+    assert data_in(lab)[TEXT].splitlines() == sorted(found)
+    return found
+
+
+def writes(lab: Lab) -> list[str]:
+    """What is written to it from now on, line by line."""
+    seen: list[str] = []
+
+    def note(name: str, body: Any) -> None:
+        if name == NAME:
+            seen.append(body["data"][TEXT])
+
+    lab.kube.before_write = note
+    return seen
+
+
+OPEN = node()
+OPEN = replace(
+    OPEN,
+    metadata=replace(
+        OPEN.metadata,
+        annotations={ADDRESS_ID: "eip-2", ADDRESS: "9.0.0.2", BOUND: proof(OPEN, "eip-2")},
+    ),
+    spec=replace(OPEN.spec, taints=()),
+)
+MINE = replace(claim_for(OPEN, SETTINGS, NOW), address="eip-2")
+
+
+@pytest.mark.parametrize(
+    ("claims", "nodes", "expected"),
+    [
+        pytest.param([], {}, [], id="nothing"),
+        pytest.param([MINE], {"u2": OPEN}, [("9.0.0.2", "n2", IN_USE)], id="an open node"),
+        pytest.param([MINE], {"u2": node()}, [("9.0.0.2", "n2", PROMISED)], id="a node that waits"),
+        pytest.param([MINE], {}, [("9.0.0.2", "n2", PROMISED)], id="a node that is gone, not yet released"),
+        pytest.param([kept(1)], {}, [("9.0.0.1", "", IDLE)], id="idle"),
+        pytest.param([MINE, kept(1)], {"u2": OPEN}, [("9.0.0.1", "", IDLE), ("9.0.0.2", "n2", IN_USE)], id="sorted"),
+        pytest.param([replace(MINE, releasing=True)], {}, [], id="being released"),
+        pytest.param([replace(MINE, address="")], {"u2": node()}, [], id="ordered only"),
+        pytest.param([replace(MINE, address="eip-3")], {"u2": node()}, [], id="without a known IP"),
+        pytest.param([MINE, kept(1, address="eip-2")], {}, [("9.0.0.2", "n2", PROMISED)], id="once"),
+    ],
+)  # fmt: skip
+def test_the_entries(claims: list[Any], nodes: dict[str, Any], expected: list[tuple[str, str, str]]) -> None:
+    found = entries(reversed(claims), nodes, {"eip-1": "9.0.0.1", "eip-2": "9.0.0.2"})
+
+    assert [(each.address, each.node, each.state) for each in found] == expected
+
+
+def test_one_address_a_line_and_the_same_as_json() -> None:
+    data = data_of((Entry(address="9.0.0.1", id="eip-1", node="n1", state=IN_USE),))
+
+    assert data[TEXT] == "9.0.0.1\n"
+    assert json.loads(data[JSON]) == [{"address": "9.0.0.1", "id": "eip-1", "node": "n1", "state": "in use"}]
+
+
+def test_without_a_name_nothing_is_written() -> None:
+    lab = Lab(Knobs(**PLENTY), SETTINGS)
+    opened(lab, "n1")
+    lab.run_for(60)
+
+    assert published(lab) == {}
+
+
+def test_it_follows_the_addresses_from_the_order_to_the_release() -> None:
+    lab = lab_with(count=1)
+    seen = writes(lab)
+    opened(lab, "n1", "n2")
+    lab.run_for(10)
+    one, two = lab.on("n1")[0].ip, lab.on("n2")[0].ip
+    assert published(lab) == {one: "in use", two: "in use"}
+    lab.leave("n1")
+    lab.run(lambda: published(lab).get(one) == "idle", 30, "idle")
+    assert published(lab)[two] == "in use"
+    lab.leave("n2")
+    lab.run(lambda: len(lab.elastic()) == 1, 60, "released")
+    lab.run_for(10)
+    assert published(lab) == {one: "idle"}
+    before = len(seen)
+    lab.run_for(3600)
+
+    assert len(seen) == before
+    first = next(number for number, each in enumerate(seen) if one in each)
+    assert all(one in each for each in seen[first:])
+
+
+def test_an_address_is_listed_before_its_node_opens_when_it_comes_from_the_pool() -> None:
+    lab = lab_with(idle=1)
+    lab.run(lambda: len(published(lab)) == 1, 60, "a spare is listed")
+    (spare,) = published(lab)
+    assert published(lab) == {spare: "idle"}
+    opened(lab, "n1")
+    assert lab.on("n1")[0].ip == spare
+    assert spare in published(lab)
+
+
+@pytest.mark.parametrize("lag", [0.0, 300.0])
+def test_a_new_leader_takes_nothing_from_it(lag: float) -> None:
+    lab = lab_with(count=2, tag_lag_seconds=lag)
+    opened(lab, "n1", "n2")
+    lab.leave("n1")
+    lab.run(lambda: "idle" in published(lab).values(), 60, "idle")
+    lab.run_for(5)
+    before = published(lab)
+    seen = writes(lab)
+    lab.start()
+    lab.run_for(900)
+
+    assert published(lab) == before
+    assert seen == []
+
+
+def test_what_another_client_changes_or_deletes_is_written_again() -> None:
+    lab = lab_with()
+    opened(lab, "n1")
+    lab.run(lambda: "in use" in published(lab).values(), 30, "listed")
+    before = published(lab)
+    raw = dict(lab.kube.objects["configmaps", NAME])
+    lab.kube.place("configmaps", raw | {"data": {TEXT: "6.6.6.6\n"}})
+    lab.run(lambda: JSON in data_in(lab), 400, "repaired")
+    assert published(lab) == before
+    del lab.kube.objects["configmaps", NAME]
+    lab.run(lambda: published(lab) == before, 400, "created again")
+
+
+def test_a_config_map_of_another_kind_is_left_alone() -> None:
+    lab = lab_with()
+    theirs = {"metadata": {"name": NAME, "labels": {"app": "theirs"}}, "data": {"config.yaml": "a: b"}}
+    lab.kube.place("configmaps", theirs)
+    opened(lab, "n1")
+    lab.run_for(600)
+    assert data_in(lab) == {"config.yaml": "a: b"}
+    assert lab.all_open()
+    theirs["metadata"]["labels"] = {LABEL: "anycast-ip"}
+    lab.kube.place("configmaps", theirs)
+    lab.run(lambda: TEXT in data_in(lab), 60, "adopted")
+
+
+@pytest.mark.parametrize("error", [Unreachable("reset"), Conflict(409, "Conflict", "changed")])
+def test_a_write_that_fails_is_repeated_later_and_delays_no_node(error: KubeError) -> None:
+    lab = lab_with()
+    failing = True
+
+    def fail(name: str, body: Any) -> None:
+        if name == NAME and failing:
+            raise error
+
+    lab.kube.before_write = fail
+    opened(lab, "n1")
+    lab.run_for(120)
+    assert published(lab) == {}
+    failing = False
+    lab.run(lambda: len(published(lab)) == 1, 60, "listed")
+
+
+def test_whatever_the_order_of_events_it_lists_what_has_a_claim() -> None:
+    lab = lab_with(count=2, idle=1, lost=0.2)
+    for number in range(4):
+        opened(lab, f"n{number}")
+        if number % 2:
+            lab.leave(f"n{number}")
+    lab.run(lab.is_settled, 600, "settled")
+    lab.run_for(60)
+
+    assert set(published(lab)) == {each.ip for each in lab.elastic()}
+    assert {ip for ip, state in published(lab).items() if state == "idle"} == {
+        lab.world.addresses[each].ip for each in idle(lab)
+    }
