@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import Claim, body
 from tests import cli
@@ -19,9 +20,9 @@ NODES, PODS, CLAIMS = cli.resource("Node"), cli.resource("Pod"), cli.resource("C
 IDS = cli.resource("IngressDaemonSet")
 
 
-def claim(api: FakeAPI, uid: str, node: str, address: str) -> None:
+def claim(api: FakeAPI, uid: str, node: str, address: str, **fields: Any) -> None:
     held = Claim(uid=uid, node=node, instance="ins-1", token="t", name="n", asked=NOW, address=address)
-    raw = body(held)
+    raw = body(replace(held, **fields))
     api.put(CLAIMS, raw | {"metadata": raw["metadata"] | {"namespace": "drawbridge"}})
 
 
@@ -45,6 +46,22 @@ def test_addresses_of_nodes_and_of_gone_ones_are_listed() -> None:
         ("open", "open", "eip-1", "1.2.3.4"),
     ]
     assert "open   1.2.3.4   open" in cli.run(api, "addresses", "list").output
+
+
+def test_idle_addresses_are_listed_in_the_order_in_which_nodes_get_them() -> None:
+    api = cli.installed("anycastIP")
+    claim(api, "a", "gone", "eip-1", pooled=NOW)
+    claim(api, "b", "long-gone", "eip-2", pooled=NOW - timedelta(hours=1))
+    claim(api, "d", "drawbridge:pool", "", pooled=NOW)
+    claim(api, "c", "too-old", "eip-3", pooled=NOW - timedelta(hours=9), releasing=True)
+
+    found = cli.shown(api, "addresses", "list")["addresses"]
+    assert [(each["node"], each["state"], each["id"]) for each in found] == [
+        ("", "ordered for the pool", ""),
+        ("too-old", "releasing", "eip-3"),
+        ("", "idle", "eip-2"),
+        ("", "idle", "eip-1"),
+    ]
 
 
 def placed(api: FakeAPI, name: str, node: str = "", **annotations: str) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cli.cluster import Cluster
 from cli.explain.reader import Installation, Reader
 from cli.simulate.reader import DAEMON_SETS, simulate_join
-from controllers.anycast_ip.claim import body, claim_for
+from controllers.anycast_ip.claim import Claim, body, claim_for, spare_for
 from settings import AnycastIPSettings
 from tests import cli
 from tests.charts import helm_needed, render, settings_in
@@ -86,12 +87,31 @@ def test_without_its_webhook_the_leader_closes_the_node(api: FakeAPI) -> None:
 
 def test_nodes_that_wait_already_come_first_and_addresses_there_are_counted(api: FakeAPI) -> None:
     put_node(api, "waits", NEED, (CLOSED,))
-    claim = body(claim_for(followed("waits"), AnycastIPSettings(), NOW))
-    api.put(CONFIG_MAPS, claim | {"metadata": claim["metadata"] | {"namespace": "drawbridge"}})
+    put_claim(api, claim_for(followed("waits"), AnycastIPSettings(), NOW))
 
     orders = cli.shown(api, "simulate", "join", "8")["orders"]
 
     assert (orders["waiting"], orders["inCluster"], orders["seconds"]) == (1, 1, pytest.approx(1.0))
+
+
+def test_idle_addresses_need_no_order_and_nodes_that_wait_come_first(api: FakeAPI) -> None:
+    put_node(api, "waits", NEED, (CLOSED,))
+    for number in range(4):
+        spare = replace(spare_for(f"spare-{number}", AnycastIPSettings(), NOW), address=f"eip-{number}")
+        put_claim(api, spare)
+    put_claim(api, spare_for("ordered", AnycastIPSettings(), NOW))
+
+    orders = cli.shown(api, "simulate", "join", "8")["orders"]
+
+    assert (orders["fromPool"], orders["needed"], orders["inCluster"]) == (3, 5, 5)
+    assert orders["seconds"] == pytest.approx(5 / 9)
+    assert {each["quota"]: each["needed"] for each in orders["quotas"]}["DAILY_EIP_APPLY"] == 5
+    assert "From the pool, without an order: 3 addresses." in cli.run(api, "simulate", "join", "8").output
+
+
+def put_claim(api: FakeAPI, claim: Claim) -> None:
+    raw = body(claim)
+    api.put(CONFIG_MAPS, raw | {"metadata": raw["metadata"] | {"namespace": "drawbridge"}})
 
 
 def test_a_new_node_is_like_the_newest_that_needs_an_address_or_like_the_one_named(api: FakeAPI) -> None:

@@ -26,7 +26,8 @@ def addresses() -> None:
 def list_addresses(session: Session) -> None:
     """List the anycast IPs of nodes.
 
-    Nodes that wait for one, and IPs of gone nodes that are being released, come first.
+    Nodes that wait for one, and IPs of gone nodes that are being released, come first;
+    then idle ones, in the order in which new nodes get them.
     """
     value = _read(session.cluster)
     session.output.show(value, timed(parts_of))

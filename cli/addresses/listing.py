@@ -19,10 +19,20 @@ class State(StrEnum):
     UNPROVEN = "not verified"
     TAINTED = "tainted"
     RELEASING = "releasing"
+    IDLE = "idle"
+    ORDERED = "ordered for the pool"
     UNREADABLE = "unreadable claim"
 
 
-SHOWN = {State.OPEN: good, State.TAINTED: warning, State.RELEASING: warning}
+SHOWN = {
+    State.OPEN: good,
+    State.TAINTED: warning,
+    State.RELEASING: warning,
+    State.ORDERED: warning,
+    State.IDLE: good,
+}
+LAST = (State.IDLE, State.OPEN)
+"""What needs no attention."""
 
 
 class Address(Document, frozen=True):
@@ -46,14 +56,25 @@ class Addresses(Document, frozen=True):
 def listed(
     nodes: Sequence[Node], claims: Sequence[ConfigMap], settings: AnycastIPSettings
 ) -> tuple[Address, ...]:
-    """What needs attention comes first: nodes that wait, and addresses of nodes that are gone."""
-    readable = {claim.uid: claim for each in claims if (claim := _claim(each))}
+    """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released."""
+    readable = {claim.uid: claim for claim in claims_in(claims)}
     selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in readable]
     known = {each.metadata.uid for each in selected}
     found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
     found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
     found += [_unreadable(each) for each in claims if _claim(each) is None]
-    return tuple(sorted(found, key=lambda each: (each.state is State.OPEN, each.node)))
+    return tuple(sorted(found, key=_attention))
+
+
+def claims_in(found: Sequence[ConfigMap]) -> Sequence[Claim]:
+    """Those that can be read."""
+    return [claim for each in found if (claim := _claim(each))]
+
+
+def _attention(address: Address) -> tuple[int, float, str]:
+    """Idle addresses are in the order in which nodes get them."""
+    since = address.since.timestamp() if address.since and address.state is State.IDLE else 0.0
+    return LAST.index(address.state) if address.state in LAST else -1, since, address.node
 
 
 def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
@@ -84,6 +105,9 @@ def _of_node(node: Node, claim: Claim | None) -> Address:
 
 
 def _of_gone(claim: Claim) -> Address:
+    if claim.pooled and not claim.releasing:
+        state = State.IDLE if claim.address else State.ORDERED
+        return Address("", "", claim.address, state, "", claim.ours, claim.pooled)
     return Address(claim.node, "", claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked)
 
 

@@ -41,7 +41,7 @@ class DaemonSet(Value, frozen=True):
 class JoinFacts:
     """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*.
 
-    *claims* counts the addresses that are ordered or bound already.
+    *claims* counts the addresses that are there or ordered already, *idle* those of them that no node uses.
     """
 
     count: int
@@ -50,6 +50,7 @@ class JoinFacts:
     daemon_sets: Sequence[DaemonSet]
     claims: int
     snapshot: Snapshot
+    idle: int = 0
 
 
 class NoSuchNode(ValueError):
@@ -66,10 +67,14 @@ class Quota(Document, frozen=True):
 
 
 class Orders(Document, frozen=True):
-    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both."""
+    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both.
+
+    *from_pool* of the new ones get an idle address; *needed* is how many are ordered.
+    """
 
     address_type: str
     needed: int
+    from_pool: int
     waiting: int
     in_cluster: int
     per_second: float
@@ -140,6 +145,8 @@ def parts(found: Join) -> Iterator[Part]:
 
 
 def _order_parts(orders: Orders, found: Join) -> Iterator[Part]:
+    if orders.from_pool:
+        yield f"From the pool, without an order: {_count(orders.from_pool, 'address', 'addresses')}."
     first = f" after {_count(orders.waiting, 'node')} that wait already" if orders.waiting else ""
     yield (
         f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
@@ -210,17 +217,20 @@ def _orders(facts: JoinFacts) -> Orders:
     settings = facts.snapshot.settings
     waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in facts.nodes)
     per_second = ALLOCATE.rate * settings.cloud.rate_share
+    from_pool = min(facts.count, max(0, facts.idle - waiting))
+    needed = facts.count - from_pool
     return Orders(
         address_type=settings.anycast_ip.address_type,
-        needed=facts.count,
+        needed=needed,
+        from_pool=from_pool,
         waiting=waiting,
         in_cluster=facts.claims,
         per_second=per_second,
-        seconds=(waiting + facts.count) / per_second,
+        seconds=max(0, waiting + facts.count - facts.idle) / per_second,
         quotas=(
-            Quota("TOTAL_EIP_QUOTA", facts.count, 20, "addresses of the account in the region"),
-            Quota("DAILY_EIP_APPLY", facts.count, 40, "orders of the account on a day"),
-            Quota("tag values", TAG_VALUES * facts.count, None, "the name and the instance of each node"),
+            Quota("TOTAL_EIP_QUOTA", needed, 20, "addresses of the account in the region"),
+            Quota("DAILY_EIP_APPLY", needed, 40, "orders of the account on a day"),
+            Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
         ),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cli.addresses.listing import claims_in
 from cli.errors import Failure
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
@@ -32,6 +33,7 @@ from cli.simulate.values import Values, ValuesFacts
 from cli.simulate.values import simulate as compare
 from cli.simulate.values_settings import Unreadable, outcome, values_in
 from controllers.anycast_ip.claim import SELECTED
+from controllers.anycast_ip.pool import in_line
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
@@ -144,13 +146,15 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
 def simulate_join(reader: Reader, count: int, like: str) -> Join:
     """KubeError; Failure when there is no node to be *like*."""
     client, namespace = reader.client, installed(reader.cluster).namespace
+    claims = client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
     facts = JoinFacts(
         count,
         like,
         client.list(NODES, type=FollowedNode).items,
         client.list(DAEMON_SETS, type=DaemonSet).items,
-        len(client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items),
+        len(claims),
         reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
+        idle=len(in_line(each for each in claims_in(claims) if each.pooled)),
     )
     try:
         return join(facts)

@@ -51,7 +51,7 @@ def orphans(
     names = {node.metadata.name for node in nodes}
     instances = {instance_of(node) for node in nodes}
     claimed = {claim.address for claim in claims.values()}
-    # Spares have no instance of their own, so that only one without its address may still find it.
+    # The instance of spares is the same for all: only an order that has not brought its address yet may explain one.
     counted = [claim for claim in claims.values() if claim.instance != POOL or not claim.address]
     claimed_instances = {claim.instance for claim in counted}
     return [

@@ -169,7 +169,7 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
     """Nothing for a node that needs no address."""
     node, claim = snapshot.node, snapshot.claim
     if node is None:
-        return "leaving" if claim and not claim.pooled else ""
+        return "leaving" if claim and (claim.releasing or not claim.pooled) else ""
     if not wanted(node, settings):
         return "leaving" if claim and step.do is not Do.NOTHING else ""
     if is_open(node):
