@@ -110,7 +110,8 @@ ipReservation:
   segmentMaxAge: 1m
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
-  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1}}
+  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1},
+  pool: {retain: {count: 1, age: 1h}, minIdle: 1}, allowList: {configMap: a}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
@@ -236,6 +237,12 @@ BAD = {
     "anycastIP: {addressType: EIP, anycastZone: ANYCAST_ZONE_GLOBAL}": "only an AnycastEIP",
     "anycastIP: {nodeLabels: {}}": "anycastIP.nodeLabels",
     "anycastIP: {reverseReconcile: {maxPerRound: 0}}": "maxPerRound",
+    "anycastIP: {pool: {retain: {count: -1}}}": "anycastIP.pool.retain.count",
+    "anycastIP: {pool: {retain: {count: 1, age: 0s}}}": "anycastIP.pool.retain.age: '0s' is no time at all",
+    "anycastIP: {pool: {minIdle: 1001}}": "anycastIP.pool.minIdle",
+    "anycastIP: {allowList: {configMap: Allow_List}}": (
+        "anycastIP.allowList.configMap: 'Allow_List' is not the name of a ConfigMap"
+    ),
     # A scheme would become part of the signed host, a path breaks signatures.
     'cloud: {endpoint: "http://127.0.0.1:8080"}': (
         "cloud.endpoint: 'http://127.0.0.1:8080' is not host or host:port;"

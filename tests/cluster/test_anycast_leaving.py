@@ -5,10 +5,13 @@ It takes its seconds: the last test of this file waits for all that the others h
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast, workloads
@@ -16,6 +19,8 @@ from tests.cluster.anycast import DRAWBRIDGE, Fleet
 from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS_ID
 
+ALLOW_LIST = "anycast-ips"
+NO_ORDERS = "UnauthorizedOperation.AnycastEip"
 NOT_NOW = "UnsupportedOperation.InstanceStatusNotPermit"
 
 
@@ -101,6 +106,42 @@ def test_a_node_that_comes_again_on_its_instance_keeps_its_address(fleet: Fleet)
         fleet.await_open("a")
 
     assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address
+
+
+@pytest.mark.promise
+def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order(
+    cloud_lab: Lab, fleet: Fleet
+) -> None:
+    anycast.assert_empty_soon(cloud_lab, lambda: anycast.left_behind(cloud_lab))
+    with anycast.configured(cloud_lab, pool={"retain": {"count": 3}}, allowList={"configMap": ALLOW_LIST}):
+        fleet.join("a")
+        fleet.await_open("a")
+        (address,) = fleet.on("a")
+        fleet.wait(lambda: allowed(fleet).get(address["ip"]) == "in use", "the address to be published")
+        fleet.leave("a")
+        fleet.wait(lambda: allowed(fleet).get(address["ip"]) == "idle", "the address to be idle")
+        with fleet.cloud.turned(errors={"AllocateAddresses": NO_ORDERS}):
+            fleet.join("b")
+            fleet.await_open("b")
+
+        assert [each["id"] for each in fleet.on("b")] == [address["id"]]
+        assert fleet.node("b").metadata.annotations[ADDRESS_ID] == address["id"]
+        assert "AnycastIpTaken" in fleet.events("b")
+        fleet.leave("b")
+        fleet.wait(lambda: allowed(fleet).get(address["ip"]) == "idle", "the address to be idle again")
+    fleet.wait(lambda: fleet.addresses() == [], "the address to be released without a pool")
+    cloud_lab.client.delete(CONFIG_MAPS, ALLOW_LIST, DRAWBRIDGE)
+
+
+def allowed(fleet: Fleet) -> dict[str, str]:
+    """The states of the published addresses."""
+    try:
+        found = fleet.client.get(CONFIG_MAPS, ALLOW_LIST, DRAWBRIDGE)["data"]
+    except NotFound:
+        return {}
+    states = {each["address"]: each["state"] for each in json.loads(found["addresses.json"])}
+    assert found["addresses.txt"].split() == sorted(states)
+    return states
 
 
 @pytest.mark.promise
