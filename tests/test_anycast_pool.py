@@ -785,3 +785,59 @@ def test_a_claim_in_the_pool_whose_node_is_there_after_all_leaves_it() -> None:
     lab.start()
     lab.run(lambda: stored(lab) == [claim], 60, "out of the pool")
     lab.run(lab.all_open, 60, "open")
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param({"throttled": 0.3}, id="throttled"),
+        pytest.param({"lost": 0.1}, id="lost responses"),
+        pytest.param({"server_errors": 0.2, "html": 0.1}, id="HTML instead of answers"),
+        pytest.param({"internal_errors": 0.2, "errors_after_commit": True}, id="errors after the deed"),
+        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="stale rows"),
+        pytest.param({"filter_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="names known late"),
+        pytest.param({"new_tag_seconds": 5.0}, id="tags usable late"),
+        pytest.param({"instance_shown_after_unbinding": True}, id="instances shown too long"),
+        pytest.param({"token_busy_while_creating": True, "lost": 0.1}, id="tokens busy"),
+        pytest.param({"already_bound_while_binding": False, "bind_fails": 0.3}, id="binds that fail"),
+        pytest.param({"allocate_seconds": 60.0, "unbind_seconds": 60.0}, id="a slow cloud"),
+    ],
+)
+def test_nodes_follow_each_other_through_trouble(knobs: dict[str, Any]) -> None:
+    lab = lab_with(count=3, idle=2, **knobs)
+    for first in (0, 5, 10):
+        for number in range(first, first + 5):
+            lab.join(f"n{number}")
+        lab.run(lab.all_open, 900, "open")
+        for number in range(first, first + 5):
+            lab.leave(f"n{number}")
+        lab.run(lab.is_settled, 1500, "settled")
+        assert not unaccounted(lab)
+
+    assert len(idle(lab)) == 3 == len(lab.elastic())
+    lab.settings = SETTINGS
+    lab.run(lambda: not lab.claims.claims, 600, "no pool")
+    lab.run_for(60)
+    assert lab.elastic() == []
+    assert lab.tag_values(NODE_NAME) == set()
+
+
+@pytest.mark.parametrize("outcome", ["lost", "server_errors"])
+def test_while_no_order_is_answered_nodes_get_what_is_idle(outcome: str) -> None:
+    lab = lab_with(count=2)
+    opened(lab, "n1", "n2")
+    for name in ("n1", "n2"):
+        lab.leave(name)
+    lab.run(lambda: len(idle(lab)) == 2, 60, "kept")
+    lab.knobs.faulty_actions = ["AllocateAddresses"]
+    setattr(lab.knobs, outcome, 1.0)
+    lab.join("n3")
+    lab.join("n4")
+    lab.run(lab.all_open, 60, "open")
+    lab.join("n5")
+    lab.run_for(300)
+    assert not lab.is_open("n5")
+    setattr(lab.knobs, outcome, 0.0)
+    lab.run(lab.all_open, 300, "open")
+
+    assert len(lab.elastic()) == 3
