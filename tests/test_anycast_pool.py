@@ -841,3 +841,30 @@ def test_while_no_order_is_answered_nodes_get_what_is_idle(outcome: str) -> None
     lab.run(lab.all_open, 300, "open")
 
     assert len(lab.elastic()) == 3
+
+
+@pytest.mark.parametrize("error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")])
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_an_api_server_that_fails_after_the_deed_loses_no_idle_address(error: Exception, every: int) -> None:
+    lab = lab_with(count=3, idle=1)
+    turns = iter(range(1, 200))
+
+    def fail(verb: str) -> None:
+        if next(turns, 1) % every == 0:
+            raise error
+
+    lab.kube.after = fail
+    for first in (0, 3, 6):
+        opened(lab, *(f"n{number}" for number in range(first, first + 3)))
+        for number in range(first, first + 3):
+            lab.leave(f"n{number}")
+        lab.run(lab.is_settled, 400, "settled")
+    lab.join("last")
+    lab.run(lab.all_open, 120, "open")
+    lab.start()
+    lab.run(lab.is_settled, 400, "settled")
+    lab.run_for(60)
+
+    assert not unaccounted(lab)
+    assert len(lab.on("last")) == 1
+    assert len(lab.elastic()) == 1 + len(idle(lab)) == len(stored(lab))
