@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
-from cli.pools.headroom import Headroom, IPAMBlock, IPPool, PoolFacts, headroom
+from cli.pools.headroom import Headroom, PoolFacts, headroom
 from kube.client import Resource
 from tests import cli
 from tests.factories import raw_pod
@@ -43,7 +44,7 @@ def reservation(*cidrs: str) -> IPReservation:
 def facts(pools: list[Raw], blocks: list[Raw], *reserved: str) -> PoolFacts:
     return PoolFacts(
         msgspec.convert(pools, list[IPPool]),
-        msgspec.convert(blocks, list[IPAMBlock]),
+        [block_of(msgspec.convert(each, IPAMBlock)) for each in blocks],
         [reservation(*reserved)],
     )
 

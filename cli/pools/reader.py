@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, located
 from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.cluster import Cluster
 from cli.errors import unreadable
-from cli.pools.headroom import IPAMBlock, IPPool, PoolFacts
+from cli.pools.headroom import PoolFacts
 from kube.errors import KubeError
-from kube.resources import Resource
 
 T = TypeVar("T")
 
@@ -21,8 +21,8 @@ def pools_of(cluster: Cluster, segments: Sequence[IPReservation]) -> PoolFacts:
     try:
         found = cluster.read_all(
             {
-                "pools": lambda: _of_calico(cluster, "ippools", IPPool),
-                "blocks": lambda: _of_calico(cluster, "ipamblocks", IPAMBlock),
+                "pools": lambda: _of_calico(cluster, POOLS, IPPool),
+                "blocks": lambda: _of_calico(cluster, BLOCKS, IPAMBlock),
             }
         )
     except KubeError as error:
@@ -30,14 +30,9 @@ def pools_of(cluster: Cluster, segments: Sequence[IPReservation]) -> PoolFacts:
     for name, each in found.items():
         if each is None:
             return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
-    return PoolFacts(found["pools"], found["blocks"], segments)
+    return PoolFacts(found["pools"], [block_of(each) for each in found["blocks"]], segments)
 
 
 def _of_calico(cluster: Cluster, plural: str, kind: type[T]) -> Sequence[T] | None:
-    """None where no group serves them: Calico's own API server has no blocks."""
-    for each in GROUPS:
-        group, _, version = each.partition("/")
-        resource = Resource(group, version, plural, namespaced=False)
-        if cluster.client.serves(resource):
-            return cluster.client.list(resource, type=kind).items
-    return None
+    resource = located(cluster.client, plural)
+    return cluster.client.list(resource, type=kind).items if resource else None
