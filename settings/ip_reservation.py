@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from settings.relations import ValuesOfOperators
-from settings.values import Count, LabelName, Labels, LabelValue, Model, Period
+from settings.values import Count, LabelName, Labels, LabelValue, Limit, Model, Period
 
 
 class Requirement(Model):
@@ -42,6 +42,12 @@ class LabelSelector(Model):
         return wanted or any(requirement.matches(labels) for requirement in self.match_expressions)
 
 
+class Pools(Model):
+    """Calico's pools and the blocks of their addresses, followed by the leader."""
+
+    enabled: bool = False
+
+
 class IPReservationSettings(Model):
     enabled: bool = True
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
@@ -52,6 +58,10 @@ class IPReservationSettings(Model):
     give_back_after: Period = 120.0
     skip_when_owner_is_deleted: bool = True
     workload_opt_in: bool = False
+    pools: Pools = Pools()
+    # In percent of what is free of each pool, without us; 100 is no limit.
+    max_pool_share: Annotated[int, Field(ge=1, le=100)] = 50
+    max_per_namespace: Limit = 0
     label_selector: LabelSelector = LabelSelector(
         match_expressions=(
             Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),

@@ -29,8 +29,19 @@ OF_OTHERS = {
 OF_TARGETS = {"job", "namespace", "service", "pod", "container", "endpoint", "instance"}
 """The labels that the operator gives to everything that is scraped from a pod."""
 WORDS = {
-    *("absent", "by", "changes", "count", "count_values", "group", "group_left", "histogram_quantile"),
-    *("increase", "label_replace", "label_values", "max", "min", "min_over_time", "on", "or", "rate"),
+    *("absent", "and", "by", "changes", "count", "count_values", "group", "group_left", "histogram_quantile"),
+    *(
+        "increase",
+        "label_replace",
+        "label_values",
+        "max",
+        "min",
+        "min_over_time",
+        "on",
+        "or",
+        "predict_linear",
+        "rate",
+    ),
     *("sum", "time", "topk", "vector"),
 }
 """Of the query language."""

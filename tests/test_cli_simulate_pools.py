@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
-from typing import Any
+from ipaddress import ip_network
 
 import msgspec
 import pytest
@@ -13,28 +12,10 @@ from hypothesis import strategies as st
 from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
 from cli.pools.headroom import Headroom, PoolFacts, headroom
-from kube.client import Resource
 from tests import cli
+from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI, Kind, refusal
-
-CRD = ("crd.projectcalico.org", "v1")
-POOLS, BLOCKS = (Resource(*CRD, each, namespaced=False) for each in ("ippools", "ipamblocks"))
-KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"))
-Raw = dict[str, Any]
-
-
-def pool(cidr: str, name: str = "main", **spec: Any) -> Raw:
-    return {"metadata": {"name": name}, "spec": {"cidr": cidr, **spec}}
-
-
-def block(cidr: str, *assigned: str) -> Raw:
-    network = ip_network(cidr)
-    allocations: list[int | None] = [None] * network.num_addresses
-    for each in assigned:
-        allocations[int(ip_address(each)) - int(network.network_address)] = 0
-    name = cidr.replace(".", "-").replace("/", "-")
-    return {"metadata": {"name": name}, "spec": {"cidr": cidr, "allocations": allocations}}
+from tests.fake_api import FakeAPI, refusal
 
 
 def reservation(*cidrs: str) -> IPReservation:

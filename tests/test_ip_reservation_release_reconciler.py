@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +19,7 @@ from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment
 from tests.fake_api import refusal
-from tests.fakes import FakeReservations
-from tests.ip_reservation_world import TERMINATING
+from tests.ip_reservation_world import TERMINATING, Killed, Mortal
 
 
 def sample(name: str, **labels: str) -> float:
@@ -303,40 +301,6 @@ def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_ev
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["ReleaseNotPossible"] * 2
     assert "'10.0.0.300'" in world.recorder.events[0][1]
-
-
-class Killed(BaseException):
-    """The end of a process, which nothing in it catches."""
-
-
-class Mortal(FakeReservations):
-    """Ends the process that makes the write number *last*, before or after it is done, and notes what it released."""
-
-    def __init__(self, last: int, *, after: bool) -> None:
-        super().__init__()
-        self.left, self.after = last, after
-        self.gone: list[str] = []
-
-    def write(
-        self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
-    ) -> IPReservation:
-        with self._dying():
-            return super().write(segment, records)
-
-    def delete(self, segment: IPReservation) -> None:
-        with self._dying():
-            super().delete(segment)
-
-    @contextmanager
-    def _dying(self) -> Iterator[None]:
-        self.left -= 1
-        if self.left == 0 and not self.after:
-            raise Killed
-        before = self.held
-        yield
-        self.gone += [cidr for cidr in before if cidr not in self.held]
-        if self.left == 0:
-            raise Killed
 
 
 def address(number: int, minutes: float | None) -> Record:

@@ -21,6 +21,7 @@ EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "
 WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
+    "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
@@ -32,11 +33,12 @@ WITH: dict[str, dict[str, Any]] = {
     "eklet": EKLET,
 }
 """The values that bring the permissions of each feature."""
-NOT_ALONE = ("workloadOptIn", "homeFailover", "openGates")
+NOT_ALONE = ("workloadOptIn", "pools", "homeFailover", "openGates")
 CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
     pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
+    pytest.param(("ipReservation", "pools"), id="pools"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
     pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),

@@ -104,6 +104,9 @@ ipReservation:
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false
   workloadOptIn: true
+  pools: {enabled: true}
+  maxPoolShare: 20
+  maxPerNamespace: 7
   labelSelector:
     matchLabels: {app: redis}
   segmentMaxEntries: 2

@@ -85,6 +85,13 @@ OPT_IN = {
     )
 }
 """Of workloads, for IP reservation."""
+POOLS = {
+    CONTROLLERS: (
+        Access("watch", "ippools", CALICO),
+        Access("watch", "ipamblocks", "crd.projectcalico.org"),
+    )
+}
+"""Calico's own API server has no blocks."""
 OF_USER = (
     Access("get", "secrets", "", OWN),
     Access("list", "nodes"),
@@ -101,6 +108,8 @@ def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[st
     rules = [ALWAYS, *(rows for feature, rows in BY_FEATURE.items() if getattr(settings, feature).enabled)]
     if settings.ip_reservation.enabled and settings.ip_reservation.workload_opt_in:
         rules.append(OPT_IN)
+    if settings.ip_reservation.enabled and settings.ip_reservation.pools.enabled:
+        rules.append(POOLS)
     for rows in rules:
         for program, accesses in rows.items():
             yield from ((program, located(each, namespace, calico)) for each in accesses)

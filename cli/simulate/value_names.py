@@ -85,6 +85,9 @@ SETTINGS = {
     "webhook.clientCA": "webhook.clientCA",
     "metrics.authentication": "metrics.authentication",
     "ipReservation.workloadOptIn": "ipReservation.workloadOptIn",
+    "ipReservation.pools.enabled": "ipReservation.pools.enabled",
+    "ipReservation.maxPoolShare": "ipReservation.maxPoolShare",
+    "ipReservation.maxPerNamespace": "ipReservation.maxPerNamespace",
     "anycastIP.nodeLabels": "anycastIP.nodeLabels",
 }
 OTHER_NAMES = {

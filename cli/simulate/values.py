@@ -181,6 +181,7 @@ def _released(facts: ValuesFacts, then: Settings, now: datetime) -> Iterator[Rel
     )
     why = {
         Cause.AGE: "older than ipReserveTime",
+        Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
         Cause.COUNT: "the oldest of more than ipReserveMaxCount",
     }
     for (ip, pod), cause in after.items():

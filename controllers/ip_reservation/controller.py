@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -16,6 +17,7 @@ from controllers.ip_reservation.compaction import MANY, is_small
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.opt_in import opting_in
+from controllers.ip_reservation.pools import PoolWatch
 from controllers.ip_reservation.reconcilers import (
     LateReconciler,
     ReleaseReconciler,
@@ -41,6 +43,9 @@ SEGMENTS = "segments"
 """The one key of the release queue."""
 LAST_WORK = 5.0
 """Seconds for queued reservations when the leader stops."""
+
+BREATH = 0.1
+"""Seconds between passes at least while a pool runs low."""
 
 Handler = Callable[[IPReservation | None, IPReservation | None], None]
 
@@ -78,9 +83,11 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     late = LateReconciler(departures, caches, live, reserve, settings, reporter)
     restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
     addresses = PodAddresses(clock)
-    reader = SnapshotReader(caches, live, addresses, clock)
+    pools = PoolWatch(context, settings, partial(release_queue.add_after, SEGMENTS, BREATH))
+    reader = SnapshotReader(caches, live, addresses, clock, pools.read)
     release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
     with (
+        pools.following(),
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
         context.working(release_queue, release.reconcile),

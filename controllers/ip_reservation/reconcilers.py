@@ -56,7 +56,9 @@ class ReleaseReconciler:
             log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
             return settings.ip_release_period
         snapshot = self.reader.read(settings)
-        planned = plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet)
+        planned = plan(
+            snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=snapshot.pools
+        )
         for change in planned.changes:
             self._apply(change)
         compacted = [self._compact(each) for each in planned.compactions]

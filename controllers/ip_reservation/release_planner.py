@@ -9,7 +9,7 @@ What is decided about a record is decided from all its copies, and carried out i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
@@ -17,9 +17,11 @@ from enum import Enum, StrEnum
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
+from controllers.ip_reservation.budget import beyond, beyond_namespaces, beyond_pools
 from controllers.ip_reservation.compaction import Compaction, compact
 from controllers.ip_reservation.confirmations import Doubts
 from controllers.ip_reservation.copies import Copy, Identity, by_identity, identity_of, merged, place_of
+from controllers.ip_reservation.pool_usage import Pool
 from kube.types import Pod
 from settings import IPReservationSettings
 
@@ -47,10 +49,16 @@ class Cause(StrEnum):
     """Why an address is released."""
 
     AGE = "age"
+    NAMESPACE = "namespace"
+    POOL = "pool"
     COUNT = "count"
     GIVEN_BACK = "given-back"
     BY_HAND = "by-hand"
     FORGED = "forged"
+
+
+EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.COUNT)
+"""Because too many are reserved, in the order in which this is decided."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,16 @@ def plan(
     now: datetime,
     *,
     quiet: bool = False,
+    pools: Sequence[Pool] | None = None,
 ) -> Plan:
-    """The segments to rewrite or to delete, and to create; *quiet*: none was created for a while."""
+    """The segments to rewrite or to delete, and to create; *quiet*: none was created for a while.
+
+    While *pools* are not known, nothing is released for them.
+    """
     copies = by_identity(segments)
     noted = {identity: note_end(merged(each), pods, now) for identity, each in copies.items()}
     causes = _causes(copies, noted, pods, settings, now)
+    causes |= _early(noted, causes, settings, pools or ())
     decided = _Decided(noted, causes, set(_dropped(copies, causes, pods)))
     changes = [decided.change(segment, settings, now) for segment in sorted(segments, key=place_of)]
     whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
@@ -214,14 +227,41 @@ def _causes(
     pods: Pods,
     settings: IPReservationSettings,
     now: datetime,
-) -> Mapping[Identity, Cause]:
-    """Why each record is released."""
+) -> dict[Identity, Cause]:
+    """Why each record is released, but for those that are too many."""
     causes = {}
     for identity, record in noted.items():
         if cause := _cause(record, copies[identity], pods, settings, now):
             causes[identity] = cause
-    reserved = {each: record for each, record in noted.items() if record.ended and each not in causes}
-    return causes | dict.fromkeys(_beyond(reserved, settings.ip_reserve_max_count), Cause.COUNT)
+    return causes
+
+
+def _early(
+    noted: Mapping[Identity, Record],
+    causes: Container[Identity],
+    settings: IPReservationSettings,
+    pools: Sequence[Pool],
+) -> Mapping[Identity, Cause]:
+    """Each limit counts what the one before it leaves."""
+    early: dict[Identity, Cause] = {}
+    for cause in EARLY:
+        left = {
+            each: record
+            for each, record in noted.items()
+            if record.ended and each not in causes and each not in early
+        }
+        early |= dict.fromkeys(_too_many(cause, left, settings, pools), cause)
+    return early
+
+
+def _too_many(
+    cause: Cause, reserved: Mapping[Identity, Record], settings: IPReservationSettings, pools: Sequence[Pool]
+) -> Iterable[Identity]:
+    if cause is Cause.NAMESPACE:
+        return beyond_namespaces(reserved, settings.max_per_namespace)
+    if cause is Cause.POOL:
+        return beyond_pools(reserved, pools, settings.max_pool_share)
+    return beyond(reserved, settings.ip_reserve_max_count)
 
 
 def _cause(
@@ -240,18 +280,6 @@ def _cause(
 def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether its time has passed since its pod ended."""
     return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
-
-
-def _beyond(reserved: Mapping[Identity, Record], count: int) -> Sequence[Identity]:
-    """The records whose time began first, so that *count* addresses stay."""
-    latest = {record.cidr: _began(record) for record in sorted(reserved.values(), key=_began)}
-    oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
-    surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
-    return [identity for identity, record in reserved.items() if record.cidr in surplus]
-
-
-def _began(record: Record) -> tuple[datetime, datetime]:
-    return record.ended or record.at, record.at
 
 
 def life_of(pod: Pod | None) -> Life:

@@ -11,7 +11,8 @@ from prometheus_client import Counter, Gauge
 from calico.segment import KIND, RELEASE, IPReservation, Record
 from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import GONE, TERMINATING
-from controllers.ip_reservation.release_planner import Cause
+from controllers.ip_reservation.pool_reporter import PoolReporter
+from controllers.ip_reservation.release_planner import EARLY, Cause
 from controllers.ip_reservation.snapshot import Snapshot
 from kube.client import Resource
 from kube.errors import KubeError
@@ -32,7 +33,8 @@ EVICTED = Gauge(
     "Addresses released early because more than ipReserveMaxCount were reserved.",
 )
 RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
-RELEASED.labels(Cause.FORGED)  # from zero on: a scraper cannot tell a first one from a new series
+for _cause in (*EARLY, Cause.FORGED):
+    RELEASED.labels(_cause)  # from zero on: a scraper cannot tell a first one from a new series
 IN_USE = Gauge("drawbridge_reserved_addresses_in_use", "Reserved addresses that their pods still have.")
 UNCONFIRMED = Gauge(
     "drawbridge_unconfirmed_reservations", "Reservations for pods that the leader has not seen yet."
@@ -61,12 +63,19 @@ COPIED = Counter(
 for _action in ("copied", "removed"):
     COPIED.labels(_action)
 
+TOO_MANY = {
+    Cause.NAMESPACE: "their namespace has more than maxPerNamespace",
+    Cause.POOL: "their pool runs low: they were more than maxPoolShare of what is not assigned",
+    Cause.COUNT: "more than ipReserveMaxCount are reserved",
+}
+
 log = structlog.get_logger(__name__)
 
 
 class Reporter:
     def __init__(self, recorder: EventRecorder, resource: Callable[[], Resource]) -> None:
         self._recorder, self._resource = recorder, resource
+        self._pools = PoolReporter()
 
     def inventory(self, snapshot: Snapshot, settings: IPReservationSettings) -> None:
         """Count what is reserved, and report entries that Calico or the leader cannot use."""
@@ -80,6 +89,7 @@ class Reporter:
         UNCONFIRMED.set(len(doubts.unconfirmed))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
+        self._pools.inventory(snapshot.pools)
         MALFORMED.set(sum(len(each.malformed) for each in everything))
         for each in everything:
             for entry in each.malformed:
@@ -115,13 +125,12 @@ class Reporter:
                     "IPGivenBack",
                     "The pod still runs, its deletion was refused: its address is no longer reserved",
                 )
-        if early := Tally(cause for _, cause in released)[Cause.COUNT]:
-            EVICTED.inc(early)
-            self._warn(
-                segment,
-                "IPReleasedEarly",
-                "Addresses are released before ipReserveTime because more than ipReserveMaxCount are reserved",
-            )
+        tally = Tally(cause for _, cause in released)
+        EVICTED.inc(tally[Cause.COUNT])
+        for cause, why in TOO_MANY.items():
+            if tally[cause]:
+                why = f"Addresses are released before ipReserveTime because {why}"
+                self._warn(segment, "IPReleasedEarly", why)
 
         if forged := [record for record, cause in released if cause is Cause.FORGED]:
             self._forged(segment, forged)

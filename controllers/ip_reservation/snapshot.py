@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from controllers.informers import Informers
 from controllers.ip_reservation.confirmations import Confirmations, Doubts, PodAddresses
 from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.opt_in_planner import followed
+from controllers.ip_reservation.pool_usage import Pool
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -172,19 +173,35 @@ class LiveReader:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All segments, *ours* among them, and what is known of their pods; *quiet*: none is new."""
+    """All segments, *ours* among them, and what is known of their pods; *quiet*: none is new.
+
+    *pools* is None while they are not known.
+    """
 
     everything: Sequence[IPReservation]
     ours: Sequence[IPReservation]
     pods: Pods
     quiet: bool
+    pools: Sequence[Pool] | None = None
+
+
+ReadPools = Callable[[Sequence[IPReservation]], Sequence[Pool] | None]
+"""Of all reservations."""
 
 
 class SnapshotReader:
     """Remembers since when a pod runs on although its deletion was admitted, and when a segment was new."""
 
-    def __init__(self, caches: Caches, live: LiveReader, addresses: PodAddresses, clock: Clock) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        live: LiveReader,
+        addresses: PodAddresses,
+        clock: Clock,
+        pools: ReadPools = lambda _: None,
+    ) -> None:
         self._caches, self._live, self._addresses, self._clock = caches, live, addresses, clock
+        self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock)
         self._first_seen: dict[Asking, float] = {}
         self._names: set[str] = set()
@@ -200,7 +217,8 @@ class SnapshotReader:
         ours = [segment for segment in everything if segment.ours]
         doubts = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
-        return Snapshot(everything, ours, self._pods(records, doubts, settings), self._is_quiet(ours))
+        pods, quiet = self._pods(records, doubts, settings), self._is_quiet(ours)
+        return Snapshot(everything, ours, pods, quiet, self._pools_of(everything))
 
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""

@@ -4,6 +4,8 @@
 serves it to other processes. ``put``, ``edit``, ``remove``, ``get`` and ``list`` are the test's own hands.
 """
 
+from collections.abc import Iterable
+
 from tests.fake_api.calls import Reply, Request, refusal
 from tests.fake_api.front import connection_to
 from tests.fake_api.kinds import BUILT_IN, CALICO_V1, CALICO_V3, INGRESS_DAEMONSETS, Kind
@@ -12,9 +14,9 @@ from tests.fake_api.server import NAMESPACES, Denied, FakeAPI, Review, Unavailab
 from tests.fake_api.view import Objects
 
 
-def calico_api(*served: str) -> FakeAPI:
-    """One that answers for IPReservations in these API versions alone."""
-    api = FakeAPI(*BUILT_IN, *CALICO_V3, *CALICO_V1)
+def calico_api(*served: str, kinds: Iterable[Kind] = ()) -> FakeAPI:
+    """One that answers for IPReservations in these API versions alone, and for more *kinds*."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *CALICO_V1, *kinds)
     api.unserved = {kind.resource.api_version for kind in (*CALICO_V3, *CALICO_V1)} - {*served}
     return api
 

@@ -1,0 +1,38 @@
+"""Calico's pools and blocks, as an API server serves them."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+
+from calico.pools import Block, IPAMBlock, IPPool, block_of
+from kube.client import Resource
+from tests.fake_api import Kind
+
+CRD = ("crd.projectcalico.org", "v1")
+POOLS, BLOCKS = (Resource(*CRD, each, namespaced=False) for each in ("ippools", "ipamblocks"))
+KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"))
+Raw = dict[str, Any]
+
+
+def pool(cidr: str, name: str = "main", **spec: Any) -> Raw:
+    return {"metadata": {"name": name}, "spec": {"cidr": cidr, **spec}}
+
+
+def block(cidr: str, *assigned: str) -> Raw:
+    network = ip_network(cidr)
+    allocations: list[int | None] = [None] * network.num_addresses
+    for each in assigned:
+        allocations[int(ip_address(each)) - int(network.network_address)] = 0
+    name = cidr.replace(".", "-").replace("/", "-").replace(":", "-")
+    return {"metadata": {"name": name}, "spec": {"cidr": cidr, "allocations": allocations}}
+
+
+def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:
+    return msgspec.convert(pool(cidr, name, **spec), IPPool)
+
+
+def a_block(cidr: str, *assigned: str) -> Block:
+    return block_of(msgspec.convert(block(cidr, *assigned), IPAMBlock))

@@ -1,0 +1,231 @@
+"""Which reservations are released early, for their namespace, their pool or the cluster: values in, causes out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation.confirmations import Doubts
+from controllers.ip_reservation.pool_usage import Pool, pools_of
+from controllers.ip_reservation.pressure import PressureGauge
+from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
+from settings import IPReservationSettings
+from tests.calico_pools import a_block, a_pool
+from tests.factories import NOW, ago, record, segment
+
+NONE = Pods({}, {})
+
+
+def settings(**values: Any) -> IPReservationSettings:
+    return IPReservationSettings.model_validate({"ipReserveTime": "40m"} | values)
+
+
+def gone(number: int, minutes: float | None = None, **fields: Any) -> Record:
+    """An address whose pod went so many minutes ago: the number of the address, unless it is given."""
+    ended = ago(minutes=number if minutes is None else minutes)
+    return record(f"10.0.0.{number}/32", **{"uid": f"{number}", "at": ago(hours=1), "ended": ended} | fields)
+
+
+def pools(cidr: str, assigned: Sequence[int], *reservations: IPReservation) -> Sequence[Pool]:
+    block = a_block("10.0.0.0/26", *(f"10.0.0.{number}" for number in assigned))
+    return pools_of([a_pool(cidr)], [block], reservations)
+
+
+def released(
+    segments: Sequence[IPReservation],
+    known: Sequence[Pool] | None,
+    config: IPReservationSettings | None = None,
+    pods: Pods = NONE,
+) -> Mapping[int, Cause]:
+    """By the numbers of their addresses."""
+    changes = plan(segments, pods, config or settings(), NOW, pools=known).changes
+    return {
+        int(each.cidr.removesuffix("/32").rpartition(".")[2]): cause
+        for change in changes
+        for each, cause in change.released
+    }
+
+
+FIVE = segment(*(gone(number) for number in range(1, 6)))
+"""The addresses 1 to 5, of which 5 went first."""
+OF_OTHERS = segment(*(gone(number) for number in (8, 9, 10, 11)), name="other", ours=False)
+
+
+@pytest.mark.parametrize(
+    ("assigned", "others", "share", "expected"),
+    [
+        pytest.param(0, False, 50, set(), id="half of 16 may be reserved"),
+        pytest.param(6, False, 50, set(), id="half of 10"),
+        pytest.param(7, False, 50, {5}, id="half of 9"),
+        pytest.param(8, False, 50, {5}, id="half of 8"),
+        pytest.param(9, False, 50, {4, 5}, id="half of 7"),
+        pytest.param(10, False, 50, {4, 5}, id="half of 6"),
+        pytest.param(11, False, 50, {3, 4, 5}, id="half of 5, which are all that is left"),
+        pytest.param(11, False, 100, set(), id="all that is left may be reserved"),
+        pytest.param(11, False, 1, {1, 2, 3, 4, 5}, id="next to nothing may"),
+        pytest.param(6, True, 50, {4, 5}, id="what others reserve is not free"),
+    ],
+)
+def test_the_oldest_of_more_than_a_pools_share_are_released(
+    assigned: int, others: bool, share: int, expected: set[int]
+) -> None:
+    segments = [FIVE, OF_OTHERS] if others else [FIVE]
+    taken = [0, *range(6, 16)] if not others else [0, 6, 7, *range(12, 16)]
+    known = pools("10.0.0.0/28", taken[:assigned], *segments)
+
+    found = released([FIVE], known, settings(maxPoolShare=share))
+
+    assert found == dict.fromkeys(expected, Cause.POOL)
+
+
+def test_nothing_is_released_for_pools_that_are_not_known_or_give_no_addresses() -> None:
+    disabled = pools_of([a_pool("10.0.0.0/29", disabled=True)], [], [FIVE])
+
+    assert released([FIVE], None) == released([FIVE], []) == released([FIVE], disabled) == {}
+    assert len(released([FIVE], pools("10.0.0.0/29", [], FIVE))) == 1
+
+
+def test_each_pool_has_its_own_share_and_addresses_of_no_pool_have_none() -> None:
+    held = segment(*(gone(number) for number in (1, 2, 3, 9, 10, 11)), gone(60, 2))
+    narrow, wide = a_pool("10.0.0.0/30", "narrow"), a_pool("10.0.0.8/29", "wide")
+
+    assert released([held], pools_of([narrow, wide], [], [held])) == {3: Cause.POOL}
+
+
+def test_an_address_that_is_assigned_takes_none_of_the_share() -> None:
+    """Another pod has got it, or Calico frees it a moment later."""
+    known = pools("10.0.0.0/29", [3, 4, 5, 6], FIVE)
+
+    assert released([FIVE], known) == {}
+
+
+def test_an_address_that_another_reservation_has_too_is_not_made_free() -> None:
+    copy = segment(gone(4), gone(5), name="other", ours=False)
+    known = pools("10.0.0.0/29", [0, 6], FIVE, copy)
+
+    assert released([FIVE], known) == {3: Cause.POOL}
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(0, set()), (5, set()), (4, {5}), (2, {3, 4, 5}), (1, {2, 3, 4, 5})]
+)
+def test_the_oldest_of_more_than_a_namespace_may_have_are_released(most: int, expected: set[int]) -> None:
+    other = segment(*(gone(number, namespace="kafka") for number in (20,)), name="b")
+    bare = segment(gone(30, uid="", namespace="", pod=""), gone(31, uid="", namespace="", pod=""), name="c")
+
+    found = released([FIVE, other, bare], None, settings(maxPerNamespace=most))
+
+    assert found == dict.fromkeys(expected, Cause.NAMESPACE)
+
+
+def test_what_a_namespace_has_too_many_of_goes_first_and_makes_room_for_the_others() -> None:
+    noisy = [gone(number, minutes=1, namespace="noisy") for number in range(20, 26)]
+    held = segment(*noisy, gone(1, minutes=30), gone(2, minutes=30))
+    known = pools("10.0.0.0/26", [*range(32, 64), *range(3, 19)], held)
+
+    assert released([held], known, settings()) == {}
+    assert set(released([held], known, settings(ipReserveMaxCount=2))) == {1, 2, *range(20, 24)}
+    limited = settings(ipReserveMaxCount=4, maxPerNamespace=2)
+    assert released([held], known, limited) == dict.fromkeys(range(20, 24), Cause.NAMESPACE)
+
+
+def test_each_limit_counts_what_the_one_before_it_leaves() -> None:
+    expired = gone(6, minutes=41)
+    held = segment(*FIVE.records, expired)
+    known = pools("10.0.0.0/28", [0, *range(7, 16)][:8], held)
+    config = settings(ipReserveMaxCount=3, maxPerNamespace=5)
+
+    assert released([held], known, config) == {6: Cause.AGE, 5: Cause.POOL, 4: Cause.COUNT}
+
+
+def test_unconfirmed_records_displace_none_and_neither_do_addresses_that_pods_still_have() -> None:
+    forged = [gone(number, uid=f"f{number}", ended=None) for number in range(10, 60)]
+    going = [gone(number, uid="going", ended=None) for number in (6, 7)]
+    held = segment(gone(1), gone(2), *going, *forged)
+    pods = Pods({"going": Life.TERMINATING}, {}, {}, Doubts(frozenset(each.key for each in forged)))
+    known = pools("10.0.0.0/26", [6, 7], held)
+
+    assert released([held], known, settings(maxPerNamespace=2), pods) == {}
+
+
+NUMBERS = st.integers(0, 63)
+WORLDS = st.tuples(
+    st.sets(NUMBERS),
+    st.dictionaries(NUMBERS, st.integers(0, 39), max_size=40),
+    st.sets(NUMBERS, max_size=10),
+)
+
+
+def view(world: tuple[set[int], dict[int, int], set[int]]) -> tuple[IPReservation, Sequence[Pool]]:
+    assigned, ours, others = world
+    held = segment(*(gone(number, minutes) for number, minutes in ours.items()))
+    other = segment(*(gone(number) for number in others), name="other", ours=False)
+    return held, pools("10.0.0.0/26", sorted(assigned), held, other)
+
+
+@given(WORLDS, st.integers(1, 100))
+def test_so_much_is_free_afterwards_and_no_more_is_released_for_it(
+    world: tuple[set[int], dict[int, int], set[int]], share: int
+) -> None:
+    held, known = view(world)
+    assigned, ours, others = world
+
+    found = released([held], known, settings(maxPoolShare=share))
+
+    room = {*range(64)} - assigned - others
+    kept = (ours.keys() - found.keys()) & room
+    assert 100 * len(kept) <= share * len(room)
+    assert not found or 100 * (len(kept) + 1) > share * len(room)
+    assert not found.keys() - room
+    assert all(ours[old] >= ours[young] for old in found for young in kept)
+
+
+@given(WORLDS, st.sets(NUMBERS, max_size=20))
+def test_of_two_leaders_that_know_blocks_of_different_times_one_releases_all_that_both_do(
+    world: tuple[set[int], dict[int, int], set[int]], more: set[int]
+) -> None:
+    """As far as they see the same reservations: so together they release no more than the tighter view needs."""
+    assigned, ours, others = world
+    free = more - ours.keys()
+    held, before = view((assigned - free, ours, others))
+    _, after = view((assigned | free, ours, others))
+
+    assert released([held], before).keys() <= released([held], after).keys()
+
+
+@given(WORLDS, st.sets(NUMBERS), st.integers(1, 99))
+def test_no_pass_is_missed_when_a_pool_runs_short_between_two_of_them(
+    world: tuple[set[int], dict[int, int], set[int]], then: set[int], share: int
+) -> None:
+    """Whatever becomes assigned since, and even if all that becomes unassigned is reserved."""
+    assigned, ours, others = world
+    held, known = view(world)
+    config = settings(maxPoolShare=share)
+    kept = {number: age for number, age in ours.items() if number not in released([held], known, config)}
+    _, left = view((assigned, kept, others))
+    gauge = PressureGauge(left, share)
+    old, new = (a_block("10.0.0.0/26", *(f"10.0.0.{n}" for n in each)) for each in (assigned, then))
+
+    rises = gauge.rises(old, new)
+
+    ended = dict.fromkeys(assigned - then, 0)
+    later, short = view((then, kept | ended, others))
+    assert rises or not released([later], short, config)
+
+
+def test_a_gauge_counts_what_comes_bit_by_bit_and_only_in_its_pools() -> None:
+    held = segment(gone(1), gone(2))
+    gauge = PressureGauge(pools("10.0.0.0/28", [], held), 50)
+    blocks = [a_block("10.0.0.0/26", *(f"10.0.0.{n}" for n in range(3, 3 + count))) for count in range(20)]
+
+    assert not gauge.rises(None, a_block("10.9.0.0/26", *(f"10.9.0.{n}" for n in range(64))))
+    assert [gauge.rises(*pair) for pair in itertools.pairwise(blocks)].index(True) == 12
+    assert not gauge.rises(blocks[-1], blocks[-1])
+    assert not PressureGauge(()).rises(None, blocks[-1])
+    assert not gauge.rises(None, None)

@@ -1,0 +1,351 @@
+"""The leader follows Calico's pools, and releases early by them what would leave new pods without addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.segment import IPReservation, Record
+from controllers.ip_reservation import pools as pools_module
+from controllers.ip_reservation.pool_reporter import PoolReporter
+from controllers.ip_reservation.pool_usage import Pool, pools_of
+from controllers.ip_reservation.pools import STALE, PoolWatch
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.release_planner import Cause
+from controllers.ip_reservation.snapshot import SnapshotReader
+from kube.errors import Forbidden
+from lab.waiting import until
+from settings import IPReservationSettings
+from settings.ip_reservation import Pools
+from tests import ip_reservation_world
+from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
+from tests.factories import ago, raw_pod, record, segment
+from tests.fake_api import FakeAPI, refusal
+from tests.fakes import FakeRecorder
+from tests.ip_reservation_leader import DUE, PODS, V1, V3, world
+from tests.ip_reservation_world import Killed, Mortal
+from tests.managed import context_of
+
+SETTINGS = IPReservationSettings.model_validate(
+    {"ipReserveTime": "40m", "ipReleasePeriod": "1h", "pools": {"enabled": True}}
+)
+
+
+def sample(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
+
+
+def figures(name: str) -> list[float | None]:
+    metrics = ("addresses", "assigned_addresses", "reserved_addresses", "free_addresses")
+    return [sample(f"drawbridge_pool_{each}", pool=name) for each in metrics]
+
+
+# The watch.
+
+
+def watch(api: FakeAPI, **settings: Any) -> PoolWatch:
+    context = context_of(api.client(), FakeRecorder())
+    return PoolWatch(context, lambda: SETTINGS.model_copy(update=settings))
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    api = FakeAPI(*KINDS)
+    api.put(POOLS, pool("10.0.0.0/26"))
+    api.put(BLOCKS, block("10.0.0.0/26", "10.0.0.1"))
+    return api
+
+
+def followed(watch: PoolWatch) -> Sequence[Pool]:
+    until(lambda: watch.reconcile("") is None)
+    found = watch.read([])
+    assert found is not None
+    return found
+
+
+def test_pools_are_known_when_pools_and_blocks_were_listed(api: FakeAPI) -> None:
+    here = watch(api)
+    assert here.read([]) is None
+
+    [found] = followed(here)
+
+    assert (found.name, found.usage.assigned, found.room) == ("main", 1, 63)
+    here._context.informers.stop()
+
+
+def test_what_is_not_served_is_looked_for_again(api: FakeAPI) -> None:
+    here = watch(api)
+    api.unserved = {V1}
+    assert here.reconcile("") == pools_module.UNSERVED
+    api.unserved = set()
+    assert len(followed(here)) == 1
+    here._context.informers.stop()
+
+
+class Informer:
+    def __init__(self, silence: float, *, synced: bool = True) -> None:
+        self.silence, self.synced = silence, synced
+
+    def wait_synced(self, timeout: float) -> bool:
+        return self.synced
+
+    def list(self) -> Sequence[Any]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("pools", "blocks", "enabled", "known"),
+    [
+        pytest.param(Informer(STALE), Informer(0.0), True, True, id="quiet"),
+        pytest.param(Informer(STALE + 1), Informer(0.0), True, False, id="silent pools"),
+        pytest.param(Informer(0.0), Informer(STALE + 1), True, False, id="silent blocks"),
+        pytest.param(Informer(0.0), Informer(0.0, synced=False), True, False, id="blocks not listed yet"),
+        pytest.param(Informer(0.0), Informer(0.0), False, False, id="switched off meanwhile"),
+    ],
+)
+def test_pools_are_known_while_both_watches_speak(
+    api: FakeAPI, pools: Any, blocks: Any, enabled: bool, known: bool
+) -> None:
+    here = watch(api, pools=Pools(enabled=enabled))
+    here._followed = (pools, blocks)
+
+    assert (here.read([]) is not None) is known
+
+
+def test_figures_of_a_pool_go_with_it_and_with_the_knowledge_of_it() -> None:
+    reporter = PoolReporter()
+    held = segment(record("10.0.0.9/32", ended=ago(minutes=1)))
+    both = [a_pool("10.0.0.0/26", "a"), a_pool("10.1.0.0/26", "b")]
+
+    reporter.inventory(pools_of(both, [a_block("10.0.0.0/26", "10.0.0.1", "10.0.0.2")], [held]))
+    assert (figures("a"), figures("b")) == ([64, 2, 1, 61], [64, 0, 0, 64])
+    reporter.inventory(pools_of(both[1:], [], []))
+    assert (figures("a"), figures("b")) == ([None] * 4, [64, 0, 0, 64])
+    reporter.inventory(None)
+    assert figures("b") == [None] * 4
+
+
+# As the leader runs it.
+
+
+def test_a_pool_that_runs_low_gets_addresses_back_without_waiting_for_the_next_pass() -> None:
+    now = datetime.now(UTC)
+    held = [record(f"10.0.0.{n}/32", uid=f"{n}", at=now, ended=now) for n in range(8)]
+    with world(V1, kinds=KINDS) as here:
+        here.settings = SETTINGS
+        here.hold(*held)
+        here.api.put(POOLS, pool("10.0.0.0/27", "low"))
+        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(20, 28))))
+        here.thread.start()
+        until(lambda: figures("low") == [32, 8, 8, 16])
+        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(8, 28))))
+        until(lambda: len(here.held) == 6)
+        until(lambda: here.recorder.reasons == ["IPReleasedEarly"])
+        assert "pool runs low" in here.recorder.events[0][1]
+        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(8, 31))))
+        until(lambda: len(here.held) == 4)
+
+
+def test_no_pool_is_followed_where_that_is_off() -> None:
+    with world(V3, kinds=KINDS) as here:
+        here.api.put(PODS, raw_pod("redis-0"))
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        asked = {each.path for each in here.server.asked}
+        assert not [each for each in asked if "ippools" in each or "ipamblocks" in each]
+
+
+def test_reservations_are_released_in_their_time_where_pools_cannot_be_read() -> None:
+    with world(V1, kinds=KINDS) as here:
+        here.settings = SETTINGS.model_copy(update={"ip_release_period": 0.05, "ip_reserve_time": 0.3})
+        here.api.put(POOLS, pool("10.0.0.0/32"))
+        here.api.fault = lambda call: refusal(403, "Forbidden") if "ipam" in call.path else None
+        here.hold(record(at=datetime.now(UTC)))
+        here.thread.start()
+        until(lambda: not here.held)
+        assert here.recorder.reasons == []
+
+
+# Faults.
+
+
+class World(ip_reservation_world.World):
+    """A leader that knows blocks of 10.0.0.0/28 as they were when *assigned* was set; None: it knows none."""
+
+    def __init__(self, *segments: IPReservation, assigned: Sequence[int] | None = (), **options: Any) -> None:
+        super().__init__(*segments, **options)
+        self.assigned = assigned
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, self.pools)
+        self.reconciler = ReleaseReconciler(
+            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
+        )
+
+    def pools(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
+        if self.assigned is None:
+            return None
+        block = a_block("10.0.0.0/28", *(f"10.0.0.{number}" for number in self.assigned))
+        return pools_of([a_pool("10.0.0.0/28")], [block], reservations)
+
+    def twice(self) -> None:
+        for _ in range(2):
+            self.reconciler.reconcile("")
+
+    @property
+    def left(self) -> list[int]:
+        return sorted(int(each.removesuffix("/32").rpartition(".")[2]) for each in self.reservations.held)
+
+
+def gone(number: int, **fields: Any) -> Record:
+    """Number 6 went first."""
+    return record(
+        f"10.0.0.{number}/32",
+        **{"uid": f"{number}", "pod": f"redis-{number}", "ended": ago(minutes=number)} | fields,
+    )
+
+
+def six() -> list[IPReservation]:
+    return [segment(gone(number), gone(number + 3), name=f"s{number}") for number in (1, 2, 3)]
+
+
+TIGHT = range(8, 16)
+"""Half of the pool: 8 are left, of which 4 may be reserved."""
+
+
+def test_early_releases_are_counted_logged_and_have_an_event() -> None:
+    labels = {"cause": str(Cause.POOL)}
+    before = sample("drawbridge_reservations_released_total", **labels) or 0
+    world = World(*six(), assigned=TIGHT)
+
+    world.twice()
+
+    assert world.left == [1, 2, 3, 4]
+    assert sample("drawbridge_reservations_released_total", **labels) == before + 2
+    assert {*world.recorder.reasons} == {"IPReleasedEarly"}
+    assert figures("main") == [16, 8, 4, 4]
+
+
+def test_a_namespace_over_its_limit_has_an_event_of_its_own() -> None:
+    world = World(*six(), assigned=None, maxPerNamespace=5)
+
+    world.twice()
+
+    assert world.left == [1, 2, 3, 4, 5]
+    [(reason, message)] = world.recorder.events
+    assert (reason, "maxPerNamespace" in message) == ("IPReleasedEarly", True)
+
+
+def test_nothing_is_released_early_while_pools_are_not_known() -> None:
+    world = World(*six(), assigned=None)
+
+    world.twice()
+
+    assert world.left == [1, 2, 3, 4, 5, 6]
+    assert world.reservations.writes == 0
+
+
+def test_nothing_is_released_early_by_a_copy_of_the_pods_that_may_be_stale() -> None:
+    world = World(*six(), assigned=TIGHT)
+    world.caches.pods.silence = 200.0  # type: ignore[misc]
+
+    world.twice()
+
+    assert world.left == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_a_leader_whose_reservations_lag_behind_its_own_releases_releases_no_more(passes: int) -> None:
+    world = World(*six(), assigned=TIGHT)
+    stale = [*world.reservations.objects.values()]
+    world.caches.segments.list = lambda: stale  # type: ignore[method-assign]
+
+    for _ in range(passes):
+        world.reconciler.reconcile("")
+
+    assert world.left == [1, 2, 3, 4]
+
+
+def test_two_leaders_release_together_what_one_would() -> None:
+    first = World(*six(), assigned=TIGHT)
+    second = World(reservations=first.reservations, assigned=TIGHT)
+    seen = [*first.reservations.objects.values()]
+    second.caches.segments.list = lambda: seen  # type: ignore[method-assign]
+
+    first.twice()
+    second.twice()
+
+    assert first.left == [1, 2, 3, 4]
+
+
+def test_blocks_of_an_earlier_time_release_what_was_needed_then_and_later_ones_the_rest() -> None:
+    world = World(*six(), assigned=range(12, 16))
+    world.twice()
+    assert world.left == [1, 2, 3, 4, 5, 6]
+
+    world.assigned = range(7, 16)
+    world.twice()
+    assert world.left == [1, 2, 3]
+
+    world.assigned = range(12, 16)
+    world.twice()
+    assert world.left == [1, 2, 3]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_leader_killed_at_any_write_leaves_the_rest_to_the_next_which_releases_no_more(
+    last: int, after: bool
+) -> None:
+    reservations = Mortal(last, after=after)
+    killed = World(*six(), reservations=reservations, assigned=TIGHT)
+    with pytest.raises(Killed):
+        killed.twice()
+
+    following = World(reservations=reservations, assigned=TIGHT)
+    following.twice()
+
+    assert following.left == [1, 2, 3, 4]
+    assert sorted(reservations.gone) == ["10.0.0.5/32", "10.0.0.6/32"]
+
+
+def test_a_write_that_fails_releases_nothing_else_in_its_place() -> None:
+    world = World(*six(), assigned=TIGHT)
+
+    def refuse(verb: str, name: str) -> None:
+        if name == "s3":
+            raise Forbidden(403, "Forbidden", "a policy forbids it")
+
+    world.reservations.before = refuse
+    world.twice()
+    assert world.left == [1, 2, 3, 4, 6]
+
+    world.reservations.before = lambda verb, name: None
+    world.twice()
+    assert world.left == [1, 2, 3, 4]
+
+
+def test_addresses_that_an_operator_keeps_in_a_reservation_of_their_own_stay() -> None:
+    """Another IPReservation, which is not labelled as ours, is how an address is kept for as long as it takes."""
+    pinned = segment(gone(6), gone(7), name="pinned", ours=False)
+    world = World(*six(), pinned, assigned=range(8, 16))
+
+    world.twice()
+
+    assert "pinned" in world.reservations.objects
+    assert {6, 7} <= {*world.left}
+
+
+def test_records_whose_pods_are_not_known_yet_displace_none() -> None:
+    forged = segment(*(gone(number, uid=f"f{number}", ended=None) for number in range(7, 16)), name="forged")
+    world = World(*(replace(each) for each in six()), assigned=())
+    world.twice()
+    world.reservations.put(forged)
+
+    world.twice()
+
+    assert set(range(1, 7)) <= {*world.left}
