@@ -27,7 +27,9 @@ def block(cidr: str, *assigned: str) -> Raw:
     for each in assigned:
         allocations[int(ip_address(each)) - int(network.network_address)] = 0
     name = cidr.replace(".", "-").replace("/", "-").replace(":", "-")
-    return {"metadata": {"name": name}, "spec": {"cidr": cidr, "allocations": allocations}}
+    unallocated = [number for number, held in enumerate(allocations) if held is None]
+    spec = {"cidr": cidr, "allocations": allocations, "attributes": [{}], "unallocated": unallocated}
+    return {"metadata": {"name": name}, "spec": {**spec, "strictAffinity": False}}
 
 
 def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:
