@@ -58,7 +58,9 @@ class World:
 
     def _caches(self) -> Caches:
         segments: Any = FakeStore(
-            lambda: [] if self.lags else self.reservations.objects.values(), keys=lambda each: each.keys
+            lambda: [] if self.lags else self.reservations.objects.values(),
+            keys=lambda each: each.keys,
+            cidrs=lambda each: {record.cidr for record in each.records if each.ours},
         )
         namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
         pods: Any = FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid])

@@ -126,6 +126,7 @@ PLANS = [
     "controllers/ip_reservation/pool_usage.py",
     "controllers/ip_reservation/pressure.py",
     "controllers/ip_reservation/release_planner.py",
+    "controllers/ip_reservation/swap_planner.py",
     "controllers/ip_reservation/late_planner.py",
     "controllers/ip_reservation/opt_in_planner.py",
 ]

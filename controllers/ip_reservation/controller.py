@@ -26,6 +26,8 @@ from controllers.ip_reservation.reconcilers import (
 )
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
+from controllers.ip_reservation.swap_reporter import SwapReporter
+from controllers.ip_reservation.swaps import Arrivals, SwapReconciler
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.errors import Backoff
@@ -83,6 +85,9 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     late = LateReconciler(departures, caches, live, reserve, settings, reporter)
     restore = RestoreReconciler(removals, caches, reserve, settings, reporter, clock)
     addresses = PodAddresses(clock)
+    swaps_queue = WorkQueue("ip_reservation_swaps", pauses=PAUSES)
+    arrivals = Arrivals(swaps_queue.add, caches, addresses, settings, clock)
+    swaps = SwapReconciler(arrivals, live, settings, SwapReporter(context.recorder))
     pools = PoolWatch(context, settings, partial(release_queue.add_after, SEGMENTS, BREATH))
     reader = SnapshotReader(caches, live, addresses, clock, pools.read)
     release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
@@ -91,12 +96,15 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
         context.working(release_queue, release.reconcile),
+        context.working(swaps_queue, swaps.reconcile),
         opting_in(context, caches, settings, reporter),
     ):
         caches.segments.on_change(removals.observe)
         caches.segments.on_change(_crowding(settings, release_queue.add))
         caches.pods.on_change(departures.observe)
         caches.pods.on_change(addresses.observe)
+        caches.segments.on_change(arrivals.observe_segment)
+        caches.pods.on_change(arrivals.observe_pod)
         release_queue.add(SEGMENTS)
         context.stop.wait()
         _finish((late_queue, restore_queue), context.check)

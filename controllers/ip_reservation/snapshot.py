@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by the "keys" of their records, pods by "uid"."""
+    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid"."""
 
     segments: Informer[IPReservation]
     namespaces: Informer[Namespace]
@@ -95,6 +95,9 @@ def caches_of(informers: Informers, reservations: Resource, *, opt_in: bool = Fa
         workloads_of(informers) if opt_in else None,
     )
     caches.segments.add_index("keys", lambda segment: segment.keys)
+    caches.segments.add_index(
+        "cidrs", lambda segment: {each.cidr for each in segment.records if segment.ours}
+    )
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
     return caches
 

@@ -1,0 +1,223 @@
+"""A pod that comes up with an address that is kept for the clients of another pod is reported, and no other one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.swap_planner import Hold, gained, is_anothers
+from controllers.ip_reservation.swap_reporter import SwapReporter
+from controllers.ip_reservation.swaps import REMEMBERED, Arrivals, SwapReconciler
+from kube.types import Pod
+from lab.waiting import until
+from tests import ip_reservation_world
+from tests.factories import ago, pod, raw_pod, record, segment
+from tests.ip_reservation_leader import PODS, V3, world
+
+ADDRESS = "10.0.0.1"
+OTHER = pod("kafka-0", ip=ADDRESS)
+
+
+def swapped(hold: Hold) -> float:
+    return REGISTRY.get_sample_value("drawbridge_swapped_addresses_total", {"hold": hold}) or 0.0
+
+
+class World(ip_reservation_world.World):
+    def __init__(self, *segments: IPReservation, **options: Any) -> None:
+        super().__init__(*segments, **options)
+        self.arrivals = Arrivals(self.enqueue, self.caches, self.addresses, lambda: self.settings, self.clock)
+        self.reconciler = SwapReconciler(
+            self.arrivals, self.live, lambda: self.settings, SwapReporter(self.recorder)
+        )
+
+    def comes(self, new: Pod, old: Pod | None = None) -> list[str]:
+        """The reasons of Events after the informer delivered it."""
+        self.addresses.observe(old, new)
+        self.arrivals.observe_pod(old, new)
+        self.settle(self.reconciler)
+        return list(self.recorder.reasons)
+
+    def change(self, old: IPReservation | None, new: IPReservation | None) -> None:
+        """As another client, or the leader itself."""
+        if new:
+            self.reservations.put(new)
+        elif old:
+            del self.reservations.objects[old.metadata.name]
+        self.arrivals.observe_segment(old, new)
+
+
+def gone(**fields: Any) -> Record:
+    return record(f"{ADDRESS}/32", **{"ended": ago(minutes=5)} | fields)
+
+
+def test_a_pod_with_an_address_that_is_reserved_for_another_is_counted_logged_and_has_an_event() -> None:
+    before = swapped(Hold.RESERVED)
+    world = World(segment(gone()))
+    with capture_logs() as logs:
+        assert world.comes(OTHER) == ["IPSwapped"]
+
+    assert world.recorder.about == ["kafka-0"]
+    assert "10.0.0.1/32, which is reserved for pod redis/redis-0" in world.recorder.events[0][1]
+    assert swapped(Hold.RESERVED) == before + 1
+    [said] = [each for each in logs if each["event"] == "address swapped"]
+    assert (said["address"], said["former"], said["uid"]) == (
+        "10.0.0.1/32",
+        "redis/redis-0",
+        "uid-kafka-0",
+    )
+
+
+STARTING = pod("kafka-0", ip="")
+COMES_UP = {
+    "without an address before": (STARTING, OTHER, {ADDRESS}),
+    "as the informer first has it": (None, OTHER, {ADDRESS}),
+    "unchanged": (OTHER, OTHER, set()),
+    "with another address than before": (pod("kafka-0", ip="10.0.0.9"), OTHER, {ADDRESS}),
+    "on the network of its node": (STARTING, pod("kafka-0", ip=ADDRESS, spec={"hostNetwork": True}), set()),
+    "when it has ended": (STARTING, pod("kafka-0", ip=ADDRESS, status={"phase": "Succeeded"}), set()),
+    "and is gone": (OTHER, None, set()),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), COMES_UP.values(), ids=COMES_UP)
+def test_a_pod_comes_up_with_an_address(old: Pod | None, new: Pod | None, expected: set[str]) -> None:
+    assert {each.removesuffix("/32") for each in gained(old, new)} == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param(gone(), True, id="of another pod"),
+        pytest.param(gone(pod="kafka-0", namespace="kafka"), True, id="of that name in another namespace"),
+        pytest.param(gone(uid="uid-kafka-0"), False, id="of the pod itself"),
+        pytest.param(gone(pod="kafka-0"), False, id="of one that it replaces"),
+        pytest.param(gone(uid="", pod="", namespace=""), False, id="of no pod"),
+    ],
+)
+def test_a_record_is_of_another_pod(held: Record, expected: bool) -> None:
+    assert is_anothers(held, OTHER) is expected
+
+
+QUIET = {
+    "of the pod itself": segment(gone(uid="uid-kafka-0")),
+    "of the same identity": segment(gone(pod="kafka-0", uid="earlier")),
+    "over": segment(gone(ended=ago(minutes=40))),
+    "of an operator": segment(gone(), name="other", ours=False),
+    "of a pod that was never seen": segment(gone(ended=None, uid="forged")),
+    "of another address": segment(replace(gone(), cidr="10.0.0.2/32")),
+}
+
+
+@pytest.mark.parametrize("held", QUIET.values(), ids=QUIET)
+def test_nothing_is_reported_for_a_reservation(held: IPReservation) -> None:
+    assert World(held).comes(OTHER) == []
+
+
+def test_nothing_is_reported_for_the_host_network() -> None:
+    assert World(segment(gone())).comes(pod("kafka-0", ip=ADDRESS, spec={"hostNetwork": True})) == []
+
+
+def test_a_cache_that_lags_behind_a_release_reports_nothing() -> None:
+    world = World(segment(gone()))
+    stale = list(world.reservations.objects.values())
+    world.caches.segments.by_index = lambda name, value: stale  # type: ignore[method-assign]
+    world.reservations.objects.clear()
+
+    assert world.comes(OTHER) == []
+
+
+def test_a_reservation_whose_end_is_known_in_memory_alone_is_one() -> None:
+    world = World(segment(gone(ended=None)))
+    world.addresses.observe(pod(), None)
+
+    assert world.comes(OTHER) == ["IPSwapped"]
+
+
+def test_an_address_that_was_released_before_its_time_is_reported_until_that() -> None:
+    before = swapped(Hold.RELEASED_EARLY)
+    world = World(held := segment(gone()))
+    world.change(held, None)
+
+    assert world.comes(OTHER) == ["IPSwapped"]
+    assert "released before ipReserveTime" in world.recorder.events[0][1]
+    assert swapped(Hold.RELEASED_EARLY) == before + 1
+
+    world.now += timedelta(minutes=36)
+    assert world.comes(pod("kafka-1", ip=ADDRESS)) == ["IPSwapped"]
+
+
+@pytest.mark.parametrize(
+    "ended", [pytest.param(None, id="was given back"), pytest.param(ago(minutes=40), id="was over")]
+)
+def test_nothing_is_reported_for_a_record_that(ended: datetime | None) -> None:
+    world = World(held := segment(gone(ended=ended)))
+    world.addresses.observe(None, pod())
+    world.change(held, None)
+    world.addresses.observe(pod(), None)
+    world.settings = world.settings.model_copy(update={"ip_reserve_time": 36000.0})
+
+    assert world.comes(OTHER) == []
+
+
+def test_an_address_that_was_released_by_hand_is_not_reported() -> None:
+    held = segment(gone())
+    annotations = held.metadata.annotations | {RELEASE: ADDRESS}
+    held = replace(held, metadata=replace(held.metadata, annotations=annotations))
+    world = World(held)
+    world.change(held, None)
+
+    assert world.comes(OTHER) == []
+
+
+def test_a_record_that_moves_to_another_segment_stays_a_reservation() -> None:
+    before = swapped(Hold.RESERVED)
+    world = World(small := segment(gone()), segment(gone(), name="large", level=1))
+    world.change(small, None)
+
+    assert world.comes(OTHER) == ["IPSwapped"]
+    assert swapped(Hold.RESERVED) == before + 1
+
+
+def test_a_late_reservation_finds_the_pod_that_was_faster() -> None:
+    world = World()
+    world.addresses.observe(None, pod())
+    world.addresses.observe(pod(), None)
+    world.cached.append(OTHER)
+    assert world.comes(OTHER) == []
+
+    world.change(None, late := segment(gone(late=True, ended=None)))
+    world.settle(world.reconciler)
+    assert world.recorder.reasons == ["IPSwapped"]
+
+    world.change(late, late)
+    world.settle(world.reconciler)
+    assert world.recorder.reasons == ["IPSwapped"]
+
+
+def test_what_was_taken_out_is_remembered_up_to_a_number() -> None:
+    world = World()
+    for number in range(REMEMBERED + 1):
+        cidr = f"10.1.{number // 256}.{number % 256}/32"
+        world.arrivals.observe_segment(segment(replace(gone(), cidr=cidr)), None)
+
+    assert world.arrivals.taken_out("10.1.0.0/32") == []
+    assert world.arrivals.taken_out("10.1.0.1/32") != []
+
+
+def test_the_leader_reports_a_swap() -> None:
+    with world(V3) as here:
+        now = datetime.now(UTC)
+        here.settings = here.settings.model_copy(update={"ip_reserve_time": 3600.0})
+        here.hold(record("10.0.0.9/32", uid="u", pod="redis-1", at=now, ended=now))
+        here.api.put(PODS, raw_pod("redis-2", ip="10.0.0.2"))
+        here.thread.start()
+        until(lambda: here.checks)
+        here.api.put(PODS, raw_pod("redis-3", ip="10.0.0.9"))
+        until(lambda: here.recorder.reasons == ["IPSwapped"])
+        assert here.recorder.about == ["redis-3"]
