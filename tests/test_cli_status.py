@@ -9,6 +9,7 @@ import pytest
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from tests import cli
+from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI, refusal
 
@@ -119,6 +120,42 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
     assert found["byReason"] == {"deleted": 2, "evicted": 1}
     assert [each["address"] for each in found["nextReleases"]] == ["10.0.0.1", "10.0.0.2"]
     assert "next release in 9m" in cli.run(api, "status").output
+
+
+@pytest.mark.parametrize(
+    ("enabled", "assigned", "expected"),
+    [
+        pytest.param(True, 15, ["pool main has 1 of 16 IPs free: 15 are assigned, 0 reserved"], id="low"),
+        pytest.param(True, 14, [], id="enough"),
+        pytest.param(False, 16, [], id="not followed"),
+    ],
+)
+def test_a_pool_that_runs_low_is_a_problem_where_pools_are_followed(
+    enabled: bool, assigned: int, expected: list[str]
+) -> None:
+    api = with_pools(enabled=enabled)
+    api.put(BLOCKS, block("10.0.0.0/28", *(f"10.0.0.{number}" for number in range(assigned))))
+
+    assert problems(api) == expected
+
+
+def test_pools_that_are_not_known_are_a_problem_where_they_are_followed() -> None:
+    api = with_pools(enabled=True)
+    api.unserved = {"crd.projectcalico.org/v1"}
+
+    [problem] = problems(api)
+    assert problem.startswith("Calico's pools are not known")
+
+
+def with_pools(*, enabled: bool) -> FakeAPI:
+    api = cli.installed(kinds=KINDS)
+    text = (
+        "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
+        f"ipReservation: {{pools: {{enabled: {str(enabled).lower()}}}}}\n"
+    )
+    api.edit(cli.resource("ConfigMap"), "drawbridge-config", {"data": {"config.yaml": text}}, "drawbridge")
+    api.put(POOLS, pool("10.0.0.0/28"))
+    return api
 
 
 def test_nodes_are_open_or_tainted() -> None:

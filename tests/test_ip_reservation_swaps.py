@@ -60,7 +60,7 @@ def test_a_pod_with_an_address_that_is_reserved_for_another_is_counted_logged_an
     before = swapped(Hold.RESERVED)
     world = World(segment(gone()))
     with capture_logs() as logs:
-        assert world.comes(OTHER) == ["IPSwapped"]
+        assert world.comes(OTHER) == ["AddressSwapped"]
 
     assert world.recorder.about == ["kafka-0"]
     assert "10.0.0.1/32, which is reserved for pod redis/redis-0" in world.recorder.events[0][1]
@@ -136,7 +136,7 @@ def test_a_reservation_whose_end_is_known_in_memory_alone_is_one() -> None:
     world = World(segment(gone(ended=None)))
     world.addresses.observe(pod(), None)
 
-    assert world.comes(OTHER) == ["IPSwapped"]
+    assert world.comes(OTHER) == ["AddressSwapped"]
 
 
 def test_an_address_that_was_released_before_its_time_is_reported_until_that() -> None:
@@ -144,12 +144,12 @@ def test_an_address_that_was_released_before_its_time_is_reported_until_that() -
     world = World(held := segment(gone()))
     world.change(held, None)
 
-    assert world.comes(OTHER) == ["IPSwapped"]
+    assert world.comes(OTHER) == ["AddressSwapped"]
     assert "released before ipReserveTime" in world.recorder.events[0][1]
     assert swapped(Hold.RELEASED_EARLY) == before + 1
 
     world.now += timedelta(minutes=36)
-    assert world.comes(pod("kafka-1", ip=ADDRESS)) == ["IPSwapped"]
+    assert world.comes(pod("kafka-1", ip=ADDRESS)) == ["AddressSwapped"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_record_that_moves_to_another_segment_stays_a_reservation() -> None:
     world = World(small := segment(gone()), segment(gone(), name="large", level=1))
     world.change(small, None)
 
-    assert world.comes(OTHER) == ["IPSwapped"]
+    assert world.comes(OTHER) == ["AddressSwapped"]
     assert swapped(Hold.RESERVED) == before + 1
 
 
@@ -193,11 +193,11 @@ def test_a_late_reservation_finds_the_pod_that_was_faster() -> None:
 
     world.change(None, late := segment(gone(late=True, ended=None)))
     world.settle(world.reconciler)
-    assert world.recorder.reasons == ["IPSwapped"]
+    assert world.recorder.reasons == ["AddressSwapped"]
 
     world.change(late, late)
     world.settle(world.reconciler)
-    assert world.recorder.reasons == ["IPSwapped"]
+    assert world.recorder.reasons == ["AddressSwapped"]
 
 
 def test_what_was_taken_out_is_remembered_up_to_a_number() -> None:
@@ -219,5 +219,5 @@ def test_the_leader_reports_a_swap() -> None:
         here.thread.start()
         until(lambda: here.checks)
         here.api.put(PODS, raw_pod("redis-3", ip="10.0.0.9"))
-        until(lambda: here.recorder.reasons == ["IPSwapped"])
+        until(lambda: here.recorder.reasons == ["AddressSwapped"])
         assert here.recorder.about == ["redis-3"]

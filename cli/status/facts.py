@@ -8,6 +8,7 @@ from typing import Any
 
 from calico.segment import IPReservation
 from cli.installed.types import Installed, Lease
+from cli.pools.headroom import PoolFacts
 from kube.errors import KubeError
 from kube.types import Node, ObjectMeta, Value
 from webhook.elasticity import GATE
@@ -63,3 +64,4 @@ class Facts:
     nodes: Sequence[Node] | KubeError | None = None
     pods: PodCounts | KubeError | None = None
     rollouts: Sequence[Rolled] | KubeError | None = None
+    pools: PoolFacts | Exception | None = None

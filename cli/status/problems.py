@@ -10,6 +10,7 @@ from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by
 from cli.errors import way_to_permission
 from cli.installed.types import CONTROLLERS, WEBHOOK
+from cli.pools.headroom import PoolFacts, headroom
 from cli.status.facts import Facts, PodCounts
 from cli.status.types import Problem, Status
 from kube.errors import Forbidden, KubeError, NotFound
@@ -20,6 +21,8 @@ SOON = timedelta(days=7)
 """A certificate that ends within this time should have been renewed long ago."""
 GATED, TAINTED = timedelta(minutes=1), timedelta(minutes=10)
 """How long a pod usually waits for its placement, and a node for its address, at most."""
+LOW = 0.1
+"""The share of a pool's addresses that should be free; the alert has the same."""
 PAGE = "docs/how-to/troubleshooting.md"
 CERTIFICATES = "docs/how-to/certificates.md"
 
@@ -33,6 +36,7 @@ def problems_of(facts: Facts, status: Status, now: datetime) -> Iterator[Problem
     yield from _nodes(facts, status, now)
     yield from _pods(facts, now)
     yield from _reservations(facts)
+    yield from _pools_of_calico(facts)
     yield from _rollouts(facts, status)
     yield from unread(facts)
 
@@ -151,6 +155,20 @@ def _reservations(facts: Facts) -> Iterator[Problem]:
             )
 
 
+def _pools_of_calico(facts: Facts) -> Iterator[Problem]:
+    if not isinstance(facts.pools, PoolFacts):
+        return
+    if facts.pools.unknown:
+        yield Problem(f"Calico's pools are not known: {facts.pools.unknown}", PAGE)
+    for each in headroom(facts.pools, ()):
+        if each.free < LOW * each.addresses:
+            yield Problem(
+                f"pool {each.pool} has {each.free} of {each.addresses} IPs free: {each.assigned} are assigned,"
+                f" {each.reserved} reserved",
+                "docs/how-to/runbooks/DrawbridgePoolLow.md",
+            )
+
+
 STOPPED = {
     "Halted": "is halted",
     "CanaryDegraded": "waits for its canary, which fails",
@@ -182,6 +200,7 @@ def unread(facts: Facts) -> Iterator[Problem]:
         "the Lease of the leader": None if isinstance(facts.lease, NotFound) else facts.lease,
         "the serving certificate": facts.certificate,
         "reserved IPs": facts.segments,
+        "Calico's pools": None if isinstance(facts.pools, PoolFacts) else facts.pools,
         "nodes": facts.nodes,
         "pods": facts.pods,
         "IngressDaemonSets": facts.rollouts,

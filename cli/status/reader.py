@@ -14,6 +14,8 @@ from calico.segment import IPReservation
 from cli.cluster import Cluster
 from cli.installed.reader import installed
 from cli.installed.types import Installed, Lease
+from cli.pools.headroom import PoolFacts
+from cli.pools.reader import pools_of
 from cli.status.facts import Facts, PendingPod, PodCounts, Rolled
 from kube.client import Resource
 from kube.errors import KubeError
@@ -48,6 +50,7 @@ def facts_of(cluster: Cluster) -> Facts:
         found.get("nodes"),
         _pods(cluster, found) if ours.in_force.elasticity.enabled else None,
         found.get("rollouts"),
+        found.get("pools"),
     )
 
 
@@ -60,6 +63,8 @@ def _reads(cluster: Cluster, ours: Installed) -> dict[str, Callable[[], Any]]:
     }
     if settings.ip_reservation.enabled:
         reads["segments"] = partial(_segments, cluster, settings.ip_reservation.calico_api_version)
+        if settings.ip_reservation.pools.enabled:
+            reads["pools"] = partial(_headroom, cluster, settings.ip_reservation.calico_api_version)
     if settings.anycast_ip.enabled:
         labels = settings.anycast_ip.node_labels.items()
         reads["nodes"] = partial(cluster.nodes, ",".join(f"{key}={value}" for key, value in labels))
@@ -82,6 +87,13 @@ def _certificate(cluster: Cluster, ours: Installed) -> bytes:
 def _segments(cluster: Cluster, api_version: str) -> Sequence[IPReservation] | NotServed:
     try:
         return [each for each in Reservations(cluster.client, api_version).list() if each.ours]
+    except NotServed as error:
+        return error
+
+
+def _headroom(cluster: Cluster, api_version: str) -> PoolFacts | NotServed:
+    try:
+        return pools_of(cluster, Reservations(cluster.client, api_version).list())
     except NotServed as error:
         return error
 

@@ -37,7 +37,7 @@ class SwapReporter:
         log.warning("address swapped", address=record.cidr, hold=hold, former=former, **about)
         self._recorder.event(
             Regarding.pod(at.namespace, at.name, at.uid),
-            "IPSwapped",
+            "AddressSwapped",
             f"The pod has {record.cidr}, {WHY[hold]} pod {former}: clients of that one may reach this pod",
             type="Warning",
         )
