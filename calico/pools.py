@@ -117,10 +117,8 @@ class Assigned:
     def count(self, within: Range) -> int:
         version, first, end = within
         begin = max(0, bisect_right(self._starts, (version, first)) - 1)
-        return sum(
-            self._blocks[number].count(within)
-            for number in range(begin, bisect_left(self._starts, (version, end)))
-        )
+        beyond = bisect_left(self._starts, (version, end), begin)
+        return sum([each.count(within) for each in self._blocks[begin:beyond]])
 
 
 @dataclass(frozen=True)
@@ -145,12 +143,11 @@ def usage_of(whole: Range, assigned: Assigned, reserved: Sequence[Range]) -> Usa
 
 def reserved_ranges(reservations: Iterable[IPReservation]) -> Sequence[Range]:
     """What Calico assigns to no pod; no address is in two of them."""
-    return collapsed(
-        range_of(entry)
-        for each in reservations
-        for entry in each.spec.reserved_cidrs
-        if entry not in each.malformed
-    )
+    found: list[Range] = []
+    for each in reservations:
+        malformed = {*each.malformed}
+        found += [range_of(entry) for entry in each.spec.reserved_cidrs if entry not in malformed]
+    return collapsed(found)
 
 
 _POOL = msgspec.json.Decoder(IPPool)
