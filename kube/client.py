@@ -17,7 +17,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from kube.errors import Expired, NotFound
-from kube.resources import ALL, Selection
+from kube.resources import ALL, PODS, Selection
 from kube.resources import Resource as Resource
 from kube.rest_config import POOL_SIZE, Connection, connect
 from kube.service_account import in_cluster, of_pod
@@ -194,6 +194,18 @@ class Client:
         body = {name: value for name, value in options.items() if value is not None}
         path = resource.path(namespace, name)
         self.request("DELETE", path, body=body or None, type=bytes, timeout=timeout)
+
+    def evict(
+        self, name: str, namespace: str, *, preconditions: Mapping[str, str], timeout: float | None = None
+    ) -> None:
+        """TooManyRequests while a PodDisruptionBudget does not allow it; Conflict as in `delete`."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": preconditions},
+        }
+        self.request("POST", PODS.path(namespace, name, "eviction"), body=body, type=bytes, timeout=timeout)
 
     def watch(
         self,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
-from settings.values import Limit, Matching, Model, Name, Period, Region
+from settings.values import Count, Limit, Matching, Model, Name, Period, Region
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
 """What a line of resolv.conf may begin with, or a comment: # or ;."""
@@ -42,6 +42,15 @@ class HomeFailover(Model):
     home_after: Period = 300.0
 
 
+class ReturnHome(Model):
+    """The way back for pods that went to super nodes because local nodes were full."""
+
+    enabled: bool = False
+    after: Period = 600.0
+    interval: Period = 60.0
+    max_at_once: Count = 1
+
+
 class Subnet(Model):
     """Of the addresses of pods on a super node; each has one super node."""
 
@@ -69,6 +78,7 @@ class ElasticitySettings(Model):
     max_super_pods: MaxSuperPods = MaxSuperPods()
     scale_in_order: bool = True
     home_failover: HomeFailover = HomeFailover()
+    return_home: ReturnHome = ReturnHome()
     subnets: tuple[Subnet, ...] = ()
     region: Region = ""
     resolv_conf: Annotated[

@@ -25,6 +25,7 @@ WITH: dict[str, dict[str, Any]] = {
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
+    "returnHome": {"elasticity": {"returnHome": {"enabled": True}}},
     "openGates": {"elasticity": {"openGates": "always"}},
     "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
@@ -33,13 +34,14 @@ WITH: dict[str, dict[str, Any]] = {
     "eklet": EKLET,
 }
 """The values that bring the permissions of each feature."""
-NOT_ALONE = ("workloadOptIn", "pools", "homeFailover", "openGates")
+NOT_ALONE = ("workloadOptIn", "pools", "homeFailover", "returnHome", "openGates")
 CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
     pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
     pytest.param(("ipReservation", "pools"), id="pools"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
+    pytest.param(("elasticity", "returnHome"), id="returnHome"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
     pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
 ]

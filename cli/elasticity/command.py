@@ -58,15 +58,8 @@ def _read(cluster: Cluster, namespace: str | None) -> tuple[list[Pod], set[str]]
 
 
 def _evict(session: Session, chosen: Placement) -> bool:
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": chosen.pod, "namespace": chosen.namespace},
-        "deleteOptions": {"preconditions": {"uid": chosen.uid}},
-    }
-    path = PODS.path(chosen.namespace, chosen.pod, "eviction")
     try:
-        session.cluster.client.request("POST", path, body=body)
+        session.cluster.client.evict(chosen.pod, chosen.namespace, preconditions={"uid": chosen.uid})
     except TooManyRequests as error:
         session.output.say(f"{chosen.pod}: not evicted: {error.message}")
         return False

@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from controllers.clock import CLOCK, Clock
@@ -21,6 +21,7 @@ from controllers.elasticity.pods import KEPT, Pod
 from controllers.elasticity.quota import Quota, counts
 from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
+from controllers.elasticity.return_home.controller import ReturnHomeController
 from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
@@ -193,6 +194,7 @@ def place(context: Context, settings: Settings) -> None:
         informers.switches.on_change(lambda *_: parts.handlers.look_again())
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
         daemon_sets = DaemonSetCorrector(context, sources)
+        returns = ReturnHomeController(context, sources)
         with (
             context.working(parts.fences, parts.takeover.reconcile, FENCERS),
             context.working(parts.writes, parts.writer.reconcile, WRITERS),
@@ -200,6 +202,8 @@ def place(context: Context, settings: Settings) -> None:
             _periodically(context, "elasticity-upkeep", parts.upkeep),
             _periodically(context, "super-nodes", super_nodes.reconcile),
             _periodically(context, "daemon-sets", daemon_sets.reconcile),
+            closing(returns),
+            _periodically(context, "return-home", returns.reconcile),
         ):
             context.stop.wait()
 

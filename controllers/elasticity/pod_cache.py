@@ -40,6 +40,10 @@ class PodCache:
     def all(self) -> Sequence[Pod]:
         return self._informer.list()
 
+    def get(self, key: str) -> Pod | None:
+        """By ``namespace/name``."""
+        return self._informer.get(key)
+
     def having(self, facet: str) -> Sequence[Pod]:
         return self._informer.by_index(FACET, facet)
 

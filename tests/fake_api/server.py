@@ -531,9 +531,11 @@ class FakeAPI:
         options = (call.body or {}).get("deleteOptions") or {}
         review = Review("CREATE", kind.resource, None, call.body, "eviction", write.dry_run, write.manager)
         self._review(review)
-        wanted = (options.get("preconditions") or {}).get("uid")
-        if wanted not in (None, held.raw["metadata"]["uid"]):
-            raise self._conflict(write.key, f"the UID in the precondition ({wanted}) does not match record")
+        wanted = options.get("preconditions") or {}
+        for name, said in (("uid", "UID"), ("resourceVersion", "resourceVersion")):
+            if wanted.get(name) not in (None, held.raw["metadata"][name]):
+                what = f"the {said} in the precondition ({wanted[name]}) does not match record"
+                raise self._conflict(write.key, what)
         self._remove(write, held, options.get("gracePeriodSeconds"))
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 

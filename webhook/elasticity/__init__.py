@@ -32,6 +32,8 @@ OF_THE_LEADER = (PLACEMENT, REASON, BURST, FENCED_BY)
 MODE = "drawbridge.io/placement-mode"
 """The annotation by which a pod says what LOCAL_REPLICAS means: PREFER or PIN."""
 PREFER, PIN = "prefer", "pin"
+RETURN_HOME = "drawbridge.io/return-home"
+"""The annotation by which a pod says whether it returns: "false" never, "true" also as the only pod of its workload."""
 IGNORE_RULES = "drawbridge.io/ignore-rules"
 """The annotation by which a pod that tolerates super nodes is exempt from rules and caps."""
 

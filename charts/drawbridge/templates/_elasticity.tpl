@@ -20,6 +20,11 @@ scaleInOrder: {{ .scaleInOrder }}
 homeFailover:
   enabled: {{ .homeFailover.enabled }}
   homeAfter: {{ .homeFailover.homeAfter | quote }}
+returnHome:
+  enabled: {{ .returnHome.enabled }}
+  after: {{ .returnHome.after | quote }}
+  interval: {{ .returnHome.interval | quote }}
+  maxAtOnce: {{ .returnHome.maxAtOnce | int }}
 subnets: {{ toJson $.Values.cloud.subnets }}
 region: {{ get (include "drawbridge.twoNames" $ | fromJson) "cloud.region" | quote }}
 resolvConf: {{ .resolvConf | quote }}

@@ -1,0 +1,232 @@
+"""One look at all workloads with pods on super nodes, and one eviction at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from controllers.clock import CLOCK, Clock
+from controllers.elasticity.eligibility import candidate_of, gather
+from controllers.elasticity.filters import Request
+from controllers.elasticity.nodes import Nodes
+from controllers.elasticity.pod_spec import Candidate, PodSpec
+from controllers.elasticity.pods import Pod
+from controllers.elasticity.return_home import workloads
+from controllers.elasticity.return_home.occupants import BURSTS, ON_NODES, Occupant
+from controllers.elasticity.return_home.planner import Burst, Choice, Group, Member, choose
+from controllers.elasticity.return_home.progress import Attempts, Outcome, Return, outcome
+from controllers.elasticity.return_home.reporter import ReturnReporter
+from controllers.elasticity.return_home.room import LocalRoom
+from controllers.elasticity.snapshot import Snapshot, Sources
+from controllers.elasticity.volumes import needs, reach
+from kube.client import Client
+from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from kube.indexer import Indexer
+from kube.types import key_of
+from settings.elasticity import ReturnHome
+
+FACET = "facet"
+CALL_TIMEOUT = 4.0
+"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
+NO_ROOM = "no local node has room"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Look:
+    """All that one reconcile reads of the caches."""
+
+    def __init__(self, sources: Sources, occupants: Indexer[Occupant], now: datetime) -> None:
+        self._sources, self._occupants, self._now = sources, occupants, now
+        self.nodes: Nodes = sources.nodes()
+
+    def groups(self) -> dict[str, Group]:
+        """By key, those with a burst pod on a super node; the one that has been there for longest comes first."""
+        found: dict[str, list[tuple[Pod, Occupant]]] = {}
+        for occupant in sorted(self._occupants.by_index(FACET, BURSTS), key=_since):
+            pod = self._sources.pods.get(key_of(occupant.metadata))
+            is_known = pod is not None and pod.metadata.uid == occupant.metadata.uid and pod.active
+            if pod is not None and is_known and occupant.node_name in self.nodes.names:
+                found.setdefault(pod.key, []).append((pod, occupant))
+        return {key: self._group(key, bursts) for key, bursts in found.items()}
+
+    def members(self, key: str) -> list[Member]:
+        return [Member(pod, self._is_ready(pod)) for pod in self._sources.pods.having(f"key {key}")]
+
+    def room(self, begun: Iterable[Return]) -> LocalRoom:
+        """Without what pods take that have no node yet, those included that are to replace evicted ones."""
+        having = self._sources.pods.having
+        room = LocalRoom(self.nodes, self._occupants.by_index(FACET, ON_NODES), having)
+        for each in (*(Request(pod, candidate_of(pod).spec) for pod in having("unbound")), *_requests(begun)):
+            room.reserve(each)
+        return room
+
+    def _group(self, key: str, found: Sequence[tuple[Pod, Occupant]]) -> Group:
+        snapshot = self._sources.snapshot(key, {}, self._now)
+        bursts = tuple(_burst(pod, occupant, snapshot) for pod, occupant in found)
+        return Group(self.members(key), bursts, snapshot.siblings.local)
+
+    def _is_ready(self, pod: Pod) -> bool:
+        found = self._occupants.get(key_of(pod.metadata))
+        return found is not None and found.metadata.uid == pod.metadata.uid and found.ready
+
+
+@dataclass(frozen=True)
+class Edge:
+    """*check* raises LeadershipLost: it runs before each eviction."""
+
+    client: Client
+    check: Callable[[], None]
+
+
+class ReturnReconciler:
+    """One reconcile at a time."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        occupants: Indexer[Occupant],
+        edge: Edge,
+        reporter: ReturnReporter,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._sources, self._occupants, self._edge = sources, occupants, edge
+        self._reporter, self._clock = reporter, clock
+        self._attempts = Attempts(clock.monotonic)
+        self._begun: dict[str, Return] = {}
+
+    def reconcile(self) -> None:
+        settings = self._sources.settings().return_home
+        look = Look(self._sources, self._occupants, self._clock.now())
+        self._follow(look, settings)
+        groups = look.groups()
+        choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
+        room = look.room(self._begun.values()) if any(each.burst for each in choices.values()) else None
+        places = {key: _place(room, each) for key, each in choices.items()}
+        self._attempts.observe({key: bool(node) for key, node in places.items()})
+        self._report(groups, choices, places)
+        if room is not None and len(self._begun) < settings.max_at_once:
+            self._return_one(choices, room, look.nodes, settings)
+
+    def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
+        choice = choose(group, self._clock.now(), settings.after)
+        return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
+
+    def _follow(self, look: Look, settings: ReturnHome) -> None:
+        for key, begun in list(self._begun.items()):
+            members = look.members(key)
+            ended = outcome(begun, members, look.nodes.names, self._clock.monotonic() - begun.at)
+            if ended is None:
+                continue
+            del self._begun[key]
+            pause = self._attempts.finish(key, ended, settings.after)
+            if ended is Outcome.KEPT:
+                self._attempts.postpone(key)
+            self._reporter.ended(begun, ended, members, pause)
+
+    def _report(
+        self, groups: Mapping[str, Group], choices: Mapping[str, Choice], places: Mapping[str, str]
+    ) -> None:
+        self._reporter.count(sum(each.burst is not None for each in choices.values()), len(self._begun))
+        why = {key: each.why or NO_ROOM for key, each in choices.items() if each.why or not places[key]}
+        self._reporter.waits(why)
+        self._reporter.keep_only({each.metadata.uid for group in groups.values() for each in _pods(group)})
+        self._attempts.keep_only({*groups, *self._begun})
+
+    def _return_one(
+        self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
+    ) -> None:
+        """The first that is due; one that turns out not to be fit is tried again later, and another one next time."""
+        if not self._attempts.may_evict(settings.interval):
+            return
+        for key, choice in choices.items():
+            if choice.due is not None and self._attempts.is_due(key, settings.after):
+                if not self._is_tried(choice.due, room, nodes, settings):
+                    self._attempts.postpone(key)
+                return
+
+    def _is_tried(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
+        try:
+            return self._try(burst, room, nodes, settings)
+        except KubeError as error:
+            at = burst.pod.metadata
+            log.warning("workload not read", namespace=at.namespace, name=at.name, error=str(error))
+            return False
+
+    def _try(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
+        """Read all of it afresh, and evict it; whether it may be gone. KubeError when it cannot be read."""
+        pod = burst.pod
+        current = workloads.read(pod, self._edge.client)
+        why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
+        request = self._with_volumes(_request(burst))
+        node = room.node_for(request)
+        if why or not node:
+            self._reporter.waits({pod.key: why or NO_ROOM})
+            return False
+        siblings = frozenset(each.metadata.uid for each, _ in current.pods)
+        version = next(each.metadata.resource_version for each, _ in current.pods if _is(each, pod))
+        if (done := self._evict(pod, version)) is False:
+            return False
+        self._attempts.evicted()
+        self._begun[pod.key] = Return(request, siblings, self._clock.monotonic())
+        if done:
+            self._reporter.evicted(pod, node, settings.after)
+        return True
+
+    def _evict(self, pod: Pod, version: str) -> bool | None:
+        """None when it is unknown whether it was evicted."""
+        at = pod.metadata
+        self._edge.check()
+        try:
+            seen = {"uid": at.uid, "resourceVersion": version}
+            self._edge.client.evict(at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
+        except (Conflict, NotFound):
+            return False
+        except ServerError:
+            return None
+        except ApiError as error:
+            self._reporter.refused(pod, error)
+            return False
+        except KubeError:
+            return None
+        return True
+
+    def _with_volumes(self, request: Request) -> Request:
+        judged = Candidate(request.pod.metadata, request.spec)
+        if not (wanted := needs(judged)):
+            return request
+        claims = gather(wanted, request.pod.metadata.namespace, self._edge.client)
+        return Request(request.pod, request.spec, reach(judged, claims))
+
+
+def _since(occupant: Occupant) -> tuple[float, str]:
+    created = occupant.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0, key_of(occupant.metadata)
+
+
+def _burst(pod: Pod, occupant: Occupant, snapshot: Snapshot) -> Burst:
+    return Burst(pod, occupant, snapshot.wish(pod).replicas, snapshot.ordinal(pod).number)
+
+
+def _request(burst: Burst) -> Request:
+    return Request(burst.pod, msgspec.json.decode(burst.occupant.spec, type=PodSpec))
+
+
+def _requests(begun: Iterable[Return]) -> Iterator[Request]:
+    return (each.request for each in begun)
+
+
+def _place(room: LocalRoom | None, choice: Choice) -> str:
+    return room.node_for(_request(choice.burst)) if room is not None and choice.burst is not None else ""
+
+
+def _pods(group: Group) -> Iterator[Pod]:
+    return (each.pod for each in group.members)
+
+
+def _is(one: Pod, other: Pod) -> bool:
+    return one.metadata.uid == other.metadata.uid

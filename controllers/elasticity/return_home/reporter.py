@@ -1,0 +1,89 @@
+"""Events, metrics and logs of returns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from controllers.elasticity.pods import Pod
+from controllers.elasticity.return_home.planner import Member
+from controllers.elasticity.return_home.progress import Outcome, Return
+from kube.errors import KubeError
+from kube.event_recorder import EventRecorder, Regarding, Type
+
+RETURNING = Gauge(
+    "drawbridge_elasticity_returning",
+    "Workloads with pods on super nodes that may return, and those with an eviction whose replacement is not ready.",
+    ["state"],
+)
+RETURNS = Counter(
+    "drawbridge_elasticity_returns",
+    "Evictions for the return to local nodes, by what became of them.",
+    ["outcome"],
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ReturnReporter:
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._why: dict[str, str] = {}
+        self._refused: set[str] = set()
+
+    def count(self, waiting: int, in_progress: int) -> None:
+        RETURNING.labels("waiting").set(waiting)
+        RETURNING.labels("in_progress").set(in_progress)
+
+    def waits(self, reasons: Mapping[str, str]) -> None:
+        """Why each key has no pod evicted now: logged when that changes."""
+        for key, why in reasons.items():
+            if self._why.get(key) != why:
+                log.info("return waits", key=key, why=why)
+        self._why = dict(reasons)
+
+    def evicted(self, pod: Pod, node: str, after: float) -> None:
+        log.info("pod evicted", namespace=pod.metadata.namespace, name=pod.metadata.name, node=pod.node_name)
+        why = (
+            f"Evicted from {pod.node_name}: local nodes have had room for {after:g} s, for example {node};"
+            " the scheduler decides where its replacement runs"
+        )
+        self._event(pod, "ReturnsHome", why, "Normal")
+
+    def refused(self, pod: Pod, error: KubeError) -> None:
+        """Once for each pod."""
+        at = pod.metadata
+        RETURNS.labels("refused").inc()
+        log.warning("eviction refused", namespace=at.namespace, name=at.name, error=str(error))
+        if at.uid not in self._refused:
+            self._refused.add(at.uid)
+            self._event(pod, "ReturnRefused", f"Stays on its super node for now: {error}", "Normal")
+
+    def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], pause: float) -> None:
+        RETURNS.labels(ended.value).inc()
+        pod = begun.request.pod
+        log.info(
+            "return ended", namespace=pod.metadata.namespace, name=pod.metadata.name, outcome=ended.value
+        )
+        new = [each for each in members if each.pod.metadata.uid not in begun.siblings]
+        if ended is Outcome.SUPER:
+            why = f"came to a super node again: the next return of its workload is in {pause:g} s at the earliest"
+            for each in new:
+                self._event(
+                    each.pod, "ReturnFailed", f"The replacement of {pod.metadata.name} {why}", "Warning"
+                )
+        elif ended is Outcome.STALLED:
+            why = f"is not ready: the next return of its workload is in {pause:g} s at the earliest"
+            for each in [member for member in new if not member.ready] or [Member(pod, ready=False)]:
+                self._event(
+                    each.pod, "ReturnStalled", f"The replacement of {pod.metadata.name} {why}", "Warning"
+                )
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        self._refused &= set(uids)
+
+    def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
+        at = pod.metadata
+        self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)

@@ -1,0 +1,64 @@
+"""Where local nodes have room for a pod: an estimate, by what is requested of each node.
+
+It is the scheduler that decides. What it counts and this does not: overheads of runtime classes, resources of pods as
+a whole, volumes per node, and dynamic resources. A wrong guess costs one eviction, and a pause that grows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+
+from controllers.elasticity.filters import Lookup, Request
+from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.nodes import Nodes, WatchedNode
+from controllers.elasticity.return_home.occupants import Occupant
+from kube.quantities import amount
+
+Amounts = Mapping[str, Decimal]
+PODS = "pods"
+"""The resource of which each pod takes one."""
+
+
+def free(nodes: Iterable[WatchedNode], occupants: Iterable[Occupant]) -> dict[str, dict[str, Decimal]]:
+    """What each node has left, by its name and the resource; less than nothing where it was overcommitted."""
+    taken: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    for each in occupants:
+        for resource, wanted in _with_itself(each.requests).items():
+            taken[each.node_name][resource] += wanted
+    return {
+        name: {resource: amount(held) - taken[name][resource] for resource, held in allocatable.items()}
+        for name, allocatable in ((node.metadata.name, node.status.allocatable) for node in nodes)
+    }
+
+
+class LocalRoom:
+    """Of *nodes*' local ones, with the pods on them; what is reserved counts as taken. Built for one look."""
+
+    def __init__(self, nodes: Nodes, occupants: Iterable[Occupant], having: Lookup) -> None:
+        names = frozenset(node.metadata.name for node in nodes.local)
+        self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), having)
+        self._free = free(nodes.local, occupants)
+
+    def node_for(self, request: Request) -> str:
+        """The name of a node that takes the pod; nothing when there is none."""
+        wanted = _with_itself(request.resources)
+        # First what is cheap: where pods are on super nodes, local nodes are mostly full.
+        holding = {name for name in self._free if self._holds(name, wanted)}
+        suitable = self._fleet.fitting(request)[0] if holding else ()
+        return next((node.metadata.name for node in suitable if node.metadata.name in holding), "")
+
+    def reserve(self, request: Request) -> None:
+        """The pod is on its way to the first node that takes it; one that fits nowhere takes nothing."""
+        if name := self.node_for(request):
+            for resource, wanted in _with_itself(request.resources).items():
+                self._free[name][resource] = self._free[name].get(resource, Decimal()) - wanted
+
+    def _holds(self, name: str, wanted: Amounts) -> bool:
+        held = self._free[name]
+        return all(held.get(resource, Decimal()) >= needed for resource, needed in wanted.items() if needed)
+
+
+def _with_itself(requests: Amounts) -> dict[str, Decimal]:
+    return {**requests, PODS: Decimal(1)}

@@ -1,0 +1,207 @@
+"""A cluster whose ReplicaSets replace what is evicted, on nodes that a test chooses, and leaders that return pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from controllers.clock import Clock
+from controllers.elasticity.nodes import Nodes
+from controllers.elasticity.pod_cache import PODS, PodCache
+from controllers.elasticity.pods import decode
+from controllers.elasticity.return_home.occupants import decode as decode_occupant
+from controllers.elasticity.return_home.occupants import facets
+from controllers.elasticity.return_home.reconciler import FACET, Edge, ReturnReconciler
+from controllers.elasticity.return_home.reporter import ReturnReporter
+from controllers.elasticity.return_home.workloads import REPLICA_SETS
+from controllers.elasticity.snapshot import Sources
+from kube.leader_election import LeadershipLost
+from settings import ElasticitySettings
+from settings.elasticity import ReturnHome
+from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_pod, super_node
+from tests.elasticity_world import sorted_out as nodes_of
+from tests.factories import NOW
+from tests.fakes import FakeClock, FakeRecorder
+from webhook.elasticity import BURST
+
+AFTER, INTERVAL, LOOK = 600.0, 60.0, 20.0
+SETTINGS = ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True))
+ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+REQUESTS = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def fleet(*others: Any, allocatable: Mapping[str, str] = ALLOCATABLE) -> Nodes:
+    return nodes_of([node(HOME, allocatable=dict(allocatable)), super_node(allocatable=ALLOCATABLE), *others])
+
+
+class Leader:
+    """Hears of pods when it is told to."""
+
+    def __init__(self, homes: Homes) -> None:
+        self.homes, self.client, self.recorder = homes, Client(homes.cluster), FakeRecorder()
+        self.may_lead = True
+        self._pods, self._occupants = Feed(decode), Feed(decode_occupant)
+        self._occupants.informer.add_index(FACET, facets)
+        for feed in (self._pods, self._occupants):
+            feed.list(homes.cluster.api.list(PODS))
+        self._heard = homes.cluster.api.version
+        recorder: Any = self.recorder
+        sources = Sources(
+            PodCache(self.client, self._pods.informer, self._check),
+            lambda: homes.nodes,
+            lambda: homes.settings,
+            lambda: None,
+            lambda _: 0,
+        )
+        clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
+        self.reporter = ReturnReporter(recorder)
+        edge = Edge(self.client, self._check)
+        self.reconciler = ReturnReconciler(sources, self._occupants.informer, edge, self.reporter, clock)
+
+    def hear(self) -> None:
+        for each in self.homes.cluster.api.changes(self._heard):
+            if each.key[0] == PODS:
+                for feed in (self._pods, self._occupants):
+                    feed.apply(each.old and each.old.raw, each.new and each.new.raw)
+            self._heard = each.version
+
+    def _check(self) -> None:
+        if not self.may_lead:
+            raise LeadershipLost("another process leads")
+
+
+class Homes:
+    """*placing* says on which node a replacement comes: HOME, AWAY, or "" for none yet."""
+
+    def __init__(self, settings: ElasticitySettings = SETTINGS, nodes: Nodes | None = None) -> None:
+        self.settings, self.nodes = settings, nodes or fleet()
+        self.clock, self.cluster = FakeClock(0.0), Cluster()
+        self.placing: Callable[[str], str] = lambda _: HOME
+        self.starts: Callable[[str], bool] = lambda _: True
+        self.evicted: list[tuple[float, str]] = []
+        self._born: dict[str, int] = {}
+        self.parts: dict[str, dict[str, Any]] = {}
+        self.leader = Leader(self)
+
+    # What a cluster does.
+
+    def workload(self, name: str, *places: str, **parts: Any) -> None:
+        """A ReplicaSet with a pod on each of *places*; those on super nodes came there for want of room."""
+        controller = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": name.partition("-")[0],
+            "uid": f"deployment-{name.partition('-')[0]}",
+            "controller": True,
+        }
+        self.cluster.api.put(
+            REPLICA_SETS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "shop",
+                    "uid": f"owner-{name}",
+                    "generation": 1,
+                    "ownerReferences": [controller],
+                },
+                "spec": {
+                    "replicas": len(places),
+                    "selector": {"matchLabels": {"app": name}},
+                    "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": []}},
+                },
+                "status": {"observedGeneration": 1},
+            },
+        )
+        self.parts[name] = parts
+        for place in places:
+            self.create(name, place, **parts)
+        self.control()
+
+    def create(self, owner: str, place: str, **parts: Any) -> str:
+        number = self._born[owner] = self._born.get(owner, 0) + 1
+        name = f"{owner}-{number}"
+        burst = {BURST: "allowed"} if place == AWAY else {}
+        annotations = {**burst, **parts.pop("annotations", {})}
+        spec = REQUESTS | parts.pop("spec", {})
+        raw = raw_pod(
+            name, owner, self.clock(), gated=False, **{"n": None, **parts}, annotations=annotations, spec=spec
+        )
+        raw["metadata"]["labels"]["app"] = owner
+        self.cluster.put(raw)
+        if place:
+            self.bind(name, place)
+        return name
+
+    def bind(self, name: str, place: str) -> None:
+        conditions = READY if self.starts(name) else []
+        burst = {"metadata": {"annotations": {BURST: "allowed"}}} if place == AWAY else {}
+        status = {"phase": "Running", "conditions": conditions}
+        self.cluster.edit(name, {"spec": {"nodeName": place}, "status": status, **burst})
+
+    def get_ready(self, name: str) -> None:
+        self.cluster.edit(name, {"status": {"conditions": READY}})
+
+    def control(self) -> None:
+        """What kubelets and the controller of ReplicaSets do: end, replace and count pods."""
+        for name, raw in self.cluster.pods.items():
+            if "deletionTimestamp" in raw["metadata"]:
+                self.cluster.remove(name)
+        for each in self.cluster.api.list(REPLICA_SETS):
+            name, wanted = each["metadata"]["name"], each["spec"]["replicas"]
+            for _ in range(wanted - len(self.of(name))):
+                made = f"{name}-{self._born.get(name, 0) + 1}"
+                self.create(name, self.placing(made), **self.parts.get(name, {}))
+            self._count(name)
+
+    def of(self, owner: str) -> dict[str, str]:
+        """The node of each pod of a workload."""
+        return {
+            name: raw["spec"].get("nodeName", "")
+            for name, raw in self.cluster.pods.items()
+            if raw["metadata"]["labels"].get("app") == owner and "deletionTimestamp" not in raw["metadata"]
+        }
+
+    def away(self, owner: str) -> int:
+        return sum(place == AWAY for place in self.of(owner).values())
+
+    # What leaders do.
+
+    def look(self) -> None:
+        """Hear all, reconcile, let the cluster follow; then some time passes."""
+        self.leader.hear()
+        self.reconcile()
+        self.control()
+        self.clock.advance(LOOK)
+
+    def reconcile(self) -> None:
+        before = self.alive()
+        try:
+            self.leader.reconciler.reconcile()
+        finally:
+            self.evicted += [(self.clock(), name) for name in sorted(before - self.alive())]
+
+    def run(self, seconds: float) -> None:
+        end = self.clock() + seconds
+        while self.clock() < end:
+            self.look()
+
+    def take_over(self) -> None:
+        self.leader.may_lead = False
+        self.leader = Leader(self)
+
+    def alive(self) -> set[str]:
+        return {name for name, raw in self.cluster.pods.items() if "deletionTimestamp" not in raw["metadata"]}
+
+    def _count(self, name: str) -> None:
+        pods = [raw for raw in self.cluster.pods.values() if raw["metadata"]["labels"].get("app") == name]
+        ready = sum(decode_occupant(encoded(raw)).ready for raw in pods)
+        status = {"replicas": len(pods), "availableReplicas": ready, "readyReplicas": ready}
+        self.cluster.api.edit(REPLICA_SETS, name, {"status": {**status, "observedGeneration": 1}}, "shop")
+
+
+def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(raw))

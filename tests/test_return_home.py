@@ -1,0 +1,290 @@
+"""Pods on super nodes return when there is room, one of a workload at a time, and not to and fro."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from controllers.elasticity.return_home.workloads import REPLICA_SETS
+from kube.resources import PODS
+from settings import ElasticitySettings
+from settings.elasticity import ReturnHome
+from tests.elasticity_world import AWAY, HOME, Killed
+from tests.fake_api import Denied
+from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
+from tests.tables import table
+from webhook.elasticity import PLACEMENT, RETURN_HOME
+
+
+def returned(homes: Homes) -> list[str]:
+    return [name for _, name in homes.evicted]
+
+
+def events(homes: Homes, reason: str) -> list[str]:
+    return [message for said, message in homes.leader.recorder.events if said == reason]
+
+
+def at_most(number: int) -> ElasticitySettings:
+    return ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True, max_at_once=number))
+
+
+def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+
+    homes.run(AFTER)
+    assert homes.evicted == []
+
+    homes.run(2 * LOOK)
+    assert returned(homes) == ["web-1-2"]
+    assert homes.of("web-1") == {"web-1-1": HOME, "web-1-3": HOME}
+    [said] = events(homes, "ReturnsHome")
+    assert f"from {AWAY}" in said
+    assert HOME in said
+
+
+def test_pods_of_a_workload_return_one_after_the_other_each_when_the_one_before_is_ready() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY, AWAY)
+    homes.starts = lambda name: False
+    homes.run(AFTER + 4 * INTERVAL)
+    assert len(homes.evicted) == 1
+
+    homes.leader.hear()
+    homes.get_ready("web-1-4")
+    homes.starts = lambda name: True
+    homes.run(2 * INTERVAL)
+    assert len(homes.evicted) == 2
+    assert homes.away("web-1") == 0
+
+
+def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER - 60)
+    nodes, homes.nodes = homes.nodes, fleet(allocatable={"cpu": "1", "pods": "10"})
+    homes.run(LOOK)
+    homes.nodes = nodes
+
+    homes.run(AFTER - LOOK)
+    assert homes.evicted == []
+    homes.run(3 * LOOK)
+    assert returned(homes) == ["web-1-2"]
+
+
+def test_workloads_return_at_the_configured_pace_and_as_many_at_once_as_configured() -> None:
+    homes = Homes(at_most(2), fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes.starts = lambda name: not name.endswith("-3")
+    for name in ("a-1", "b-1", "c-1"):
+        homes.workload(name, HOME, AWAY)
+
+    homes.run(AFTER + LOOK)
+    assert returned(homes) == ["a-1-2"]
+    homes.run(5 * INTERVAL)
+    assert returned(homes) == ["a-1-2", "b-1-2"]
+    assert homes.evicted[1][0] - homes.evicted[0][0] >= INTERVAL
+
+
+def test_a_replacement_that_goes_to_a_super_node_again_makes_the_workload_wait_twice_as_long_each_time() -> (
+    None
+):
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.placing = lambda _: AWAY
+
+    homes.run(20 * AFTER)
+
+    times = [at for at, _ in homes.evicted]
+    assert len(times) == 4
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert [round(pause / AFTER) for pause in pauses] == [2, 4, 8]
+    assert "next return" in events(homes, "ReturnFailed")[0]
+
+
+def test_a_replacement_that_does_not_become_ready_gives_its_place_to_another_workload() -> None:
+    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes.starts = lambda name: name != "a-1-3"
+    for name in ("a-1", "b-1"):
+        homes.workload(name, HOME, AWAY)
+
+    homes.run(3 * AFTER)
+
+    assert returned(homes) == ["a-1-2", "b-1-2"]
+    assert len(events(homes, "ReturnStalled")) == 1
+
+
+@table(
+    ("places", "parts", "expected"),
+    {
+        "all of them without a number": ([HOME, AWAY, AWAY], {}, 0),
+        "of LOCAL_REPLICAS those that are missing": ([HOME, AWAY, AWAY], {"n": "2"}, 1),
+        "none beyond LOCAL_REPLICAS": ([HOME, AWAY], {"n": "1"}, 1),
+        "none that was placed on a super node": ([HOME, AWAY], {"annotations": {PLACEMENT: "super"}}, 1),
+        "one that was placed on a local node": ([HOME, AWAY], {"annotations": {PLACEMENT: "local"}}, 0),
+        "none that says so": ([HOME, AWAY], {"annotations": {RETURN_HOME: "false"}}, 1),
+        "none that says something else": ([HOME, AWAY], {"annotations": {RETURN_HOME: "nope"}}, 1),
+        "not the only one": ([AWAY], {}, 1),
+        "the only one that allows it": ([AWAY], {"annotations": {RETURN_HOME: "true"}}, 0),
+        "none that the autoscaler must not evict": (
+            [HOME, AWAY],
+            {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
+            1,
+        ),
+        "none that Karpenter must not disrupt": (
+            [HOME, AWAY],
+            {"annotations": {"karpenter.sh/do-not-disrupt": "true"}},
+            1,
+        ),
+        "none that selects other nodes": ([HOME, AWAY], {"spec": {"nodeSelector": {"disk": "ssd"}}}, 1),
+        "none of a Job": ([HOME, AWAY], {"kind": "Job"}, 1),
+        "none of an unknown kind": ([HOME, AWAY], {"kind": "CloneSet"}, 1),
+        "none without a controller": ([HOME, AWAY], {"owned": False}, 1),
+    },
+)
+def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: int) -> None:
+    """*expected* are those that are still on a super node at the end."""
+    homes = Homes()
+    homes.workload("web-1", *places, **parts)
+
+    homes.run(AFTER + 5 * INTERVAL)
+
+    assert homes.away("web-1") == expected
+
+
+def test_no_pod_returns_while_a_rollout_is_in_progress() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.workload("web-2", HOME, revision="2")
+
+    homes.run(3 * AFTER)
+
+    assert homes.evicted == []
+
+
+@table(
+    "change",
+    {
+        "a replica is missing": {"status": {"availableReplicas": 1}},
+        "it is scaled out": {"spec": {"replicas": 3}, "metadata": {"generation": 2}},
+        "its last change was not seen": {"metadata": {"generation": 2}},
+        "it is being deleted": {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}},
+    },
+)
+def test_what_the_caches_do_not_show_is_read_before_the_eviction(change: dict[str, Any]) -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER)
+    homes.cluster.api.edit(REPLICA_SETS, "web-1", change, "shop")
+
+    for _ in range(3):
+        homes.reconcile()
+        homes.clock.advance(LOOK)
+
+    assert homes.evicted == []
+
+
+def test_a_stale_cache_evicts_no_second_pod() -> None:
+    """A leader that hears nothing of its own eviction, nor of that of the one before it."""
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY, AWAY)
+    homes.starts = lambda _: False
+    homes.run(AFTER)
+    for _ in range(400):
+        homes.reconcile()
+        homes.control()
+        homes.clock.advance(LOOK)
+
+    assert len(homes.evicted) == 1
+
+
+@pytest.mark.parametrize("fault", ["killed before", "killed after", "stuck and killed", "lost"])
+def test_a_leader_that_dies_at_its_eviction_is_followed_by_one_that_waits(fault: str) -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY, AWAY)
+    homes.starts = lambda _: False
+    homes.run(AFTER)
+    homes.leader.hear()
+    homes.leader.client.fault = fault
+    try:
+        homes.reconcile()
+    except Killed:
+        homes.take_over()
+    homes.run(AFTER - LOOK)
+    assert len(homes.evicted) <= 1
+
+    homes.run(2 * AFTER)
+    before = len(homes.evicted)
+    assert before == 1, "the replacement is not ready: no other pod goes"
+    for late in homes.cluster.stuck:
+        with pytest.raises(Exception, match="not found"):
+            late()
+
+
+def test_a_former_leader_evicts_nothing_when_it_goes_on() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER)
+    former = homes.leader
+    homes.take_over()
+    former.hear()
+    with pytest.raises(Exception, match="another process leads"):
+        former.reconciler.reconcile()
+
+    assert homes.alive() == {"web-1-1", "web-1-2"}
+
+
+def test_an_eviction_is_for_the_pod_as_it_was_read() -> None:
+    """What changes between the read and the eviction refuses it."""
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(AFTER)
+
+    homes.leader.hear()
+    sent: list[Any] = []
+    handle = homes.cluster.carry_out
+
+    def meddle(call: Any) -> Any:
+        if call.path.endswith("/eviction") and not sent:
+            sent.append(call.body["deleteOptions"]["preconditions"])
+            homes.cluster.edit("web-1-2", {"metadata": {"annotations": {RETURN_HOME: "false"}}})
+        return handle(call)
+
+    homes.cluster.carry_out = meddle  # type: ignore[method-assign]
+    homes.reconcile()
+
+    assert [set(each) for each in sent] == [{"uid", "resourceVersion"}]
+    assert homes.evicted == []
+
+
+def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    refusals: list[str] = []
+
+    def refuse(review: Any) -> None:
+        if review.subresource == "eviction" and len(refusals) < 2:
+            refusals.append("")
+            raise Denied("it would violate the pod's disruption budget", 429, "TooManyRequests")
+
+    homes.cluster.api.validate(PODS, refuse)
+    homes.run(AFTER + 4 * INTERVAL)
+
+    assert len(refusals) == 2
+    assert returned(homes) == ["web-1-2"]
+    [said] = events(homes, "ReturnRefused")
+    assert "disruption budget" in said
+
+
+def test_when_all_have_returned_nothing_more_happens() -> None:
+    homes = Homes()
+    homes.workload("web-1", HOME, AWAY)
+    homes.run(2 * AFTER)
+    state = homes.of("web-1")
+    before = homes.leader.client.reads
+
+    homes.run(2 * AFTER)
+
+    assert homes.of("web-1") == state == {"web-1-1": HOME, "web-1-3": HOME}
+    assert homes.leader.client.reads == before
