@@ -71,6 +71,20 @@ def placed(api: FakeAPI, name: str, node: str = "", **annotations: str) -> None:
     api.put(PODS, raw_pod(name, namespace="default", spec=spec, metadata={"annotations": named}))
 
 
+def test_the_wide_list_says_which_pods_never_return_from_super_nodes(elastic: FakeAPI) -> None:
+    placed(elastic, "keeps", "super", burst="allowed", **{"return-home": "false"})
+
+    found = cli.shown(elastic, "elasticity", "list")["placements"]
+
+    assert {each["pod"]: each["stays"] for each in found if each["node"] == "super"} == {
+        "beyond": "it did not go to a super node for want of local room",
+        "burst": "",
+        "keeps": "it has annotation drawbridge.io/return-home=false",
+    }
+    assert "STAYS BECAUSE" in cli.run(elastic, "-o", "wide", "elasticity", "list").output
+    assert "STAYS BECAUSE" not in cli.run(elastic, "elasticity", "list").output
+
+
 @pytest.fixture
 def elastic() -> FakeAPI:
     api = cli.installed("elasticity")

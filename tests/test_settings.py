@@ -118,7 +118,8 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
-  homeFailover: {enabled: true, homeAfter: 1m}, subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
+  homeFailover: {enabled: true, homeAfter: 1m},
+  returnHome: {enabled: true, after: 1m, interval: 1s, maxAtOnce: 2}, subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
   resolvConf: nameserver 10.0.0.2}
 ingressDaemonSet: {enabled: true,
   healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
@@ -271,6 +272,8 @@ BAD = {
     "elasticity: {excludedNamespaces: [Kube_System]}": "'Kube_System'",
     "elasticity: {maxSuperPods: {total: -1}}": "maxSuperPods.total: -1",
     "elasticity: {homeFailover: {homeAfter: 0s}}": "homeAfter: '0s' is no time",
+    "elasticity: {returnHome: {after: 0s}}": "after: '0s' is no time",
+    "elasticity: {returnHome: {maxAtOnce: 0}}": "maxAtOnce: ",
     SUBNETS % "{id: vpc-1, zone: ap-x-1}": (
         "subnets[0].id: 'vpc-1' is not the id of a subnet; write for example subnet-"
     ),

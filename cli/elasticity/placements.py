@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, warning
+from controllers.elasticity.return_home.planner import never
 from kube.types import ObjectMeta, PodStatus, Value
 from webhook.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER
 
@@ -37,7 +38,7 @@ class Place(StrEnum):
 
 
 class Placement(Document, frozen=True):
-    """*burst*: it may run on super nodes because local nodes were full."""
+    """*burst*: it may run on super nodes because local nodes were full. *stays* is why it never returns by itself."""
 
     namespace: str
     pod: str
@@ -48,6 +49,7 @@ class Placement(Document, frozen=True):
     reason: str
     created_at: datetime | None
     uid: str
+    stays: str = ""
 
 
 class Placements(Document, frozen=True):
@@ -76,13 +78,15 @@ def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collecti
 
 
 def parts_of(found: Placements, now: datetime) -> Iterator[Part]:
-    columns = ("NAMESPACE", "POD", "PLACE", "NODE", "AGE", "WORKLOAD", "REASON")
-    yield Table(columns, [_row(each, now) for each in found.placements], empty="no pod has a placement")
+    columns = ("NAMESPACE", "POD", "PLACE", "NODE", "AGE", "WORKLOAD", "REASON", "STAYS BECAUSE")
+    rows = [_row(each, now) for each in found.placements]
+    yield Table(columns, rows, empty="no pod has a placement", wide=1)
 
 
 def _row(each: Placement, now: datetime) -> list[Cell]:
     place: Cell = warning(each.place) if each.place in (Place.GATED, Place.PENDING) else str(each.place)
-    return [each.namespace, each.pod, place, each.node, age(each.created_at, now), each.workload, each.reason]
+    born = age(each.created_at, now)
+    return [each.namespace, each.pod, place, each.node, born, each.workload, each.reason, each.stays]
 
 
 def _why_not(pod: Pod) -> str:
@@ -116,6 +120,7 @@ def _placement(pod: Pod, super_nodes: Collection[str]) -> Placement:
         metadata.annotations.get(REASON, ""),
         metadata.creation_timestamp,
         metadata.uid,
+        never(metadata) if pod.spec.node_name in super_nodes else "",
     )
 
 

@@ -32,6 +32,8 @@ class ReturnReporter:
         self._recorder = recorder
         self._why: dict[str, str] = {}
         self._refused: set[str] = set()
+        for each in (*Outcome, "refused"):
+            RETURNS.labels(str(each))  # an alert sees no first one that comes from nothing
 
     def count(self, waiting: int, in_progress: int) -> None:
         RETURNING.labels("waiting").set(waiting)
