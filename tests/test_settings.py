@@ -119,7 +119,8 @@ elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonS
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m},
-  returnHome: {enabled: true, after: 1m, interval: 1s, maxAtOnce: 2}, subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
+  returnHome: {enabled: true, after: 1m, interval: 1s, maxAtOnce: 2},
+  subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
   resolvConf: nameserver 10.0.0.2}
 ingressDaemonSet: {enabled: true,
   healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
