@@ -1,11 +1,12 @@
 """The settings of elasticity."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from settings.values import Count, Limit, Matching, Model, Name, Period, Region
+from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
 """What a line of resolv.conf may begin with, or a comment: # or ;."""
@@ -30,9 +31,35 @@ class Switch(Model):
     name: Name = "eks-config"
 
 
+class Budget(Model):
+    """For pods of any of *namespaces* with all of *labels*; what is empty asks for nothing. *max_pods* 0: for none."""
+
+    namespaces: tuple[Name, ...] = ()
+    labels: Labels = {}
+    max_pods: Annotated[int, Field(ge=0, le=MOST)]
+
+    def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        if self.namespaces and namespace not in self.namespaces:
+            return False
+        return all(labels.get(key) == value for key, value in self.labels.items())
+
+    def __str__(self) -> str:
+        """Whose it is."""
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
+        parts = ["pods", labels and f"with {labels}", self.namespaces and f"of {', '.join(self.namespaces)}"]
+        return " ".join(str(part) for part in parts if part)
+
+
 class MaxSuperPods(Model):
+    """All that concern a pod apply to it."""
+
     total: Limit = 0
     per_namespace: Limit = 0
+    budgets: tuple[Budget, ...] = ()
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.total or self.per_namespace or self.budgets)
 
 
 class HomeFailover(Model):

@@ -11,7 +11,7 @@ from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World, fleet, raw_of, raw_pod
 from tests.tables import table
-from webhook.elasticity import BURST, COST, OUR_COST, SWITCH
+from webhook.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
 
 # Bursts
 
@@ -25,7 +25,7 @@ def stuck(world: World, **parts: Any) -> str:
 
 
 def tolerates(world: World, name: str) -> bool:
-    return bool(world.cluster.pods[name]["spec"].get("tolerations"))
+    return any(each["key"] == TAINT_KEY for each in world.cluster.pods[name]["spec"].get("tolerations", ()))
 
 
 def test_a_pod_without_local_room_is_allowed_on_super_nodes_in_place() -> None:

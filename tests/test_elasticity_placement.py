@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec.structs import replace
+
 from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.quota import Room
-from settings.elasticity import MaxSuperPods
+from controllers.elasticity.quota import Quota, Room
+from kube.types import ObjectMeta
+from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
 from tests.tables import table
 from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
@@ -109,17 +112,79 @@ def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, wh
 @table(
     "limits, there, full",
     {
-        "all": ({"total": 2}, ["a", "b"], "maxSuperPods.total is 2 and 2 pods are on super nodes"),
+        "all": ({"total": 2}, ["a", "b"], "maxSuperPods.total is 2, and as many pods are on super nodes"),
         "of a namespace": (
             {"per_namespace": 1},
             ["shop", "b"],
-            "maxSuperPods.perNamespace is 1 and 1 pods of shop are there",
+            "maxSuperPods.perNamespace is 1, and as many pods of shop are on super nodes",
         ),
         "there is room": ({"total": 3, "per_namespace": 2}, ["shop", "b"], ""),
     },
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
     assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
+
+
+BUDGETS = {
+    "of its namespace": (
+        {"namespaces": ["shop"]},
+        "maxSuperPods.budgets allows 1 pods of shop on super nodes",
+    ),
+    "of its label": (
+        {"labels": {"pod-template-hash": "1"}},
+        "maxSuperPods.budgets allows 1 pods with pod-template-hash=1 on super nodes",
+    ),
+    "of its label in its namespace and another": (
+        {"namespaces": ["bank", "shop"], "labels": {"pod-template-hash": "1"}},
+        "maxSuperPods.budgets allows 1 pods with pod-template-hash=1 of bank, shop on super nodes",
+    ),
+    "of another namespace": ({"namespaces": ["bank"]}, ""),
+    "of its label in another namespace": ({"namespaces": ["bank"], "labels": {"pod-template-hash": "1"}}, ""),
+    "of another value of its label": ({"labels": {"pod-template-hash": "2"}}, ""),
+    "of another label": ({"labels": {"tier": "1"}}, ""),
+}
+
+
+@table("of, full", BUDGETS)
+def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
+    limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
+
+    room = Room(limits, {}, [1])
+    assert room.take(pod()) == full
+    assert room.was_short == bool(full)
+
+    room = Room(limits, {}, [0])
+    assert (room.take(pod()), room.take(pod())) == ("", full)
+
+
+def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
+    woken: list[str] = []
+    quota, limits = Quota(woken.append), MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),))
+    batch = replace(pod(), metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "batch"}))
+    other = replace(batch, metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "web"}))
+    late = replace(batch, metadata=ObjectMeta(uid="b", namespace="shop", labels={"tier": "batch"}))
+
+    def is_full() -> bool:
+        with quota.acquire("late", limits) as room:
+            return bool(room.take(late))
+
+    assert not is_full()
+    quota.see(batch, lambda: True)
+    assert is_full()
+    quota.see(other, lambda: True)
+    assert woken == ["late"]
+    assert not is_full()
+    quota.see(other, lambda: False)
+    quota.see(batch, lambda: True)
+    assert is_full()
+    quota.see(batch, lambda: False)
+    assert not is_full()
+
+
+def test_no_pod_goes_where_the_budget_is_none() -> None:
+    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [0])
+
+    assert room.take(pod()) == "maxSuperPods.budgets allows 0 pods on super nodes"
 
 
 @table(

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from controllers.elasticity import fleet
 from controllers.elasticity.pods import Pod
+from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
+from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, Killed, World
 from tests.tables import table
+from webhook.elasticity import PLACEMENT, REASON
 
 KEYS = {"a": 1, "b": 2}
 LIMIT = 3
@@ -37,7 +39,7 @@ class Chaos:
     """What may happen, in an order that the dice say; after each step all promises are kept."""
 
     def __init__(self, dice: Random, limits: MaxSuperPods) -> None:
-        self.dice, self.limits = dice, limits
+        self.dice, self.limit = dice, limits.total or next((each.max_pods for each in limits.budgets), None)
         self.world = World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
         self.cluster = self.world.cluster
         self.disturbed: set[str] = set()
@@ -123,7 +125,7 @@ class Chaos:
     def keeps_its_promises(self) -> None:
         for key, number in KEYS.items():
             assert self.cluster.local(f"owner-{key}/1") <= number
-        assert not self.limits.total or self.cluster.sent() <= self.limits.total
+        assert self.limit is None or self.cluster.sent() <= self.limit
         assert len(self.cluster.ungated) == len(set(self.cluster.ungated))
 
     def end(self) -> None:
@@ -135,7 +137,7 @@ class Chaos:
             self.world.bind_all()
             self.keeps_its_promises()
         waiting = self.cluster.names(lambda pod: pod.gated)
-        assert not waiting or self.cluster.sent() == self.limits.total
+        assert not waiting or self.cluster.sent() == self.limit
         for key in KEYS.keys() - self.disturbed:
             counted = self.cluster.names(lambda pod, key=key: pod.active and pod.key == f"owner-{key}/1")
             assert self.cluster.local(f"owner-{key}/1") == min(KEYS[key], len(counted))
@@ -145,7 +147,14 @@ class Chaos:
         return self.dice.choice(names) if names else ""
 
 
-@table("limits", {"no limit": MaxSuperPods(), "limit": MaxSuperPods(total=LIMIT)})
+@table(
+    "limits",
+    {
+        "no limit": MaxSuperPods(),
+        "limit": MaxSuperPods(total=LIMIT),
+        "budget": MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=LIMIT),)),
+    },
+)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_no_number_is_ever_exceeded_whatever_befalls_the_leaders(limits: MaxSuperPods, seed: int) -> None:
@@ -363,11 +372,71 @@ def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_
     world.create(1, "other", n="0")
     world.leader.hear()
     world.leader.turn()
-    assert not world.leader.queue
+    assert [each.pod.metadata.name for each in world.leader.parts.writer.assumptions.to_super_nodes()] == [
+        "web-1"
+    ]
     world.cluster.stuck.pop()()
     world.leader.settle(2)
 
     assert (world.placements(), world.placements("other")) == ({"super": 1}, {"": 1})
+
+
+BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))
+FULL = "maxSuperPods.budgets allows 1 pods of shop on super nodes"
+
+
+def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
+    first, second = world.create(2, n="0")
+    (stuck,) = world.create(1, "stuck", n=None, gated=False)
+    world.no_room(stuck)
+    world.create(1, "other", n="0", namespace="bank")
+    world.leader.settle()
+
+    assert world.placements("other") == {"super": 1}
+    assert world.placements() == {"": 1, "super": 1}
+    assert all(FULL in world.annotations(each)[REASON] for each in (second, stuck))
+    writes = len(world.cluster.writes)
+    world.leader.settle()
+    assert len(world.cluster.writes) == writes, "it is said once"
+    assert PODS_BY_STATE.labels("capped")._value.get() == 2
+
+    world.cluster.remove(first)
+    world.leader.settle()
+    waiting = [each for each in (second, stuck) if FULL in world.annotations(each)[REASON]]
+    assert len(waiting) == 1
+
+
+def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
+    first, second = world.create(2, n="0")
+    world.leader.hear()
+    world.leader.turn()
+    queue = world.leader.queue
+    assert set(queue) == {f"uid-{first}", f"uid-{second}"}
+    world.leader.let_go(queue.index(f"uid-{first}"))
+    world.cluster.remove(first)
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go()
+
+    assert world.annotations(second)[PLACEMENT] == "super"
+
+
+@pytest.mark.parametrize("fault", ["forbidden", "lost", "stuck"])
+def test_a_reason_that_cannot_be_written_stops_nothing(fault: str) -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
+    first, second = world.create(2, n="0")
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go(world.leader.queue.index(f"uid-{second}"), fault)
+    world.leader.settle()
+    assert FULL in world.annotations(second)[REASON]
+    assert "FailedPlacement" not in world.leader.recorder.reasons
+
+    world.cluster.remove(first)
+    world.leader.settle()
+    assert world.annotations(second)[PLACEMENT] == "super"
 
 
 def test_pods_of_two_owners_that_take_one_place_are_not_both_sent_there() -> None:

@@ -117,7 +117,7 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
   pool: {retain: {count: 1, age: 1h}, minIdle: 1}, allowList: {configMap: a}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
-  excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1}, scaleInOrder: false,
+  excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1, budgets: [{maxPods: 0}]}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m},
   returnHome: {enabled: true, after: 1m, interval: 1s, maxAtOnce: 2},
   subnets: [{id: subnet-1, zone: ap-hongkong-1}], region: ap-hongkong,
@@ -272,6 +272,8 @@ BAD = {
     "elasticity: {schedulerName: ''}": "schedulerName: ''",
     "elasticity: {excludedNamespaces: [Kube_System]}": "'Kube_System'",
     "elasticity: {maxSuperPods: {total: -1}}": "maxSuperPods.total: -1",
+    "elasticity: {maxSuperPods: {budgets: [{namespaces: [shop]}]}}": "maxPods",
+    "elasticity: {maxSuperPods: {budgets: [{maxPods: 1, labels: {a b: c}}]}}": "is not the name of a label",
     "elasticity: {homeFailover: {homeAfter: 0s}}": "homeAfter: '0s' is no time",
     "elasticity: {returnHome: {after: 0s}}": "after: '0s' is no time",
     "elasticity: {returnHome: {maxAtOnce: 0}}": "maxAtOnce: ",

@@ -101,6 +101,8 @@ def _why_not(pod: Pod) -> str:
 
 
 def _concerns(pod: Pod, super_nodes: Collection[str]) -> bool:
+    if not pod.spec.node_name and REASON in pod.metadata.annotations:
+        return True
     return PLACEMENT in pod.metadata.annotations or _is_gated(pod) or pod.spec.node_name in super_nodes
 
 

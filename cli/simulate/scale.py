@@ -25,6 +25,7 @@ from controllers.elasticity.reconciler import Decision, Rejections
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from kube.resources import PODS
 from settings import ElasticitySettings
+from settings.elasticity import MaxSuperPods
 from webhook.elasticity import PATH
 from webhook.elasticity.webhook import gated
 
@@ -106,7 +107,7 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
     cluster = Cluster([*facts.pods, *arriving])
     key = next((each.key for each in arriving), "")
     nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
-    outages, room = Outages(clock), Room(settings.max_super_pods, _taken(facts.pods, nodes))
+    outages, room = Outages(clock), _room(facts.pods, nodes, settings.max_super_pods)
     outages.observe(nodes.super)
     destination = SuperNodeDestination(eligibility, Fleet(nodes, cluster.having), room, outages)
     known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
@@ -167,8 +168,10 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
     return (each for each in facts.pods if each.key in keys)
 
 
-def _taken(pods: Sequence[Pod], nodes: Nodes) -> Mapping[str, int]:
-    return Counter(each.metadata.namespace for each in pods if counts(each, nodes.names))
+def _room(pods: Sequence[Pod], nodes: Nodes, limits: MaxSuperPods) -> Room:
+    there = [each.metadata for each in pods if counts(each, nodes.names)]
+    under = [sum(each.concerns(pod.namespace, pod.labels) for pod in there) for each in limits.budgets]
+    return Room(limits, Counter(each.namespace for each in there), under)
 
 
 def _tolerates(raw: Raw) -> bool:

@@ -50,6 +50,7 @@ SETTINGS = {
     "elasticity.excludedNamespaces": "elasticity.excludedNamespaces",
     "elasticity.maxSuperPods.total": "elasticity.maxSuperPods.total",
     "elasticity.maxSuperPods.perNamespace": "elasticity.maxSuperPods.perNamespace",
+    "elasticity.maxSuperPods.budgets": "elasticity.maxSuperPods.budgets",
     "elasticity.scaleInOrder": "elasticity.scaleInOrder",
     "elasticity.homeFailover.enabled": "elasticity.homeFailover.enabled",
     "elasticity.homeFailover.homeAfter": "elasticity.homeFailover.homeAfter",

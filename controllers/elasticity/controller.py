@@ -18,7 +18,7 @@ from controllers.elasticity.patches import cost_change
 from controllers.elasticity.planner import standing
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import KEPT, Pod
-from controllers.elasticity.quota import Quota, counts
+from controllers.elasticity.quota import Quota, counts, waits
 from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.controller import ReturnHomeController
@@ -47,12 +47,11 @@ class Elasticity:
         self.keys = WorkQueue("elasticity", clock=clock.monotonic)
         self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
         self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic)
-        limits = sources.settings().max_super_pods
         self.takeover = Takeover(
             sources.pods,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
             self.keys.add,
-            is_limited=bool(limits.total or limits.per_namespace),
+            is_limited=sources.settings().max_super_pods.is_limited,
             clock=clock.monotonic,
         )
         self._sources, self._settings = sources, sources.settings()
@@ -87,6 +86,7 @@ class Elasticity:
         on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
         self._reporter.count(
             pending=sum(pod.stuck_since is not None for pod in having("unbound")),
+            capped=sum(map(waits, (*having("gated"), *having("unbound")))),
             local=len(having("placed local")),
             super=on_super_nodes + len(having("sent")),
         )

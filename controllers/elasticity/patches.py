@@ -35,6 +35,7 @@ class Kind(StrEnum):
     ANY = "leave to the scheduler"
     BURST = "allow on super nodes"
     COST = "set the deletion cost"
+    WAIT = "say what it waits for"
     DELETE = "delete"
 
 
@@ -99,6 +100,11 @@ def is_kept_off(pod: Pod) -> bool:
     """Whether its affinity keeps it off super nodes, set by us or by the user."""
     spec = spec_of(pod)
     return kept_off_super_nodes(spec) == spec
+
+
+def explained(pod: Pod, why: str) -> Patch | None:
+    """None for a pod that says so already."""
+    return None if pod.metadata.annotations.get(REASON) == why else _patch(pod, {REASON: why}, {})
 
 
 def opened(pod: Pod, why: str) -> Patch:

@@ -20,6 +20,8 @@ from webhook.elasticity import LOCAL_REPLICAS, SUPER
 
 PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
+CAPPED = "SuperNodeCapReached"
+"""The reason of the Event of a pod that waits for a cap or a budget."""
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
 
 
@@ -194,7 +196,7 @@ def _by_toleration(case: Case, destination: Destination) -> Verdict:
     if found is None or found.rules:
         return _sent(case, said, found, destination)
     if full := destination.take(case.pod, bound=False):
-        return Verdict(case, Place.STAY, f"{said}: stays local, {full}", "SuperNodeCapReached")
+        return Verdict(case, Place.STAY, f"{said}: stays local, {full}", CAPPED)
     return Verdict(case, Place.ANY, f"{said}: left to the scheduler")
 
 
@@ -205,7 +207,7 @@ def _sent(case: Case, said: str, found: Objections | None, destination: Destinat
         why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
         return Verdict(case, Place.STAY, why, "NotEligibleForSuperNode")
     if full := destination.take(case.pod, bound=True):
-        return Verdict(case, Place.WAIT, f"{said}: waits, {full}", "SuperNodeCapReached")
+        return Verdict(case, Place.WAIT, f"{said}: waits, {full}", CAPPED)
     return Verdict(case, Place.SUPER, f"{said}: to super node")
 
 
@@ -250,7 +252,7 @@ def _judged(case: Case, destination: Destination) -> Burst | Refused | None:
     if found.misfit:
         return Refused(pod, "NoMatchingSuperNode", f"{no_room} {found.misfit}: it waits")
     if full := destination.take(pod, bound=False):
-        return Refused(pod, "SuperNodeCapReached", f"{no_room} {full}: it waits")
+        return Refused(pod, CAPPED, f"{no_room} {full}: it waits")
     return Burst(pod, f"no local node has room, {wish.inputs}: it may go to a super node")
 
 

@@ -1,15 +1,24 @@
-"""No more pods go to super nodes than is configured, in a namespace and in all."""
+"""No more pods go to super nodes than is configured: in a namespace, under a budget, and in all."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from controllers.elasticity.pods import Pod
-from settings.elasticity import MaxSuperPods
-from webhook.elasticity import is_daemon_pod
+from settings.elasticity import Budget, MaxSuperPods
+from webhook.elasticity import REASON, is_daemon_pod
+
+SETTING = "maxSuperPods."
+"""How what is reached is called: in the reason of each pod that waits for it."""
+
+
+def waits(pod: Pod) -> bool:
+    """Whether it has no node, and said at its last decision that a limit is reached."""
+    return not pod.node_name and SETTING in pod.metadata.annotations.get(REASON, "")
 
 
 def counts(pod: Pod, super_nodes: Container[str]) -> bool:
@@ -19,28 +28,46 @@ def counts(pod: Pod, super_nodes: Container[str]) -> bool:
     return pod.node_name in super_nodes or pod.may_come_to_super_nodes
 
 
-class Room:
-    """What *limits* leave for one decision, by how many pods of each namespace there are."""
+@dataclass
+class _Used:
+    budget: Budget
+    taken: int
 
-    def __init__(self, limits: MaxSuperPods, taken: Mapping[str, int]) -> None:
+
+class Room:
+    """What *limits* leave for one decision, by how many pods of each namespace there are, and *under* each budget."""
+
+    def __init__(
+        self,
+        limits: MaxSuperPods,
+        taken: Mapping[str, int],
+        under: Sequence[int] = (),
+    ) -> None:
         self._limits, self._taken = limits, Tally(taken)
+        self._budgets = [_Used(budget, taken) for budget, taken in zip(limits.budgets, under, strict=True)]
         self.was_short = False
 
     def take(self, pod: Pod) -> str:
         """Nothing when there was room, and it is *pod*'s now; else which limit is reached."""
-        namespace = pod.metadata.namespace
-        if reached := self._reached(namespace):
+        concerned = [each for each in self._budgets if _is_under(each.budget, pod)]
+        if reached := self._reached(pod.metadata.namespace, concerned):
             self.was_short = True
             return reached
-        self._taken[namespace] += 1
+        self._taken[pod.metadata.namespace] += 1
+        for each in concerned:
+            each.taken += 1
         return ""
 
-    def _reached(self, namespace: str) -> str:
+    def _reached(self, namespace: str, concerned: Iterable[_Used]) -> str:
+        """The same words for as long as it is reached: they are written to the pods that wait."""
         total, each = self._limits.total, self._limits.per_namespace
-        if total and (taken := self._taken.total()) >= total:
-            return f"maxSuperPods.total is {total} and {taken} pods are on super nodes"
+        if total and self._taken.total() >= total:
+            return f"{SETTING}total is {total}, and as many pods are on super nodes"
         if each and self._taken[namespace] >= each:
-            return f"maxSuperPods.perNamespace is {each} and {self._taken[namespace]} pods of {namespace} are there"
+            return f"{SETTING}perNamespace is {each}, and as many pods of {namespace} are on super nodes"
+        for used in concerned:
+            if used.taken >= used.budget.max_pods:
+                return f"{SETTING}budgets allows {used.budget.max_pods} {used.budget} on super nodes"
         return ""
 
 
@@ -52,9 +79,11 @@ class Quota:
 
     def __init__(self, enqueue: Callable[[str], None]) -> None:
         self._enqueue = enqueue
-        self._seen: dict[str, str] = {}
-        self._assumed: dict[str, str] = {}
+        self._seen: dict[str, Pod] = {}
+        self._assumed: dict[str, Pod] = {}
         self._taken: Tally[str] = Tally()
+        self._budgets: tuple[Budget, ...] = ()
+        self._under: list[int] = []
         self._waiting: dict[str, None] = {}
         self._given_back = 0
         self._deciding, self._lock = threading.Lock(), threading.RLock()
@@ -65,8 +94,9 @@ class Quota:
         with self._deciding:
             with self._lock:
                 # most clusters have no limit, and need no count
-                taken = self._taken if limits.total or limits.per_namespace else {}
-                room, before = Room(limits, taken), self._given_back
+                taken = self._taken if limits.is_limited else {}
+                self._count_under(limits.budgets)
+                room, before = Room(limits, taken, self._under), self._given_back
             yield room
             if room.was_short:
                 self._wait(key, before)
@@ -85,21 +115,32 @@ class Quota:
         with self._lock:
             self._change(self._seen, pod, counts=counts())
 
-    def _change(self, uids: dict[str, str], pod: Pod, *, counts: bool) -> None:
+    def _count_under(self, budgets: Sequence[Budget]) -> None:
+        """Once for each change of the settings; from then on, changes are added."""
+        if tuple(budgets) != self._budgets:
+            self._budgets = tuple(budgets)
+            there = (self._assumed | self._seen).values()
+            self._under = [sum(_is_under(each, pod) for pod in there) for each in budgets]
+
+    def _change(self, uids: dict[str, Pod], pod: Pod, *, counts: bool) -> None:
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        before = self._counts(uid)
+        before = self._there(uid)
         if counts:
-            uids[uid] = namespace
+            uids[uid] = pod
         else:
             uids.pop(uid, None)
-        change = self._counts(uid) - before
+        after = self._there(uid)
+        change = int(after is not None) - int(before is not None)
         self._taken[namespace] += change
-        if change < 0:
+        # A pod that stays may have other labels now.
+        changes = [_is_under(each, after) - _is_under(each, before) for each in self._budgets]
+        self._under = [count + each for count, each in zip(self._under, changes, strict=True)]
+        if min(change, *changes, 0) < 0:
             self._given_back += 1
             self._wake()
 
-    def _counts(self, uid: str) -> int:
-        return int(uid in self._seen or uid in self._assumed)
+    def _there(self, uid: str) -> Pod | None:
+        return self._seen.get(uid) or self._assumed.get(uid)
 
     def _wait(self, key: str, before: int) -> None:
         with self._lock:
@@ -111,3 +152,7 @@ class Quota:
         for key in self._waiting:
             self._enqueue(key)
         self._waiting.clear()
+
+
+def _is_under(budget: Budget, pod: Pod | None) -> bool:
+    return pod is not None and budget.concerns(pod.metadata.namespace, pod.metadata.labels)

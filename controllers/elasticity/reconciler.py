@@ -17,6 +17,7 @@ from controllers.elasticity.patches import (
     Patch,
     burst,
     cost_change,
+    explained,
     to_any_node,
     to_local_nodes,
     to_super_node,
@@ -115,6 +116,7 @@ class Decision:
             case Place.WAIT | Place.LOOK:
                 self.waits[pod.metadata.uid] = why
                 self.again.append(self._pause(verdict))
+                self._explain(pod, verdict.exception, why)
             case Place.SUPER:
                 self._act(Kind.SUPER, pod, why, to_super_node(pod, why, with_cost=self._has_cost(pod)))
             case Place.ANY:
@@ -138,6 +140,12 @@ class Decision:
                 self._act(Kind.BURST, each.pod, each.why, patch)
             else:
                 self.events.append(each)
+                self._explain(each.pod, each.reason, each.why)
+
+    def _explain(self, pod: Pod, reason: str, why: str) -> None:
+        """What it waits for is on the pod, too, as long as a limit is reached: that may be for hours."""
+        if reason == planner.CAPPED and (patch := explained(pod, why)):
+            self._act(Kind.WAIT, pod, why, patch)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:
         settings = self._snapshot.settings.home_failover

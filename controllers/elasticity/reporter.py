@@ -15,8 +15,8 @@ from kube.event_recorder import EventRecorder, Regarding, Type
 
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",
-    "Pods that wait for their placement, that the scheduler finds no room for, that were placed on local nodes, and"
-    " that are on super nodes or on their way there.",
+    "Pods that wait for their placement, that the scheduler finds no room for, that wait because a limit of super"
+    " nodes is reached, that were placed on local nodes, and that are on super nodes or on their way there.",
     ["state"],
 )
 PLACED = Counter("drawbridge_elasticity_placed", "Pods whose gate was removed, by placement.", ["placement"])

@@ -90,8 +90,9 @@ class Sources:
     first_ordinal: Callable[[Pod], int | None]
 
     def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
-        """*assumed* is read before."""
-        return Snapshot(assumed, self.pods.having(f"key {key}"), self, now)
+        """*assumed* is read before; a pod that only gets a reason may be decided on."""
+        deciding = {uid: action for uid, action in assumed.items() if action.kind is not Kind.WAIT}
+        return Snapshot(deciding, self.pods.having(f"key {key}"), self, now)
 
 
 class Surroundings(Protocol):

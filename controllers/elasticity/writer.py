@@ -97,7 +97,22 @@ class Writer:
     def reconcile(self, uid: str) -> float | None:
         """Write what is assumed of a pod; the seconds after which to repeat it when the outcome is unknown."""
         action = self.assumptions.get(uid)
+        if action is not None and action.kind is Kind.WAIT:
+            self._say(action)
+            return None
         return self._try(action) if action else None
+
+    def _say(self, action: Action) -> None:
+        """An explanation holds no place: what is decided meanwhile takes its, and one that fails is decided again."""
+        try:
+            self._write(action)
+        except Conflict:
+            self._pods.refresh(action.pod)
+        except KubeError as error:
+            at = action.pod.metadata
+            log.warning("reason not written", namespace=at.namespace, name=at.name, error=str(error))
+        if self.assumptions.get(action.uid) is action:
+            self.assumptions.forget(action)
 
     def _try(self, action: Action) -> float | None:
         try:

@@ -16,6 +16,7 @@ excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
 maxSuperPods:
   total: {{ .maxSuperPods.total | int }}
   perNamespace: {{ .maxSuperPods.perNamespace | int }}
+  budgets: {{ toJson .maxSuperPods.budgets }}
 scaleInOrder: {{ .scaleInOrder }}
 homeFailover:
   enabled: {{ .homeFailover.enabled }}
