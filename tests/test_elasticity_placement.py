@@ -12,6 +12,7 @@ from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.quota import Quota, Room
+from controllers.elasticity.snapshot import ordinal_of
 from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
@@ -123,6 +124,56 @@ def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, wh
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
     assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
+
+
+@table(
+    "kind, api_version, labels, key",
+    {
+        "of a Deployment": ("ReplicaSet", "apps/v1", {"pod-template-hash": "a"}, "owner-web/a"),
+        "of an Argo Rollout": ("ReplicaSet", "apps/v1", {"rollouts-pod-template-hash": "a"}, "owner-web/"),
+        "of a StatefulSet": ("StatefulSet", "apps/v1", {"controller-revision-hash": "a"}, "owner-web/a"),
+        "of OpenKruise's CloneSet": (
+            "CloneSet",
+            "apps.kruise.io/v1alpha1",
+            {"controller-revision-hash": "a"},
+            "owner-web/a",
+        ),
+        "of OpenKruise's StatefulSet": (
+            "StatefulSet",
+            "apps.kruise.io/v1beta1",
+            {"controller-revision-hash": "a"},
+            "owner-web/a",
+        ),
+        "of a Job": ("Job", "batch/v1", {}, "owner-web/"),
+        "of an unknown kind": ("Fleet", "example.com/v1", {}, "owner-web/"),
+    },
+)
+def test_pods_are_counted_by_owner_and_revision_whatever_their_owner_is(
+    kind: str, api_version: str, labels: dict[str, str], key: str
+) -> None:
+    """A ReplicaSet is a revision: those of an Argo Rollout need no label."""
+    raw = raw_pod("web-1", kind=kind)
+    raw["metadata"]["ownerReferences"][0]["apiVersion"] = api_version
+    raw["metadata"]["labels"] = labels
+
+    assert decode(raw_of(raw)).key == key
+
+
+@table(
+    "kind, api_version, number",
+    {
+        "a StatefulSet": ("StatefulSet", "apps/v1", 1),
+        "OpenKruise's StatefulSet": ("StatefulSet", "apps.kruise.io/v1beta1", None),
+        "a ReplicaSet": ("ReplicaSet", "apps/v1", None),
+    },
+)
+def test_ordinals_count_for_kubernetes_own_stateful_sets_alone(
+    kind: str, api_version: str, number: int | None
+) -> None:
+    raw = raw_pod("web-1", kind=kind)
+    raw["metadata"]["ownerReferences"][0]["apiVersion"] = api_version
+
+    assert ordinal_of(decode(raw_of(raw))) == number
 
 
 BUDGETS = {

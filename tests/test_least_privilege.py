@@ -156,6 +156,15 @@ def test_a_policy_limits_what_the_controllers_change_of_pods(
 
 
 @helm_needed
+def test_a_policy_limits_evictions_where_there_are_some() -> None:
+    policy = ("ValidatingAdmissionPolicy", "drawbridge-evictions")
+
+    assert policy not in installed("elasticity")
+    (rule,) = installed("elasticity", "returnHome")[policy]["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods/eviction"], ["CREATE"])
+
+
+@helm_needed
 def test_the_pod_of_helm_test_has_no_token() -> None:
     objects = installed(*(each for each in WITH if each != "openGates: controllers"))
     test = objects["Pod", "drawbridge-test"]["spec"]

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from controllers.elasticity.return_home.planner import never
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from kube.resources import PODS
+from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, Killed
 from tests.fake_api import Denied
 from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 from tests.tables import table
-from webhook.elasticity import PLACEMENT, RETURN_HOME
+from webhook.elasticity import BURST, PLACEMENT, RETURN_HOME
 
 
 def returned(homes: Homes) -> list[str]:
@@ -151,6 +153,31 @@ def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: i
     homes.run(AFTER + 5 * INTERVAL)
 
     assert homes.away("web-1") == expected
+
+
+@table(
+    "kind, api_version, said",
+    {
+        "a Job": ("Job", "batch/v1", "it belongs to a Job, whose work would be lost"),
+        "a CloneSet": (
+            "CloneSet",
+            "apps.kruise.io/v1alpha1",
+            "its owner is a CloneSet of apps.kruise.io/v1alpha1, whose availability is not known",
+        ),
+        "OpenKruise's StatefulSet": (
+            "StatefulSet",
+            "apps.kruise.io/v1beta1",
+            "its owner is a StatefulSet of apps.kruise.io/v1beta1, whose availability is not known",
+        ),
+        "a ReplicaSet": ("ReplicaSet", "apps/v1", ""),
+        "a StatefulSet": ("StatefulSet", "apps/v1", ""),
+        "no owner": ("", "", "no controller replaces it"),
+    },
+)
+def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str) -> None:
+    owner = OwnerReference(api_version=api_version, kind=kind, name="web", uid="a", controller=bool(kind))
+
+    assert never(ObjectMeta(annotations={BURST: "allowed"}, owner_references=(owner,))) == said
 
 
 def test_no_pod_returns_while_a_rollout_is_in_progress() -> None:

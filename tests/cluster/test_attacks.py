@@ -14,6 +14,7 @@ import yaml
 from controllers.anycast_ip.sources import NODES, STRATEGIC
 from kube.client import Client, Typed
 from kube.errors import ApiError
+from kube.resources import PODS
 from lab.bootstrap import running
 from lab.install import NAMESPACE
 from lab.session import Lab
@@ -21,7 +22,7 @@ from lab.session import Lab
 VALUES: dict[str, Any] = {
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
     "ipReservation": {"enabled": True},
-    "elasticity": {"enabled": True, "homeFailover": {"enabled": True}},
+    "elasticity": {"enabled": True, "homeFailover": {"enabled": True}, "returnHome": {"enabled": True}},
     "anycastIP": {"enabled": True, "clusterID": "cls-attacks"},
     "cloud": {"region": "ap-singapore"},
     "ingressDaemonSet": {"enabled": True},
@@ -297,6 +298,32 @@ def as_account(lab: Lab, account: str, arguments: tuple[str, ...], manifest: obj
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_stolen_token_cannot(lab: Lab, attack: str) -> None:
     assert ATTACKS[attack][3] in as_account(lab, *ATTACKS[attack][:3])
+
+
+READ = {"uid": "00000000-0000-0000-0000-000000000001", "resourceVersion": "1"}
+NOT_EVICTED = "evict a pod only as the version of it that it has read, and within its grace period"
+EVICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "as it was read": ({"preconditions": READ}, "not found"),
+    "whatever it is": ({}, NOT_EVICTED),
+    "in any version": ({"preconditions": {"uid": READ["uid"]}}, NOT_EVICTED),
+    "at once": ({"preconditions": READ, "gracePeriodSeconds": 0}, NOT_EVICTED),
+}
+
+
+@pytest.mark.parametrize("how", EVICTIONS)
+def test_the_controllers_may_evict_a_pod_as_they_have_read_it_and_not_otherwise(
+    controllers: Client, how: str
+) -> None:
+    """Of a pod that does not exist: admission comes before the look-up of the pod."""
+    options, refusal = EVICTIONS[how]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "absent", "namespace": "default"},
+        "deleteOptions": options,
+    }
+    with pytest.raises(ApiError, match=refusal):
+        controllers.request("POST", PODS.path("default", "absent", "eviction"), body=body)
 
 
 OURS = {"type": "AnycastIPReady", "status": "True"}

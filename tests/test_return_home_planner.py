@@ -1,0 +1,190 @@
+"""Which pod returns first, and what a workload must be like: values alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from controllers.elasticity.filters import Request
+from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.pods import decode
+from controllers.elasticity.return_home.occupants import Occupant
+from controllers.elasticity.return_home.occupants import decode as decode_occupant
+from controllers.elasticity.return_home.planner import Burst, Group, Member, choose
+from controllers.elasticity.return_home.progress import Outcome, Return, outcome
+from controllers.elasticity.return_home.room import LocalRoom
+from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
+from tests.elasticity_world import AWAY, HOME, node, raw_of, raw_pod, sorted_out, super_node
+from tests.factories import NOW
+from tests.return_home_world import READY
+from tests.tables import table
+from webhook.elasticity import BURST
+
+SPEC = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def raw(name: str, place: str = AWAY, **parts: Any) -> dict[str, Any]:
+    made = raw_pod(
+        name,
+        gated=False,
+        annotations={BURST: "allowed"},
+        spec={"nodeName": place, **SPEC},
+        **{"n": None, **parts},
+    )
+    return {**made, "status": {"phase": "Running", "conditions": READY}}
+
+
+def burst(name: str, limit: int | None = None, ordinal: int | None = None, **parts: Any) -> Burst:
+    made = raw_of(raw(name, **parts))
+    return Burst(decode(made), decode_occupant(made), limit, ordinal)
+
+
+def member(name: str, place: str = AWAY, *, ready: bool = True) -> Member:
+    return Member(decode(raw_of(raw(name, place))), ready)
+
+
+TWO = (member("web-0"), member("web-1"))
+
+
+@table(
+    "bursts, local, first",
+    {
+        "the youngest": ([burst("web-0"), burst("web-1", at=1.0)], 0, "web-1"),
+        "the highest ordinal": ([burst("web-0", None, 0, at=1.0), burst("web-1", None, 1)], 0, "web-1"),
+        "the highest ordinal below the number": ([burst("web-0", 1, 0), burst("web-1", 1, 1)], 0, "web-0"),
+        "none whose number is local": ([burst("web-0", 1), burst("web-1", 1)], 1, None),
+        "none": ([], 0, None),
+    },
+)
+def test_which_pod_goes_first(bursts: list[Burst], local: int, first: str | None) -> None:
+    found = choose(Group(TWO, bursts, local), NOW + timedelta(hours=1), 600.0)
+
+    assert (found.due.pod.metadata.name if found.due else None) == first
+    assert bool(found.why) == (first is None)
+
+
+@table(
+    "members, after, why",
+    {
+        "all is well": (TWO, 600.0, ""),
+        "one is not ready": ((TWO[0], member("web-1", ready=False)), 600.0, "web-1 is not ready"),
+        "one has no node": ((TWO[0], member("web-1", "")), 600.0, "web-1 has no node yet"),
+        "it is alone": (TWO[:1], 600.0, "it is the only pod of its workload"),
+        "it came a moment ago": (TWO, 3601.0, "web-0 came to a super node less than 3601 s ago"),
+    },
+)
+def test_why_a_workload_waits(members: tuple[Member, ...], after: float, why: str) -> None:
+    found = choose(Group(members, [burst("web-0")], 0), NOW + timedelta(hours=1), after)
+
+    assert found.why.startswith(why)
+    assert (found.due is not None) == (not why)
+
+
+def workload(**status: Any) -> Workload:
+    counted = {"observedGeneration": 2, "replicas": 2, "availableReplicas": 2, **status}
+    raw = {"metadata": {"uid": "a", "generation": 2}, "spec": {"replicas": 2}, "status": counted}
+    return msgspec.convert(raw, Workload)
+
+
+PODS = [(each.pod, Occupant(ready=True)) for each in TWO]
+
+
+@table(
+    "current, why",
+    {
+        "all is well": (Current(workload(), [], PODS), ""),
+        "it is gone": (Current(None, [], PODS), "its workload is gone"),
+        "its controller is behind": (
+            Current(workload(observedGeneration=1), [], PODS),
+            "its controller has not seen the last change",
+        ),
+        "one is not available": (
+            Current(workload(availableReplicas=1), [], PODS),
+            "1 of 2 replicas are available",
+        ),
+        "one is not listed": (Current(workload(), [], PODS[:1]), "2 of 2 replicas are available"),
+        "one is not ready": (
+            Current(workload(), [], [PODS[0], (PODS[1][0], Occupant())]),
+            "web-1 is not ready",
+        ),
+        "another revision has pods": (
+            Current(workload(), [workload()], PODS),
+            "a rollout is in progress: another revision has pods",
+        ),
+        "its pods are of two revisions": (
+            Current(workload(currentRevision="a", updateRevision="b"), [], PODS),
+            "a rollout is in progress: its pods are of two revisions",
+        ),
+    },
+)
+def test_when_a_workload_can_miss_a_pod(current: Current, why: str) -> None:
+    assert unsettled(current) == why
+
+
+BEGUN = Return(Request(TWO[1].pod, PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0)
+
+
+@table(
+    "members, seconds, expected",
+    {
+        "it is still there": (TWO, 1.0, None),
+        "it stays": (TWO, 30.0, Outcome.KEPT),
+        "it is gone": (TWO[:1], 1.0, None),
+        "it has no successor": (TWO[:1], 60.0, Outcome.ABANDONED),
+        "none is left": ((), 60.0, Outcome.ABANDONED),
+        "its successor is pending": ((TWO[0], member("web-2", "")), 599.0, None),
+        "its successor stays pending": ((TWO[0], member("web-2", "")), 600.0, Outcome.STALLED),
+        "its successor is local and not ready": ((TWO[0], member("web-2", HOME, ready=False)), 1.0, None),
+        "its successor is local": ((TWO[0], member("web-2", HOME)), 1.0, Outcome.LOCAL),
+        "its successor is on a super node": ((TWO[0], member("web-2", ready=False)), 1.0, Outcome.SUPER),
+    },
+)
+def test_what_became_of_an_eviction(
+    members: tuple[Member, ...], seconds: float, expected: Outcome | None
+) -> None:
+    assert outcome(BEGUN, members, {AWAY}, seconds) == expected
+
+
+@table(
+    "allocatable, taken, asked, fits",
+    {
+        "there is room": ({"cpu": "2", "pods": "2"}, ["1"], "1", True),
+        "it is taken": ({"cpu": "2", "pods": "2"}, ["1500m"], "1", False),
+        "there are too many pods": ({"cpu": "9", "pods": "1"}, ["1"], "1", False),
+        "it lacks the resource": ({"memory": "1Gi", "pods": "2"}, [], "1", False),
+        "nothing is asked for": ({"cpu": "0", "pods": "2"}, ["0"], "0", True),
+        "it is overcommitted": ({"cpu": "1", "pods": "5"}, ["1", "1"], "100m", False),
+    },
+)
+def test_whether_a_local_node_has_room(
+    allocatable: dict[str, str], taken: list[str], asked: str, fits: bool
+) -> None:
+    nodes = sorted_out(
+        [node(HOME, allocatable=allocatable), super_node(allocatable={"cpu": "99", "pods": "99"})]
+    )
+    there = [decode_occupant(raw_of(raw(f"p-{number}", HOME))) for number, _ in enumerate(taken)]
+    there = [
+        msgspec.structs.replace(each, requests=_spec(cpu).requests)
+        for each, cpu in zip(there, taken, strict=True)
+    ]
+    room = LocalRoom(nodes, there, lambda _: [])
+
+    assert room.node_for(Request(TWO[0].pod, _spec(asked))) == (HOME if fits else "")
+
+
+def test_what_is_reserved_is_taken() -> None:
+    nodes = sorted_out([node(HOME, allocatable={"cpu": "2", "pods": "9"})])
+    room, request = LocalRoom(nodes, [], lambda _: []), Request(TWO[0].pod, _spec("1"))
+    room.reserve(Request(TWO[0].pod, _spec("3")))
+    room.reserve(request)
+    assert room.node_for(request) == HOME
+    room.reserve(request)
+
+    assert room.node_for(request) == ""
+
+
+def _spec(cpu: str) -> PodSpec:
+    resources = {"requests": {"cpu": cpu}}
+    return msgspec.convert({"containers": [{"name": "app", "resources": resources}]}, PodSpec)
