@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from controllers.elasticity.return_home.planner import never
+from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from kube.resources import PODS
 from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
-from tests.elasticity_world import AWAY, HOME, Killed
+from tests.elasticity_world import AWAY, HOME, Killed, raw_pod
 from tests.fake_api import Denied
 from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 from tests.tables import table
@@ -302,6 +303,19 @@ def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
     assert returned(homes) == ["web-1-2"]
     [said] = events(homes, "ReturnRefused")
     assert "disruption budget" in said
+
+
+def test_nothing_returns_while_many_pods_wait_for_a_node() -> None:
+    homes = Homes(nodes=fleet(allocatable={"cpu": "400", "pods": "400"}))
+    homes.workload("web-1", HOME, AWAY)
+    for number in range(QUEUE + 1):
+        homes.cluster.put(raw_pod(f"waits-{number}", "waits", gated=False, n=None))
+    homes.run(AFTER + INTERVAL)
+    assert homes.evicted == []
+
+    homes.cluster.remove("waits-0")
+    homes.run(AFTER + 2 * LOOK)
+    assert returned(homes) == ["web-1-2"]
 
 
 def test_when_all_have_returned_nothing_more_happens() -> None:

@@ -16,7 +16,7 @@ from controllers.elasticity.return_home.planner import Burst, Group, Member, cho
 from controllers.elasticity.return_home.progress import Outcome, Return, outcome
 from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
-from tests.elasticity_world import AWAY, HOME, node, raw_of, raw_pod, sorted_out, super_node
+from tests.elasticity_world import AWAY, HOME, having, node, raw_of, raw_pod, sorted_out, super_node
 from tests.factories import NOW
 from tests.return_home_world import READY
 from tests.tables import table
@@ -172,6 +172,18 @@ def test_whether_a_local_node_has_room(
     room = LocalRoom(nodes, there, lambda _: [])
 
     assert room.node_for(Request(TWO[0].pod, _spec(asked))) == (HOME if fits else "")
+
+
+def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    there = raw("web-1", HOME)
+    there["metadata"]["labels"]["app"] = "web"
+    nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
+    request = Request(TWO[0].pod, msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
+
+    rooms = [LocalRoom(sorted_out(nodes[:count]), [], having([decode(raw_of(there))])) for count in (1, 2)]
+    assert [room.node_for(request) for room in rooms] == ["", "home-2"]
 
 
 def test_what_is_reserved_is_taken() -> None:

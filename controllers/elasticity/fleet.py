@@ -78,14 +78,14 @@ class Fleet:
         suitable = [node for node in self._nodes.super if not missed[node.metadata.name]]
         if not suitable:
             return (), _distinct(missed.values())
-        if not self._is_constrained(request):
+        if not self.is_constrained(request):
             return suitable, []
         self._settle()
         crowded = {node.metadata.name: list(self._topology.misses(request, node)) for node in suitable}
         free = [node for node in suitable if not crowded[node.metadata.name]]
         return free, _distinct(crowded.values())
 
-    def _is_constrained(self, request: Request) -> bool:
+    def is_constrained(self, request: Request) -> bool:
         """Whether other pods matter: for most pods they do not, and are not looked at."""
         asks = request.spec
         own = asks.host_ports or asks.repels or asks.attracts or asks.spread

@@ -33,6 +33,8 @@ FACET = "facet"
 CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""
 NO_ROOM = "no local node has room"
+QUEUE = 100
+"""Pods that wait for a node: with more of them nothing returns, and no room is looked for."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -57,9 +59,14 @@ class Look:
     def members(self, key: str) -> list[Member]:
         return [Member(pod, self._is_ready(pod)) for pod in self._sources.pods.having(f"key {key}")]
 
-    def room(self, begun: Iterable[Return]) -> LocalRoom:
-        """Without what pods take that have no node yet, those included that are to replace evicted ones."""
+    def room(self, begun: Iterable[Return]) -> LocalRoom | None:
+        """Without what pods take that have no node yet, those included that are to replace evicted ones.
+
+        None when too many wait.
+        """
         having = self._sources.pods.having
+        if len(having("unbound")) > QUEUE:
+            return None
         room = LocalRoom(self.nodes, self._occupants.by_index(FACET, ON_NODES), having)
         for each in (*(Request(pod, candidate_of(pod).spec) for pod in having("unbound")), *_requests(begun)):
             room.reserve(each)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from controllers.elasticity.filters import Lookup, Request
+from controllers.elasticity.filters import Lookup, Request, misses
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.return_home.occupants import Occupant
@@ -39,15 +39,18 @@ class LocalRoom:
     def __init__(self, nodes: Nodes, occupants: Iterable[Occupant], having: Lookup) -> None:
         names = frozenset(node.metadata.name for node in nodes.local)
         self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), having)
-        self._free = free(nodes.local, occupants)
+        self._nodes, self._free = nodes.local, free(nodes.local, occupants)
 
     def node_for(self, request: Request) -> str:
         """The name of a node that takes the pod; nothing when there is none."""
         wanted = _with_itself(request.resources)
-        # First what is cheap: where pods are on super nodes, local nodes are mostly full.
-        holding = {name for name in self._free if self._holds(name, wanted)}
-        suitable = self._fleet.fitting(request)[0] if holding else ()
-        return next((node.metadata.name for node in suitable if node.metadata.name in holding), "")
+        # In the order of cost: where pods are on super nodes local nodes are mostly full, and most pods ask for little.
+        holding = (node for node in self._nodes if self._holds(node.metadata.name, wanted))
+        suitable = (node for node in holding if not misses(request, node))
+        if self._fleet.is_constrained(request):
+            fitting = {node.metadata.name for node in self._fleet.fitting(request)[0]}
+            suitable = (node for node in suitable if node.metadata.name in fitting)
+        return next((node.metadata.name for node in suitable), "")
 
     def reserve(self, request: Request) -> None:
         """The pod is on its way to the first node that takes it; one that fits nowhere takes nothing."""
