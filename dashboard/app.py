@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event
 
 from flask import Flask, Response, abort, redirect, render_template, request
@@ -12,9 +13,9 @@ from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
 from cli.output import age
-from dashboard.feed import INTERVAL
-from dashboard.guard import HEADERS, Guard
+from dashboard.guard import HEADERS, Guard, Hosts
 from dashboard.pages import Page, slug, until
+from dashboard.streams import Streams
 from dashboard.writer import VERBS, Write
 from kube.errors import Conflict, KubeError
 
@@ -22,7 +23,17 @@ CHANGED = Failure(
     "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
 )
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
-
+UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.allowedHosts of the chart"
+HEALTH = "/healthz"
+LOCAL = {
+    "footer": "Read with your permissions; served to this machine only.",
+    "lost": "is drawbridge dashboard running?",
+}
+PROXIED = {
+    "footer": "Read only, with the permissions of the ServiceAccount of this page.",
+    "lost": "load the page again if that lasts",
+}
+"""What a page says of itself."""
 
 Explain = Callable[[str, str], Page | None]
 """The page of an object by its kind and name."""
@@ -31,17 +42,19 @@ Explain = Callable[[str, str], Page | None]
 def create_app(
     pages: Sequence[Page], explain: Explain, guard: Guard, write: Write, stop: Event | None = None
 ) -> Flask:
-    """Streams end when *stop* is set."""
-    app = Flask(__name__)
-    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug}
-    app.jinja_env.globals |= {"pages": pages, "form": guard.form}
+    """For the one browser that *guard* lets in. Streams end when *stop* is set."""
+    app = _app(pages, guard.form, LOCAL)
     _guard(app, guard)
-    stop = stop or Event()
-    for page in pages:
-        _serve(app, page, stop)
-    _serve_objects(app, explain, stop)
+    _serve_pages(app, pages, explain, Streams(partial(fragment, app), stop or Event()))
     _accept(app, guard, write, {page.name: page for page in pages})
+    return app
+
+
+def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Hosts, most: int) -> Flask:
+    """For all that can connect: a proxy before it must authenticate them. At *most* so many streams are open."""
+    app = _app(pages, "", PROXIED)
+    _check_host(app, hosts)
+    _serve_pages(app, pages, explain, Streams(partial(fragment, app), Event(), most))
     return app
 
 
@@ -53,20 +66,22 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
     return shown.render(layout=layout, page=page, value=value, now=datetime.now(UTC))
 
 
-def stream(app: Flask, page: Page, stop: Event, interval: float = INTERVAL) -> Iterator[str]:
-    """The fragment at first, and again whenever it has changed."""
-    before = ""
-    while not stop.is_set():
-        now = fragment(app, page)
-        # A comment finds out whether the browser is still there.
-        yield _event(now) if now != before else ":\n\n"
-        before = now
-        stop.wait(interval)
+def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
+    app = Flask(__name__)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug}
+    app.jinja_env.globals |= {"pages": pages, "form": form, "served": served}
 
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        return response
 
-def _event(text: str) -> str:
-    lines = "".join(f"data: {line}\n" for line in text.splitlines())
-    return f"retry: 2000\nevent: page\n{lines}\n"
+    @app.errorhandler(HTTPException)
+    def fail(error: HTTPException) -> tuple[str, int]:
+        return render_template("error.html", error=error), error.code or 500
+
+    return app
 
 
 def _guard(app: Flask, guard: Guard) -> None:
@@ -80,14 +95,18 @@ def _guard(app: Flask, guard: Guard) -> None:
             abort(403, DENIED)
         return None
 
-    @app.after_request
-    def add_headers(response: Response) -> Response:
-        response.headers.update(HEADERS)
-        return response
 
-    @app.errorhandler(HTTPException)
-    def fail(error: HTTPException) -> tuple[str, int]:
-        return render_template("error.html", error=error), error.code or 500
+def _check_host(app: Flask, hosts: Hosts) -> None:
+    """But of probes, which have the address of the pod, and get nothing."""
+
+    @app.before_request
+    def check() -> None:
+        if request.path != HEALTH and not hosts.knows(request.headers.get("Host", "")):
+            abort(421, UNKNOWN_HOST)
+
+    @app.get(HEALTH)
+    def health() -> str:
+        return "ok"
 
 
 def _entrance(guard: Guard) -> Response:
@@ -97,18 +116,14 @@ def _entrance(guard: Guard) -> Response:
     return response
 
 
-def _serve(app: Flask, page: Page, stop: Event) -> None:
-    def show() -> str:
-        return fragment(app, page, "page.html")
-
-    def follow() -> Response:
-        return Response(stream(app, page, stop), mimetype="text/event-stream")
-
-    app.add_url_rule(page.path, page.name, show)
-    app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", follow)
+def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: Streams) -> None:
+    for page in pages:
+        app.add_url_rule(page.path, page.name, partial(fragment, app, page, "page.html"))
+        app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(streams.open, page))
+    _serve_objects(app, explain, streams)
 
 
-def _serve_objects(app: Flask, explain: Explain, stop: Event) -> None:
+def _serve_objects(app: Flask, explain: Explain, streams: Streams) -> None:
     def known(kind: str, name: str) -> Page:
         page = explain(kind, name)
         return page if page else abort(404)
@@ -119,7 +134,7 @@ def _serve_objects(app: Flask, explain: Explain, stop: Event) -> None:
 
     @app.get("/live/explain/<kind>/<path:name>")
     def follow_object(kind: str, name: str) -> Response:
-        return Response(stream(app, known(kind, name), stop), mimetype="text/event-stream")
+        return streams.open(known(kind, name))
 
 
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:

@@ -36,8 +36,8 @@ class Page:
         return f"{self.name.partition('/')[0]}.html"
 
 
-def pages_of(cluster: Cluster) -> list[Page]:
-    reader = PageReader(cluster)
+def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
+    reader = PageReader(cluster, read_only)
     return [
         Page("overview", "Overview", "/", Feed(_caught(reader.overview))),
         Page("reservations", "IP reservation", "/reservations", Feed(_caught(reader.reservations))),

@@ -45,12 +45,13 @@ class _Review(msgspec.Struct):
 class Reader:
     """All raise KubeError, or Failure when Drawbridge is not installed."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, read_only: bool = False) -> None:
+        """With *read_only*, no Secret is read, and nothing can be changed."""
+        self.cluster, self._read_only = cluster, read_only
         self._may_change: dict[str, bool] = {}
 
     def overview(self) -> Status:
-        return status_of(facts_of(self.cluster), datetime.now(UTC))
+        return status_of(facts_of(self.cluster, secrets=not self._read_only), datetime.now(UTC))
 
     def reservations(self) -> reservations.ReservationsPage:
         found = read_reservations(self.cluster)
@@ -91,6 +92,8 @@ class Reader:
 
     def _writable(self, namespaces: Collection[str]) -> set[str]:
         """Where the user may pause rollouts; asked once: what changes later, a write shows."""
+        if self._read_only:
+            return set()
         unknown = {each: partial(self._may, each) for each in namespaces if each not in self._may_change}
         answers = self.cluster.read(unknown)
         self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}

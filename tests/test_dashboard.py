@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html import escape, unescape
 from threading import Event
 from typing import Any
@@ -16,11 +17,12 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import create_app, stream
+from dashboard.app import create_app, fragment
 from dashboard.explanations import Run, line_of
 from dashboard.feed import INTERVAL, SHARE, Feed
 from dashboard.guard import Guard
 from dashboard.pages import Page as Served
+from dashboard.streams import Streams
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import BASE, PORT, ROLLOUTS, Page, mirror
@@ -398,7 +400,8 @@ def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
     app = create_app([], lambda *_: None, Guard(PORT), lambda *_: None)
     app.jinja_env.loader = DictLoader({"numbers.html": "{{ value }}\n{{ layout }}"})
     stop = Event()
-    events = stream(app, Served("numbers", "Numbers", "/numbers", feed), stop, interval=0.0)
+    streams = Streams(partial(fragment, app), stop)
+    events = streams.events(Served("numbers", "Numbers", "/numbers", feed), interval=0.0)
 
     assert next(events) == "retry: 2000\nevent: page\ndata: first\ndata: fragment.html\n\n"
     assert next(events) == ":\n\n"
@@ -415,7 +418,7 @@ def test_a_rollout_is_live(api: FakeAPI, page: Page, world: World) -> None:
         return re.findall(r'<span class="hidden">: ([a-z ]+)</span>', text)
 
     served = page.pages["rollouts"]
-    events = stream(page.app, served, Event(), interval=0.0)
+    events = Streams(partial(fragment, page.app), Event()).events(served, interval=0.0)
     first = next(events)
     assert "<html" not in first
     assert phases(first) == ["detached", "detached", "waiting", "waiting", "waiting"]

@@ -32,6 +32,7 @@ WITH: dict[str, dict[str, Any]] = {
     "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
     "metrics.authentication": {"metrics": {"authentication": True}},
     "eklet": EKLET,
+    "dashboard": {"dashboard": {"enabled": True, "from": [{"podSelector": {}}]}},
 }
 """The values that bring the permissions of each feature."""
 NOT_ALONE = ("workloadOptIn", "pools", "homeFailover", "returnHome", "openGates")
@@ -115,6 +116,13 @@ def test_secrets_are_read_by_name_and_only_in_the_own_namespace() -> None:
     }
 
 
+def test_the_dashboard_only_reads_and_no_secret() -> None:
+    given = {each for entry in table() if entry.account == "dashboard" for each in entry.permissions}
+
+    assert {each.verb for each in given} == {"get", "list"}
+    assert "secrets" not in {each.resource for each in given}
+
+
 @helm_needed
 def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
     """As the page says."""
@@ -181,6 +189,7 @@ HEADINGS = {
     "gates": "Gates",
     "metrics-reader": "Metrics reader",
     "health checkers": "Health checkers",
+    "dashboard": "Dashboard",
     "eklet": "eklet",
 }
 BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailover": "`homeFailover`"}

@@ -55,11 +55,11 @@ class PodCounts:
 
 @dataclass(frozen=True)
 class Facts:
-    """None is what belongs to a feature that is off."""
+    """None is what belongs to a feature that is off, and a *certificate* that was not to be read."""
 
     installed: Installed
     lease: Lease | KubeError
-    certificate: bytes | KubeError
+    certificate: bytes | KubeError | None
     segments: Sequence[IPReservation] | Exception | None = None
     nodes: Sequence[Node] | KubeError | None = None
     pods: PodCounts | KubeError | None = None

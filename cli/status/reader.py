@@ -38,14 +38,17 @@ class _Secret(msgspec.Struct):
     data: dict[str, str] = {}
 
 
-def facts_of(cluster: Cluster) -> Facts:
-    """Raises KubeError, or Failure, when not even the installation is found."""
+def facts_of(cluster: Cluster, secrets: bool = True) -> Facts:
+    """Raises KubeError, or Failure, when not even the installation is found; without *secrets*, reads none."""
     ours = installed(cluster)
-    found = cluster.read(dict(_reads(cluster, ours)))
+    reads = _reads(cluster, ours)
+    if secrets:
+        reads["certificate"] = partial(_certificate, cluster, ours)
+    found = cluster.read(reads)
     return Facts(
         ours,
         found["lease"],
-        found["certificate"],
+        found.get("certificate"),
         found.get("segments"),
         found.get("nodes"),
         _pods(cluster, found) if ours.in_force.elasticity.enabled else None,
@@ -59,7 +62,6 @@ def _reads(cluster: Cluster, ours: Installed) -> dict[str, Callable[[], Any]]:
     election = settings.leader_election
     reads: dict[str, Callable[[], Any]] = {
         "lease": partial(client.get, LEASES, election.resource_name, election.resource_namespace, type=Lease),
-        "certificate": partial(_certificate, cluster, ours),
     }
     if settings.ip_reservation.enabled:
         reads["segments"] = partial(_segments, cluster, settings.ip_reservation.calico_api_version)

@@ -3,6 +3,7 @@
 
 const main = document.getElementById("content");
 const connection = document.getElementById("connection");
+const RETRY = 10000;
 let source = null;
 
 function say(text, kind) {
@@ -55,7 +56,14 @@ function open() {
   source = new EventSource(document.body.dataset.live);
   source.addEventListener("open", () => say("● Live", "good"));
   source.addEventListener("page", (event) => swap(event.data));
-  source.addEventListener("error", () => say("▲ Connection lost; is drawbridge dashboard running?", "warning"));
+  source.addEventListener("error", lost);
+}
+
+function lost(event) {
+  say(`▲ Connection lost; ${document.body.dataset.lost}`, "warning");
+  // After an answer that is no stream, such as a proxy's own, the browser does not try again.
+  const failed = event.target;
+  if (failed.readyState === EventSource.CLOSED) setTimeout(() => failed === source && !document.hidden && open(), RETRY);
 }
 
 // A browser has few connections to one server: only the page that is seen takes one.

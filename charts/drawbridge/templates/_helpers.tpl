@@ -55,6 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "drawbridge.validateGrace" . }}
 {{- include "drawbridge.validateLabels" . }}
 {{- include "drawbridge.validateQuota" . }}
+{{- include "drawbridge.validateDashboard" . }}
 {{- end }}
 
 {{/* Values of Capo's chart that have the same names here, and would be wrong. */}}

@@ -1,0 +1,116 @@
+"""The page in the cluster: for all that a proxy lets through, under its own names, and without a way to write."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from flask import Flask
+from werkzeug.test import TestResponse
+
+from cli.cluster import Cluster
+from dashboard.app import create_read_only_app
+from dashboard.guard import HEADERS, Hosts
+from dashboard.pages import explanation_of, pages_of
+from dashboard.proxied import OPTIONS, SPARE, STREAMS, Server
+from tests import cli
+from tests.dashboard import mirror
+from tests.factories import raw_pod
+from tests.fake_api import FakeAPI, connection_to
+from tests.test_ingress_daemonset_rollout import begun, detaching
+
+NAME = "drawbridge.example.com"
+PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts", "/explain/pod/shop/redis-0")
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+    api.put(cli.resource("Namespace"), {"metadata": {"name": "shop"}})
+    api.put(cli.resource("Pod"), raw_pod("redis-0", namespace="shop"))
+    mirror(begun(updateStrategy={"rollingUpdate": detaching(limit=2)}), api)
+    return api
+
+
+def app_of(api: FakeAPI, most: int = 1) -> Flask:
+    cluster = Cluster(api.client(), "default", connection_to(api))
+    pages = pages_of(cluster, read_only=True)
+    return create_read_only_app(pages, partial(explanation_of, cluster), Hosts(frozenset({NAME})), most)
+
+
+def open_page(app: Flask, path: str, host: str = NAME, **options: bool) -> TestResponse:
+    return app.test_client().get(path, headers={"Host": host}, **options)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_page_is_shown_without_a_token(api: FakeAPI, path: str) -> None:
+    answer = open_page(app_of(api), path)
+
+    assert answer.status_code == 200
+    assert "cannot be shown" not in answer.text
+    assert "Read only, with the permissions of the ServiceAccount" in answer.text
+    assert HEADERS.items() <= dict(answer.headers).items()
+
+
+@pytest.mark.parametrize("host", [NAME, f"{NAME}:8443", NAME.upper()])
+def test_the_case_and_the_port_of_a_name_do_not_matter(api: FakeAPI, host: str) -> None:
+    assert open_page(app_of(api), "/", host).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["attacker.example", "10.0.0.7:8090", f"a.{NAME}", "", "localhost"])
+@pytest.mark.parametrize("path", ["/", "/live/overview", "/static/style.css"])
+def test_a_name_that_is_not_allowed_is_refused_with_the_value_that_allows_it(
+    api: FakeAPI, host: str, path: str
+) -> None:
+    answer = open_page(app_of(api), path, host)
+
+    assert answer.status_code == 421
+    assert "add it to dashboard.allowedHosts of the chart" in answer.text
+
+
+def test_a_probe_needs_no_name_and_reads_nothing(api: FakeAPI) -> None:
+    before = len(api.calls)
+    answer = open_page(app_of(api), "/healthz", "10.0.0.7:8090")
+
+    assert (answer.status_code, answer.text) == (200, "ok")
+    assert len(api.calls) == before
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "abort"])
+def test_nothing_can_be_written(api: FakeAPI, verb: str) -> None:
+    app = app_of(api)
+    text = open_page(app, "/rollouts").text
+
+    assert "<form" not in text
+    assert "This page only reads" in text
+    answer = app.test_client().post(f"/rollouts/edge/web/{verb}", headers={"Host": NAME}, data={"form": ""})
+    assert answer.status_code == 404
+
+
+def test_no_route_takes_anything_but_reads(api: FakeAPI) -> None:
+    methods = {method for rule in app_of(api).url_map.iter_rules() for method in rule.methods or ()}
+
+    assert methods == {"GET", "HEAD", "OPTIONS"}
+
+
+def test_as_many_pages_as_may_be_open_are_live_and_an_ended_one_makes_room(api: FakeAPI) -> None:
+    app = app_of(api, most=1)
+    first = open_page(app, "/live/overview", buffered=False)
+    assert b"event: page" in next(iter(first.response))
+
+    refused = open_page(app, "/live/explain/pod/shop/redis-0")
+    assert (refused.status_code, "too many pages are open" in refused.text) == (503, True)
+    assert open_page(app, "/").status_code == 200
+    first.close()
+    again = open_page(app, "/live/overview", buffered=False)
+    assert again.status_code == 200
+    assert again.headers["X-Accel-Buffering"] == "no"
+    again.close()
+
+
+def test_a_thread_is_left_for_probes_when_all_streams_are_open() -> None:
+    server = Server(("::", 8090), lambda: Flask(__name__))
+
+    assert server.cfg.bind == ["[::]:8090"]
+    assert server.cfg.threads == OPTIONS["threads"] == STREAMS + SPARE
+    assert server.cfg.worker_class_str == "gthread"
