@@ -242,7 +242,7 @@ def agree_with_the_configuration(objects: Objects) -> None:
     volumes = {
         name: {each["name"]: each for each in spec["volumes"]}
         for name, spec in programs.items()
-        if name != "eklet"
+        if name not in ("eklet", "dashboard")  # which read no settings, or by the API server
     }
     mounts = {
         name: {each["name"]: each["mountPath"] for each in spec["containers"][0].get("volumeMounts", ())}

@@ -1,0 +1,140 @@
+"""The page in the cluster: it answers what a proxy forwards, with the chart's own permissions, and only reads."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from kube.client import Client, Resource
+from kube.resources import DEPLOYMENTS
+from lab import binaries, install
+from lab.bootstrap import running
+from lab.session import Lab
+from lab.waiting import stretch, until
+from tests.cluster import workloads
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+NAME = "drawbridge.example.com"
+SERVICE = "drawbridge-dashboard.drawbridge.svc"
+VALUES: dict[str, Any] = {
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+    "config": workloads.CONFIG,
+    "ingressDaemonSet": {"enabled": True},
+    "dashboard": {"enabled": True, "from": [{"podSelector": {}}], "allowedHosts": [NAME]},
+}
+PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts")
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with running(calico=None, chart=False, nodes=1, kwok_nodes=1, policy=True) as up:
+        up.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
+        install.install_chart(up, VALUES)
+        yield up
+
+
+@contextmanager
+def asked(lab: Lab, path: str, host: str = NAME, method: str = "GET") -> Iterator[http.client.HTTPResponse]:
+    """As a proxy forwards it."""
+    with closing(http.client.HTTPConnection(address_of(lab), 8090, timeout=SECONDS * stretch())) as proxy:
+        proxy.request(method, path, headers={"Host": host})
+        yield proxy.getresponse()
+
+
+def address_of(lab: Lab) -> str:
+    selector = "app.kubernetes.io/component=dashboard"
+    [pod] = lab.client.list(workloads.PODS, install.NAMESPACE, label_selector=selector).items
+    return str(pod["status"]["podIP"])
+
+
+def text(lab: Lab, path: str, host: str = NAME) -> str:
+    with asked(lab, path, host) as answer:
+        found = answer.read().decode()
+        assert answer.status == 200, found
+    return found
+
+
+@pytest.mark.promise
+def test_a_proxy_gets_each_page_and_a_reservation_is_live(lab: Lab) -> None:
+    """Nothing is missing for want of a permission; that nothing else is asked for, the audit log shows."""
+    redis = workloads.reserved_namespace(lab.client, "redis")
+    pod = workloads.running_pod(lab, redis, "a")
+    [address] = pod.status.addresses
+    manifest = {
+        "apiVersion": INGRESS_DAEMONSETS.api_version,
+        "kind": "IngressDaemonSet",
+        "metadata": {"name": "web"},
+        "spec": {"template": workloads.pod_template({"app": "web"})},
+    }
+    lab.client.create(INGRESS_DAEMONSETS, manifest, redis)
+
+    with asked(lab, "/live/reservations", SERVICE) as stream:
+        lab.client.delete(workloads.PODS, "a", redis)
+        until(lambda: address in stream.readline().decode(), SECONDS, "the page to be sent again", every=0)
+
+    node = str(pod.spec.node_name)
+    objects = (f"pod/{redis}/a", f"ip/{address}", f"node/{node}", f"ingressdaemonset/{redis}/web")
+    for path in (*PATHS, *(f"/explain/{each}" for each in objects)):
+        found = text(lab, path)
+        assert "cannot be shown" not in found
+        assert "not readable" not in found
+        assert "missing permission" not in found
+
+
+def test_calicos_own_api_group_is_read_too(lab: Lab) -> None:
+    in_both_groups(lab.client)
+
+    found = text(lab, "/reservations")
+    assert "cannot be shown" not in found
+    assert "not known" not in found
+    assert "There is no pool." in found
+
+
+def in_both_groups(client: Client) -> None:
+    """As where Calico's API server is installed."""
+    install.install_crds(client, "projectcalico.org/v3")
+    for plural in ("ippools", "ipamblocks"):
+        definition = client.get(DEFINITIONS, f"{plural}.crd.projectcalico.org")
+        spec = definition["spec"] | {"group": "projectcalico.org"}
+        spec["versions"] = [spec["versions"][0] | {"name": "v3"}]
+        metadata = {"name": f"{plural}.projectcalico.org"}
+        client.create(DEFINITIONS, {**definition, "metadata": metadata, "spec": spec, "status": {}})
+        served = Resource("projectcalico.org", "v3", plural, namespaced=False)
+        until(lambda: client.serves(served), SECONDS, f"{plural} to be served")  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "host", "status"),
+    [
+        pytest.param("GET", "/", "attacker.example", 421, id="another name"),
+        pytest.param("POST", "/rollouts/redis/web/pause", NAME, 404, id="a write"),
+        pytest.param("GET", "/healthz", "10.0.0.1:8090", 200, id="a probe"),
+    ],
+)
+def test_a_request_for_another_name_and_a_write_are_refused(
+    lab: Lab, method: str, path: str, host: str, status: int
+) -> None:
+    with asked(lab, path, host, method) as answer:
+        assert answer.status == status
+
+
+@pytest.mark.parametrize("right", ["patch ingressdaemonsets", "get secrets", "create pods/eviction"])
+def test_its_token_can_neither_write_nor_read_secrets(lab: Lab, right: str) -> None:
+    account = f"--as=system:serviceaccount:{install.NAMESPACE}:drawbridge-dashboard"
+    answer = lab.kubectl("auth", "can-i", *right.split(), "--all-namespaces", account, check=False)
+
+    assert answer.stdout.strip() == "no"
+
+
+def test_the_status_counts_it_among_the_programs(lab: Lab) -> None:
+    assert (
+        lab.client.get(DEPLOYMENTS, "drawbridge-dashboard", install.NAMESPACE)["status"]["readyReplicas"] == 1
+    )
+    assert '<th scope="row">dashboard</th>' in text(lab, "/")
