@@ -63,7 +63,7 @@ chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [
 e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root
 	@$(RUN) -m tests.e2e
 
-browser: $(STAMP) ## Open the dashboard in a real Chromium  [SCREENSHOTS=1 renews the pictures of the docs]
+browser: $(STAMP) programs ## Open the dashboard in a real Chromium  [SCREENSHOTS=1 renews the pictures of the docs]
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt >&2
 	@SCREENSHOTS=$(SCREENSHOTS) $(RUN) -m pytest -q -m browser tests/browser
 
