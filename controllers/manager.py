@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -48,6 +48,8 @@ class Context:
     stop: threading.Event
     namespace: str = "drawbridge"
     """The namespace of Drawbridge itself."""
+    annotate: Callable[[Mapping[str, str]], None] = lambda _: None
+    """Write these annotations to the leader's Lease, with its next renewal; without an election, nowhere."""
 
     def wait_synced(self, *informers: Informer[Any]) -> bool:
         """Wait until all are complete; False if the context stopped before. Raises StaleInformer."""
@@ -91,16 +93,19 @@ class Manager:
         """
         if self._election.leader_elect:
             elector = LeaderElector(self._client, self._election, identity())
-            elector.run(stop, partial(self._lead, controllers, elector.check))
+            elector.run(stop, partial(self._lead, controllers, elector))
         else:
-            self._lead(controllers, lambda: None, stop)
+            self._lead(controllers, None, stop)
 
     def _lead(
-        self, controllers: Mapping[str, Controller], check: Callable[[], None], stop: threading.Event
+        self, controllers: Mapping[str, Controller], elector: LeaderElector | None, stop: threading.Event
     ) -> None:
         informers = Informers(self._client)
         namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
+        check = elector.check if elector else lambda: None
         context = Context(self._client, informers, self._recorder, check, stop, namespace)
+        if elector:
+            context = replace(context, annotate=elector.annotate)
         try:
             run_all({**controllers, "informers": _check_informers}, context)
         finally:

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
-from cli.output import age
+from cli.output import age, duration
 from dashboard.guard import HEADERS, Guard, Hosts
 from dashboard.pages import Page, slug, until
 from dashboard.streams import Streams
@@ -69,7 +69,7 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     app = Flask(__name__)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug}
+    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug, "duration": duration}
     app.jinja_env.globals |= {"pages": pages, "form": form, "served": served}
 
     @app.after_request

@@ -9,25 +9,22 @@ from typing import Any
 
 import msgspec
 
-from cli.addresses.listing import Addresses
-from cli.addresses.listing import listed as addresses_listed
+from cli.addresses.reader import addresses_of
 from cli.cluster import Cluster
 from cli.doctor.access import Access, attributes
 from cli.elasticity.placements import Pod
 from cli.elasticity.placements import listed as placements_listed
-from cli.installed.reader import installed
 from cli.pools.reader import pools_of
 from cli.reservations.reader import read as read_reservations
 from cli.status.assess import status_of
 from cli.status.reader import facts_of
 from cli.status.types import Status
-from controllers.anycast_ip.claim import SELECTED
 from controllers.ingress_daemonset.types import Workload
-from dashboard import elasticity, reservations, rollouts
+from dashboard import addresses, elasticity, reservations, rollouts
 from kube.client import Page
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
-from kube.types import ConfigMap, is_super
+from kube.resources import DEPLOYMENTS, NODES, PODS
+from kube.types import is_super
 from webhook.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 
@@ -57,11 +54,8 @@ class Reader:
         found = read_reservations(self.cluster)
         return reservations.page_of(found, pools_of(self.cluster, found.segments), datetime.now(UTC))
 
-    def addresses(self) -> Addresses:
-        ours, client = installed(self.cluster), self.cluster.client
-        claims = partial(client.list, CONFIG_MAPS, ours.namespace, type=ConfigMap, label_selector=SELECTED)
-        found = self.cluster.read_all({"nodes": self.cluster.nodes, "claims": claims})
-        return Addresses(addresses_listed(found["nodes"], found["claims"].items, ours.in_force.anycast_ip))
+    def addresses(self) -> addresses.AddressesPage:
+        return addresses.page_of(addresses_of(self.cluster))
 
     def elasticity(self) -> elasticity.ElasticityPage:
         pods = partial(self.cluster.client.list, PODS, type=Pod)

@@ -13,7 +13,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from typing import Any
@@ -60,6 +60,7 @@ class LeaderElector:
         self._name, self._namespace = election.resource_name, election.resource_namespace
         self._observed: Observed | None = None
         self._held: dict[str, Any] | None = None
+        self._annotations: Mapping[str, str] = {}
         self._renewed_at = -math.inf
         self._log = log.bind(lease=f"{self._namespace}/{self._name}", identity=identity)
         self._leads(False)
@@ -72,6 +73,10 @@ class LeaderElector:
         """Raise LeadershipLost unless a write that begins now ends before another process may lead."""
         if not self.is_leader:
             raise LeadershipLost(f"{self._identity} no longer holds lease {self._namespace}/{self._name}")
+
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        """Write them to the Lease with its next renewal, beside those that it has. Safe from any thread."""
+        self._annotations = {**self._annotations, **annotations}
 
     def run(self, stop: threading.Event, lead: Callable[[threading.Event], None]) -> None:
         """Campaign, then run ``lead`` in a thread and renew until *stop*; what ``lead`` raises is raised here.
@@ -196,6 +201,9 @@ class LeaderElector:
 
     def _write(self, current: dict[str, Any], change: dict[str, Any], timeout: float) -> None:
         body = current | {"spec": (current.get("spec") or {}) | change}
+        if added := self._annotations:
+            metadata = current["metadata"]
+            body["metadata"] = metadata | {"annotations": {**(metadata.get("annotations") or {}), **added}}
         self._held = self._client.replace(LEASES, self._name, body, self._namespace, timeout=timeout)
 
     def _release(self) -> None:

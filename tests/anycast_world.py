@@ -20,7 +20,7 @@ from controllers.anycast_ip.allow_list import AllowListStore
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
 from controllers.anycast_ip.condition import ReportedNode, decode
-from controllers.anycast_ip.controller import Edges, assemble
+from controllers.anycast_ip.controller import Edges, Published, assemble
 from controllers.anycast_ip.memory import Clocks
 from controllers.anycast_ip.sources import NODES, Nodes
 from controllers.workqueue import Reconcile, WorkQueue
@@ -188,6 +188,7 @@ class Lab:
         self.world = World(self.knobs, self.clock)
         self.kube, self.sender = Kube(), Sender(self.world)
         self.recorder = FakeRecorder()
+        self.lease: dict[str, str] = {}
         self.may_write: Callable[[], object] = lambda: None
         self.sleep: Callable[[float], object] = self.clock.advance
         self.shown: Callable[[], list[ReportedNode]] = self.nodes
@@ -214,8 +215,8 @@ class Lab:
         self.watch = NodeWatch()
         self.watch.show(self.shown())
         nodes = Nodes(kube, self.watch.informer, check)
-        allow_list = AllowListStore(kube, "drawbridge", check)
-        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, allow_list)
+        published = Published(AllowListStore(kube, "drawbridge", check), self.lease.update)
+        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
         self.feature = assemble(edges, lambda: self.settings, clocks)
         self.feature.start(self.watch.informer)

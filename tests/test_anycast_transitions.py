@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.anycast_ip.transitions import CLOSED, OPEN, SIZE, Transition, transitions_of, with_transition
+from controllers.anycast_ip.transitions import (
+    CLOSED,
+    OPEN,
+    SIZE,
+    Transition,
+    closed_since,
+    opened_after,
+    transitions_of,
+    with_transition,
+)
 from kube.types import Node, ObjectMeta
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
@@ -45,6 +54,30 @@ def test_what_another_client_wrote_is_no_history_and_is_replaced(text: str) -> N
 
     assert transitions_of(node) == ()
     assert with_transition(node, NOW, OPEN, "eip-1") == with_transition(noted(), NOW, OPEN, "eip-1")
+
+
+@pytest.mark.parametrize(
+    ("node", "seconds"),
+    [
+        pytest.param(noted(), None, id="never opened"),
+        pytest.param(noted(OPEN), 90.0, id="opened after it was created"),
+        pytest.param(noted(OPEN, CLOSED), 90.0, id="closed again"),
+        pytest.param(noted(OPEN, CLOSED, OPEN), 60.0, id="opened again"),
+        pytest.param(noted(CLOSED, OPEN), 60.0, id="closed when it was labelled"),
+        pytest.param(noted(OPEN, OPEN), None, id="closed by another client"),
+        pytest.param(noted(CLOSED, OPEN, *[CLOSED] * (SIZE - 1)), None, id="its beginning is not kept"),
+    ],
+)
+def test_how_long_a_node_took_to_open(node: Node, seconds: float | None) -> None:
+    assert opened_after(transitions_of(node), NOW - timedelta(seconds=90)) == seconds
+
+
+def test_a_node_waits_since_it_was_created_or_last_closed() -> None:
+    created = NOW - timedelta(seconds=90)
+
+    assert closed_since(transitions_of(noted()), created) == created
+    assert closed_since(transitions_of(noted(OPEN, CLOSED)), created) == NOW + timedelta(minutes=1)
+    assert closed_since(transitions_of(noted(OPEN)), created) is None
 
 
 def changed(lab: Lab) -> list[str]:

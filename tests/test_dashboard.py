@@ -215,7 +215,8 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
         '[{"at":"2026-01-02T03:04:05Z","to":"open","address":"eip-1"}]'
     )
     nodes = cli.resource("Node")
-    api.put(nodes, {"metadata": {"name": "open", "uid": "a", "labels": NEED, "annotations": proof}})
+    opened = {"name": "open", "uid": "a", "labels": NEED, "creationTimestamp": "2026-01-02T03:03:55Z"}
+    api.put(nodes, {"metadata": opened | {"annotations": proof}})
     api.put(nodes, {"metadata": {"name": "new", "uid": "b", "labels": NEED}, "spec": {"taints": [TAINT]}})
 
     text = page.text("/addresses")
@@ -223,6 +224,9 @@ def test_nodes_are_shown_by_state_with_their_address(api: FakeAPI, page: Page) -
     assert "1 tainted" in text
     assert "open</a></th><td><code>1.2.3.4</code>" in text
     assert 'open <time datetime="2026-01-02T03:04:05+00:00"' in text
+    assert "<td>10s</td>" in text
+    assert "Nodes opened in 10s, the slowest in 10s" in text
+    assert "Waits since" in text
 
 
 def test_workloads_are_shown_with_why_each_pod_is_where_it_is(api: FakeAPI, page: Page) -> None:

@@ -169,6 +169,29 @@ def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stoppe
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
 
 
+def test_annotations_are_written_with_a_renewal_beside_those_of_others() -> None:
+    with cluster() as (api, server):
+        me = Candidate(server)
+        assert leads(me)
+        me.lease.annotate({"drawbridge.io/a": "1"})
+        me.lease.annotate({"drawbridge.io/b": "2"})
+        until(lambda: len(annotations_of(api)) == 2)
+        me.stop.set()
+        assert me.ended() is None
+
+        other = Candidate(server, "other")
+        assert leads(other)
+        other.lease.annotate({"drawbridge.io/b": "3"})
+        until(lambda: annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "3"})
+        other.stop.set()
+        assert other.ended() is None
+
+
+def annotations_of(api: FakeAPI) -> dict[str, str]:
+    found: dict[str, str] = api.get(*LEASE)["metadata"].get("annotations", {})
+    return found
+
+
 def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released() -> None:
     with cluster() as (api, server):
         me = Candidate(server)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from cli.addresses.listing import Addresses, listed, parts_of
-from cli.cluster import Cluster
-from cli.installed.reader import installed
+from cli.addresses.listing import parts_of
+from cli.addresses.reader import addresses_of
 from cli.output import timed
 from cli.session import Command, Commands, Session, pass_session
-from controllers.anycast_ip.claim import SELECTED
-from kube.resources import CONFIG_MAPS
-from kube.types import ConfigMap
 
 
 @click.group(cls=Commands)
@@ -27,21 +21,8 @@ def list_addresses(session: Session) -> None:
     """List the anycast IPs of nodes.
 
     Nodes that wait for one, and IPs of gone nodes that are being released, come first;
-    then idle ones, in the order in which new nodes get them.
+    then idle ones, in the order in which new nodes get them. Below them is what is left
+    of the cloud's quotas, as the leader last read them.
     """
-    value = _read(session.cluster)
+    value = addresses_of(session.cluster)
     session.output.show(value, timed(parts_of))
-
-
-def _read(cluster: Cluster) -> Addresses:
-    ours = installed(cluster)
-    found = cluster.read_all(
-        {
-            "nodes": cluster.nodes,
-            "claims": partial(
-                cluster.client.list, CONFIG_MAPS, ours.namespace, type=ConfigMap, label_selector=SELECTED
-            ),
-        }
-    )
-    settings = ours.in_force.anycast_ip
-    return Addresses(listed(found["nodes"], found["claims"].items, settings))

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from cli.output import Cell, Document, Part, Table, age, bad, good, warning
+from cli.output import Cell, Document, Part, Table, age, bad, duration, good, warning
 from controllers.anycast_ip.claim import Claim, instance_of, read
-from controllers.anycast_ip.transitions import Transition, transitions_of
+from controllers.anycast_ip.quotas import QuotasRead
+from controllers.anycast_ip.transitions import Transition, closed_since, opened_after, transitions_of
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
@@ -47,10 +48,32 @@ class Address(Document, frozen=True):
     since: datetime | None
     transitions: tuple[Transition, ...] = ()
     """When the node was opened and closed, the latest first."""
+    opened_after: float | None = None
+    """Seconds from its creation, or from when it was last closed, until it was opened; None when that is not known."""
+    waits_since: datetime | None = None
+    """Of a tainted node, the same beginning."""
+
+
+class QuotaLeft(Document, frozen=True):
+    quota: str
+    used: int
+    limit: int
+    left: int
 
 
 class Addresses(Document, frozen=True):
+    """*quotas* are what the leader last read of the cloud's, at *quotas_read_at*; none where that is not known."""
+
     addresses: tuple[Address, ...]
+    quotas: tuple[QuotaLeft, ...] = ()
+    quotas_read_at: datetime | None = None
+
+
+def with_quotas(addresses: tuple[Address, ...], read_: QuotasRead | None) -> Addresses:
+    if read_ is None:
+        return Addresses(addresses)
+    left = (QuotaLeft(each.id, each.current, each.limit, each.limit - each.current) for each in read_.quotas)
+    return Addresses(addresses, tuple(left), read_.at)
 
 
 def listed(
@@ -78,29 +101,37 @@ def _attention(address: Address) -> tuple[int, float, str]:
 
 
 def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
-    columns = ("NODE", "IP", "STATE", "AGE", "ID", "INSTANCE", "RELEASED WITH THE NODE")
+    columns = ("NODE", "IP", "STATE", "AGE", "OPENED AFTER", "ID", "INSTANCE", "RELEASED WITH THE NODE")
     rows = [_row(each, now) for each in found.addresses]
-    yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
+    yield Table(columns, rows, empty="no node needs an anycast IP", wide=4)
+    if found.quotas_read_at:
+        quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in found.quotas]
+        yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)
+        yield f"The leader read the quotas {age(found.quotas_read_at, now)} ago."
 
 
 def _row(each: Address, now: datetime) -> list[Cell]:
     state = SHOWN.get(each.state, bad)(each.state)
     released = "yes" if each.ours else "no: it is not ours"
-    return [each.node, each.address, state, age(each.since, now), each.id, each.instance, released]
+    took = "" if each.opened_after is None else duration(each.opened_after)
+    return [each.node, each.address, state, age(each.since, now), took, each.id, each.instance, released]
 
 
 def _of_node(node: Node, claim: Claim | None) -> Address:
-    annotations = node.metadata.annotations
+    annotations, transitions = node.metadata.annotations, transitions_of(node)
+    created, tainted = node.metadata.creation_timestamp, is_tainted(node)
     proven = State.OPEN if is_proven_bound(node) else State.UNPROVEN
     return Address(
         node.metadata.name,
         annotations.get(ADDRESS, ""),
         annotations.get(ADDRESS_ID, "") or (claim.address if claim else ""),
-        State.TAINTED if is_tainted(node) else proven,
+        State.TAINTED if tainted else proven,
         instance_of(node),
         claim.ours if claim else True,
         claim.asked if claim else None,
-        transitions_of(node),
+        transitions,
+        opened_after(transitions, created),
+        closed_since(transitions, created) if tainted else None,
     )
 
 

@@ -15,6 +15,7 @@ from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, duration, title, warning
 from cloud.apis import ALLOCATE
+from controllers.anycast_ip.quotas import QuotasRead
 from kube.resources import NODES
 from kube.types import ObjectMeta, Value
 from webhook.anycast_ip import PATH, TAINT, is_ours, is_tainted, wanted
@@ -41,7 +42,8 @@ class DaemonSet(Value, frozen=True):
 class JoinFacts:
     """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*.
 
-    *claims* counts the addresses that are there or ordered already, *idle* those of them that no node uses.
+    *claims* counts the addresses that are there or ordered already, *idle* those of them that no node uses; *quotas*
+    is None where they are not known.
     """
 
     count: int
@@ -51,6 +53,7 @@ class JoinFacts:
     claims: int
     snapshot: Snapshot
     idle: int = 0
+    quotas: QuotasRead | None = None
 
 
 class NoSuchNode(ValueError):
@@ -58,12 +61,17 @@ class NoSuchNode(ValueError):
 
 
 class Quota(Document, frozen=True):
-    """*needed* of the cloud's quota; what is left of it is known to the cloud and the leader only."""
+    """*needed* of the cloud's quota; *left* is what the leader last read, and None where that is not known.
+
+    *limit* is then that of the account, else the usual one.
+    """
 
     quota: str
     needed: int
     usual_limit: int | None
     counts: str
+    limit: int | None = None
+    left: int | None = None
 
 
 class Orders(Document, frozen=True):
@@ -152,15 +160,32 @@ def _order_parts(orders: Orders, found: Join) -> Iterator[Part]:
         f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
         f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
     )
-    rows = [
-        (each.quota, str(each.needed), str(each.usual_limit or ""), "unknown", each.counts)
+    rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
+    yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
+    short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]
+    if short:
+        yield warning(f"More than is left: {', '.join(short)}.")
+    over = [
+        each.quota
         for each in orders.quotas
+        if each.left is None and each.usual_limit and each.needed > each.usual_limit
     ]
-    yield Table(("QUOTA", "NEEDED", "LIMIT UNLESS RAISED", "LEFT", "COUNTS"), rows)
-    over = [each.quota for each in orders.quotas if each.usual_limit and each.needed > each.usual_limit]
     if over:
         yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
+    if any(each.left is not None for each in orders.quotas):
+        yield "What is left is what the leader last read: drawbridge addresses list says when."
+        return
     yield f"What is left is known to the leader, which drawbridge status names: {found.quotas_are_shown_by}"
+
+
+def _limit(quota: Quota) -> str:
+    if quota.limit is not None:
+        return str(quota.limit)
+    return f"{quota.usual_limit} unless raised" if quota.usual_limit else ""
+
+
+def _left(quota: Quota) -> str:
+    return "unknown" if quota.left is None else str(quota.left)
 
 
 def _new_node(facts: JoinFacts) -> tuple[FollowedNode, str]:
@@ -228,11 +253,18 @@ def _orders(facts: JoinFacts) -> Orders:
         per_second=per_second,
         seconds=max(0, waiting + facts.count - facts.idle) / per_second,
         quotas=(
-            Quota("TOTAL_EIP_QUOTA", needed, 20, "addresses of the account in the region"),
-            Quota("DAILY_EIP_APPLY", needed, 40, "orders of the account on a day"),
+            _quota(facts, needed, "TOTAL_EIP_QUOTA", 20, "addresses of the account in the region"),
+            _quota(facts, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
             Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
         ),
     )
+
+
+def _quota(facts: JoinFacts, needed: int, name: str, usual: int, counts: str) -> Quota:
+    read = next((each for each in (facts.quotas.quotas if facts.quotas else ()) if each.id == name), None)
+    if read is None:
+        return Quota(name, needed, usual, counts)
+    return Quota(name, needed, usual, counts, read.limit, read.limit - read.current)
 
 
 def _starting(closed: FollowedNode, opened: FollowedNode, facts: JoinFacts) -> Iterator[Starting]:

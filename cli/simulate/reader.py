@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cli.addresses.listing import claims_in
+from cli.addresses.reader import read_quotas
 from cli.errors import Failure
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
@@ -155,6 +156,7 @@ def simulate_join(reader: Reader, count: int, like: str) -> Join:
         len(claims),
         reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
         idle=len(in_line(each for each in claims_in(claims) if each.pooled)),
+        quotas=read_quotas(reader.cluster, reader.installation.settings.leader_election),
     )
     try:
         return join(facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ import structlog
 from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
+from cloud.types import Quota
 from controllers.anycast_ip.allow_list import AllowList, AllowListStore
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
@@ -21,6 +22,7 @@ from controllers.anycast_ip.condition import ReportedNode, decode, held_by
 from controllers.anycast_ip.condition_reconciler import ConditionReconciler
 from controllers.anycast_ip.memory import Clocks, Memory
 from controllers.anycast_ip.orphans import Orphans
+from controllers.anycast_ip.quotas import annotation
 from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Inventory, Resync
@@ -67,8 +69,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if uuid and not stop.is_set():
         nodes = Nodes(client, informer, context.check)
-        allow_list = AllowListStore(client, context.namespace, context.check)
-        edges = Edges(nodes, claims, cloud, uuid, context.recorder, allow_list)
+        published = Published(AllowListStore(client, context.namespace, context.check), context.annotate)
+        edges = Edges(nodes, claims, cloud, uuid, context.recorder, published)
         feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
         feature.start(informer)
         _work(feature, context)
@@ -93,6 +95,14 @@ def _connected(
 
 
 @dataclass(frozen=True)
+class Published:
+    """Where others read of the addresses: *annotate* writes to the leader's Lease."""
+
+    allow_list: AllowListStore
+    annotate: Callable[[Mapping[str, str]], None] = lambda _: None
+
+
+@dataclass(frozen=True)
 class Edges:
     """What the feature reads and writes."""
 
@@ -101,7 +111,7 @@ class Edges:
     cloud: Cloud
     cluster_uuid: str
     recorder: EventRecorder
-    allow_list: AllowListStore
+    published: Published
 
 
 class Chore(Protocol):
@@ -160,11 +170,16 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
     conditions = ConditionReconciler(sources, reporter.trouble)
     reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
-    resync = Resync(edges.cloud, inventory, reporter.quotas, clock)
+
+    def report(quotas: Sequence[Quota]) -> None:
+        reporter.quotas(quotas)
+        edges.published.annotate(annotation(quotas, clocks.now()))
+
+    resync = Resync(edges.cloud, inventory, report, clock)
     chores = (
         Orphans(sources, edges.recorder, reconciler.add),
         Upkeep(sources, reconciler.add),
-        AllowList(sources, edges.allow_list),
+        AllowList(sources, edges.published.allow_list),
     )
     return Feature(sources, queue, reconciler, conditions, resync, chores)
 

@@ -191,6 +191,8 @@ def test_a_node_is_seen_as_it_joins_and_opens(visit: Visit, cluster: Cluster) ->
     row = visit.tab.locator("#state-open tr").filter(has_text=name)
     row.filter(has_text=re.compile(r"\d+\.\d+\.\d+\.\d+")).wait_for()
     visit.shows("2 open")
+    visit.shows("Nodes opened in")
+    visit.shows("TOTAL_EIP_QUOTA")
 
 
 def test_replicas_are_seen_where_they_are_placed(visit: Visit, cluster: Cluster) -> None:

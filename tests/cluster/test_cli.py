@@ -75,6 +75,12 @@ def test_addresses_of_nodes_are_listed(cloud_lab: Lab, fleet: Fleet) -> None:
     [opened] = [each for each in found if each["node"] == name]
     assert opened["state"] == "open"
     assert opened["id"].startswith("eip-")
+    assert opened["openedAfter"] < SECONDS
+
+    quotas = cloud_lab.wait(
+        lambda: shown(cloud_lab, "addresses", "list")["quotas"], SECONDS, "the quotas to be on the Lease"
+    )
+    assert {"TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"} <= {each["quota"] for each in quotas}
 
 
 def test_placements_are_listed_and_a_pod_returns(elastic_lab: Lab) -> None:

@@ -1,0 +1,89 @@
+"""What is left of the cloud's quotas can be read without its keys: on the leader's Lease, at no write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloud.types import Quota
+from controllers.anycast_ip.quotas import QUOTAS, QuotasRead, annotation, quotas_in
+from lab.cloud import Knobs
+from tests import cli
+from tests.anycast_world import SETTINGS, open_lab
+from tests.dashboard import Page
+from tests.factories import NOW
+from tests.fake_api import FakeAPI
+
+LEASES, NODES = cli.resource("Lease"), cli.resource("Node")
+LEFT = [Quota("TOTAL_EIP_QUOTA", 18, 20), Quota("DAILY_EIP_APPLY", 39, 40)]
+
+
+def test_what_the_leader_writes_is_read_again() -> None:
+    at = NOW.replace(microsecond=0)
+
+    assert quotas_in(annotation(LEFT, NOW)) == QuotasRead(at, tuple(LEFT))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"at":"now","quotas":[]}', '{"quotas":[{"id":1}]}'])
+def test_what_another_client_wrote_is_not_known(text: str) -> None:
+    assert quotas_in({QUOTAS: text}) is None
+    assert quotas_in({}) is None
+
+
+def test_each_resync_has_them_and_the_cloud_is_asked_no_more_often() -> None:
+    lab = open_lab(knobs=Knobs(quota_total=20, quota_daily=40))
+    lab.run_for(SETTINGS.resync_period)
+    first = quotas_in(lab.lease)
+    assert first is not None
+    assert {each.id: each.limit for each in first.quotas}["TOTAL_EIP_QUOTA"] == 20
+
+    lab.run_for(2 * SETTINGS.resync_period)
+    later = quotas_in(lab.lease)
+    assert later is not None
+    assert later.at > first.at
+    assert {each.id: each.current for each in later.quotas}["TOTAL_EIP_QUOTA"] == 1
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    api = cli.installed("anycastIP", "ingressDaemonSet")
+    api.edit(LEASES, "drawbridge", {"metadata": {"annotations": annotation(LEFT, NOW)}}, "drawbridge")
+    return api
+
+
+def test_the_command_lists_them_with_the_time(api: FakeAPI) -> None:
+    found = cli.shown(api, "addresses", "list")
+
+    assert [(each["quota"], each["used"], each["limit"], each["left"]) for each in found["quotas"]] == [
+        ("TOTAL_EIP_QUOTA", 18, 20, 2),
+        ("DAILY_EIP_APPLY", 39, 40, 1),
+    ]
+    assert found["quotasReadAt"].startswith(f"{NOW:%Y-%m-%dT%H:%M:%S}")
+    assert "The leader read the quotas " in cli.run(api, "addresses", "list").output
+
+
+def test_nodes_that_are_more_than_is_left_are_announced(api: FakeAPI) -> None:
+    orders: dict[str, Any] = cli.shown(api, "simulate", "join", "2")["orders"]
+    left = {each["quota"]: (each["left"], each["limit"]) for each in orders["quotas"]}
+    assert left == {"TOTAL_EIP_QUOTA": (2, 20), "DAILY_EIP_APPLY": (1, 40), "tag values": (None, None)}
+
+    printed = cli.run(api, "simulate", "join", "2").output
+    assert "More than is left: DAILY_EIP_APPLY." in printed
+    assert "quota_left" not in printed
+
+
+def test_the_page_shows_them_and_marks_what_is_nearly_used_up(api: FakeAPI) -> None:
+    text = Page(api).text("/addresses")
+
+    assert "Quotas of the cloud, as the leader read them <time" in text
+    assert 'aria-label="18 of 20 used"' in text
+    assert '<span class="mark warning"><span class="glyph" aria-hidden="true">▲</span> 1</span>' in text
+
+
+def test_without_a_readable_lease_addresses_are_listed_all_the_same(api: FakeAPI) -> None:
+    api.remove(LEASES, "drawbridge", "drawbridge")
+
+    found = cli.shown(api, "addresses", "list")
+    assert (found["addresses"], found["quotas"]) == ([], [])
+    assert "Quotas" not in Page(api).text("/addresses")
