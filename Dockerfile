@@ -1,5 +1,5 @@
 # One image for the three programs: the webhook server, `python -m controllers` and `python -m healthchecker`; and
-# for the command `drawbridge`.
+# for the command `drawbridge`, whose page `python -m dashboard` serves in the cluster.
 # It holds what they need to run, and nothing else: no shell, no package manager, no compiler.
 
 # Debian 12, whose Python is of the version that the tests run on; any registry's copy of it will do.

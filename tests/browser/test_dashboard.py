@@ -140,6 +140,18 @@ def test_a_server_that_has_ended_is_named(served: Served) -> None:
     served.errors.clear()
 
 
+def test_a_stream_that_was_refused_is_tried_again(served: Served) -> None:
+    """As by a proxy, after which a browser does not connect again by itself."""
+    tab = served.open("/")
+    tab.route("**/live/*", lambda route: route.fulfill(status=503))
+    tab.evaluate("source.close(); open()")
+    tab.wait_for_selector("#connection.warning")
+    tab.unroute("**/live/*")
+
+    tab.wait_for_selector("#connection.good")
+    served.errors.clear()
+
+
 @pytest.mark.parametrize(("path", "name"), [("/", "dashboard-overview"), ("/rollouts", "dashboard-rollouts")])
 def test_the_pictures_of_the_documentation(served: Served, path: str, name: str, tmp_path: Path) -> None:
     target = IMAGES if os.environ.get("SCREENSHOTS") else tmp_path
