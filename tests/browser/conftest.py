@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
+from cloud.types import Quota
+from controllers.anycast_ip.quotas import annotation
+from controllers.anycast_ip.transitions import OPEN, with_transition
 from dashboard.app import create_app
 from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, server_of
 from dashboard.writer import writer_of
+from kube.types import Node
 from lab.waiting import stretch
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
@@ -110,7 +114,7 @@ def busy() -> tuple[FakeAPI, World]:
     api.put(BLOCKS, block("10.0.0.0/24", *(f"10.0.0.{number}" for number in range(60, 200))))
     now = datetime.now(UTC)
     _reserved(api, now)
-    _addresses(api)
+    _addresses(api, now)
     _placed(api)
     strategy = {"updateStrategy": {"rollingUpdate": detaching(limit=4)}}
     raw = raw_resource({"nodeSelector": {"role": "edge"}}, **strategy)
@@ -150,14 +154,24 @@ def _reserved(api: FakeAPI, now: datetime) -> None:
     api.put(cli.resource("IPReservation"), raw)
 
 
-def _addresses(api: FakeAPI) -> None:
+def _addresses(api: FakeAPI, now: datetime) -> None:
+    quotas = annotation([Quota("TOTAL_EIP_QUOTA", 12, 50), Quota("DAILY_EIP_APPLY", 38, 40)], now)
+    api.edit(cli.resource("Lease"), "drawbridge", {"metadata": {"annotations": quotas}}, "drawbridge")
     for number in range(1, 5):
+        created = now - timedelta(hours=number)
+        opened = with_transition(Node(), created + timedelta(seconds=11 + 3 * number), OPEN, f"eip-{number}")
         proof = {
             "drawbridge.io/anycast-ip-bound": f"u{number}/eip-{number}",
             "tke.cloud.tencent.com/anycast-ip-id": f"eip-{number}",
             "tke.cloud.tencent.com/anycast-ip-address": f"203.0.113.{number}",
         }
-        metadata = {"name": f"gateway-{number}", "uid": f"u{number}", "labels": NEED, "annotations": proof}
+        metadata = {
+            "name": f"gateway-{number}",
+            "uid": f"u{number}",
+            "labels": NEED,
+            "annotations": proof | opened,
+            "creationTimestamp": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        }
         api.put(cli.resource("Node"), {"metadata": metadata})
     metadata = {"name": "gateway-5", "uid": "u5", "labels": NEED}
     api.put(cli.resource("Node"), {"metadata": metadata, "spec": {"taints": [TAINT]}})

@@ -152,8 +152,16 @@ def test_a_stream_that_was_refused_is_tried_again(served: Served) -> None:
     served.errors.clear()
 
 
-@pytest.mark.parametrize(("path", "name"), [("/", "dashboard-overview"), ("/rollouts", "dashboard-rollouts")])
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/", "dashboard-overview"),
+        ("/addresses", "dashboard-addresses"),
+        ("/rollouts", "dashboard-rollouts"),
+    ],
+)
 def test_the_pictures_of_the_documentation(served: Served, path: str, name: str, tmp_path: Path) -> None:
+    """Of the fake API server: a lab has few nodes, with random names, and goes on between two pictures."""
     target = IMAGES if os.environ.get("SCREENSHOTS") else tmp_path
     served.open(path).screenshot(path=target / f"{name}.png", full_page=True)
 
