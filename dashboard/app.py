@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 from flask import Flask, Response, abort, redirect, render_template, request
@@ -25,6 +26,8 @@ CHANGED = Failure(
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
 UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.allowedHosts of the chart"
 HEALTH = "/healthz"
+FILES = Path(__file__).parent / "static"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOCAL = {
     "footer": "Read with your permissions; served to this machine only.",
     "lost": "is drawbridge dashboard running?",
@@ -67,7 +70,8 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
 
 
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
-    app = Flask(__name__)
+    app = Flask(__name__, static_folder=None)
+    _serve_files(app)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters |= {"age": age, "until": until, "slug": slug, "duration": duration}
     app.jinja_env.globals |= {"pages": pages, "form": form, "served": served}
@@ -82,6 +86,17 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
         return render_template("error.html", error=error), error.code or 500
 
     return app
+
+
+def _serve_files(app: Flask) -> None:
+    """From memory: Werkzeug's server leaves a file open when the browser is gone."""
+    files = {each.name: each.read_bytes() for each in FILES.iterdir() if each.suffix in TYPES}
+
+    @app.get("/static/<name>")
+    def static(name: str) -> Response:
+        if name not in files:
+            abort(404)
+        return Response(files[name], mimetype=TYPES[Path(name).suffix])
 
 
 def _guard(app: Flask, guard: Guard) -> None:

@@ -10,24 +10,28 @@ from flask import Response, abort
 from dashboard.feed import INTERVAL
 from dashboard.pages import Page
 
-UNLIMITED = 10_000
 FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
 
 class Streams:
-    """*render* makes the fragment of a page. They end when *stop* is set; at *most* so many are open."""
+    """*render* makes the fragment of a page. They end when *stop* is set; at *most* so many are open, if that is given.
 
-    def __init__(self, render: Callable[[Page], str], stop: Event, most: int = UNLIMITED) -> None:
-        self._render, self._stop, self._free = render, stop, Semaphore(most)
+    With a limit, the server must close each response: gunicorn does, Werkzeug's not when the browser is gone.
+    """
+
+    def __init__(self, render: Callable[[Page], str], stop: Event, most: int | None = None) -> None:
+        self._render, self._stop = render, stop
+        self._free = None if most is None else Semaphore(most)
 
     def open(self, page: Page) -> Response:
         """503 where as many as may be are open: each has a thread of the server."""
-        if not self._free.acquire(blocking=False):
+        if self._free and not self._free.acquire(blocking=False):
             abort(503, FULL)
         response = Response(self.events(page), mimetype="text/event-stream")
         # Proxies that collect an answer before they pass it on would never pass this one on.
         response.headers["X-Accel-Buffering"] = "no"
-        response.call_on_close(self._free.release)
+        if self._free:
+            response.call_on_close(self._free.release)
         return response
 
     def events(self, page: Page, interval: float = INTERVAL) -> Iterator[str]:

@@ -398,6 +398,24 @@ def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) ->
     assert "was changed in the meantime; nothing was changed by you" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("style.css", "text/css"), ("live.js", "text/javascript"), ("icon.svg", "image/svg+xml")],
+)
+def test_a_file_is_sent_from_memory_so_that_none_stays_open_when_the_browser_is_gone(
+    page: Page, name: str, kind: str
+) -> None:
+    answer = page.open(f"/static/{name}")
+
+    assert (answer.status_code, answer.mimetype, answer.direct_passthrough) == (200, kind, False)
+    assert answer.data
+
+
+@pytest.mark.parametrize("path", ["/static/", "/static/none.css", "/static/..%2fapp.py", "/static/../app.py"])
+def test_no_other_file_is_sent(page: Page, path: str) -> None:
+    assert page.open(path).status_code == 404
+
+
 def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
     values = iter(["first", "first", "second"])
     feed = Feed(lambda: next(values), clock=lambda: 0.0)
