@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
 
+from dashboard.proxied import STREAMS
 from kube.client import Client, Resource
 from kube.resources import DEPLOYMENTS
 from lab import binaries, install
@@ -123,6 +124,20 @@ def test_a_request_for_another_name_and_a_write_are_refused(
 ) -> None:
     with asked(lab, path, host, method) as answer:
         assert answer.status == status
+
+
+def test_as_many_pages_as_may_be_open_leave_room_for_probes_and_a_closed_one_for_another(lab: Lab) -> None:
+    def status(path: str) -> int:
+        with asked(lab, path) as answer:
+            return answer.status
+
+    with ExitStack() as pages:
+        opened = [pages.enter_context(asked(lab, "/live/overview")).status for _ in range(STREAMS + 1)]
+        # That one of a former test is closed may not have been found out.
+        assert opened[: STREAMS - 1] == [200] * (STREAMS - 1)
+        assert 503 in opened
+        assert (status("/healthz"), status("/")) == (200, 200)
+    until(lambda: status("/live/overview") == 200, SECONDS, "a page to be live again")
 
 
 @pytest.mark.parametrize("right", ["patch ingressdaemonsets", "get secrets", "create pods/eviction"])
