@@ -39,21 +39,27 @@ class DaemonSet(Value, frozen=True):
 
 
 @dataclass(frozen=True)
-class JoinFacts:
-    """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*.
+class Supply:
+    """Of addresses: so many are there or *ordered* already, *idle* are those of them that no node uses.
 
-    *claims* counts the addresses that are there or ordered already, *idle* those of them that no node uses; *quotas*
-    is None where they are not known.
+    *quotas* is None where they are not known.
     """
+
+    ordered: int
+    idle: int = 0
+    quotas: QuotasRead | None = None
+
+
+@dataclass(frozen=True)
+class JoinFacts:
+    """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*."""
 
     count: int
     like: str
     nodes: Sequence[FollowedNode]
     daemon_sets: Sequence[DaemonSet]
-    claims: int
+    supply: Supply
     snapshot: Snapshot
-    idle: int = 0
-    quotas: QuotasRead | None = None
 
 
 class NoSuchNode(ValueError):
@@ -242,16 +248,16 @@ def _orders(facts: JoinFacts) -> Orders:
     settings = facts.snapshot.settings
     waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in facts.nodes)
     per_second = ALLOCATE.rate * settings.cloud.rate_share
-    from_pool = min(facts.count, max(0, facts.idle - waiting))
+    from_pool = min(facts.count, max(0, facts.supply.idle - waiting))
     needed = facts.count - from_pool
     return Orders(
         address_type=settings.anycast_ip.address_type,
         needed=needed,
         from_pool=from_pool,
         waiting=waiting,
-        in_cluster=facts.claims,
+        in_cluster=facts.supply.ordered,
         per_second=per_second,
-        seconds=max(0, waiting + facts.count - facts.idle) / per_second,
+        seconds=max(0, waiting + facts.count - facts.supply.idle) / per_second,
         quotas=(
             _quota(facts, needed, "TOTAL_EIP_QUOTA", 20, "addresses of the account in the region"),
             _quota(facts, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
@@ -261,7 +267,8 @@ def _orders(facts: JoinFacts) -> Orders:
 
 
 def _quota(facts: JoinFacts, needed: int, name: str, usual: int, counts: str) -> Quota:
-    read = next((each for each in (facts.quotas.quotas if facts.quotas else ()) if each.id == name), None)
+    known = facts.supply.quotas
+    read = next((each for each in (known.quotas if known else ()) if each.id == name), None)
     if read is None:
         return Quota(name, needed, usual, counts)
     return Quota(name, needed, usual, counts, read.limit, read.limit - read.current)

@@ -18,7 +18,7 @@ from cli.explain.snapshot import Objects
 from cli.installed.reader import installed
 from cli.installed.types import CONFIGURATION_FILE
 from cli.pools.reader import pools_of
-from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
+from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, Supply, join
 from cli.simulate.removal import with_pools
 from cli.simulate.rollout import RolledBack, Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
@@ -146,17 +146,13 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
 
 def simulate_join(reader: Reader, count: int, like: str) -> Join:
     """KubeError; Failure when there is no node to be *like*."""
-    client, namespace = reader.client, installed(reader.cluster).namespace
-    claims = client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
     facts = JoinFacts(
         count,
         like,
-        client.list(NODES, type=FollowedNode).items,
-        client.list(DAEMON_SETS, type=DaemonSet).items,
-        len(claims),
+        reader.client.list(NODES, type=FollowedNode).items,
+        reader.client.list(DAEMON_SETS, type=DaemonSet).items,
+        _supply(reader),
         reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
-        idle=len(in_line(each for each in claims_in(claims) if each.pooled)),
-        quotas=read_quotas(reader.cluster, reader.installation.settings.leader_election),
     )
     try:
         return join(facts)
@@ -164,6 +160,14 @@ def simulate_join(reader: Reader, count: int, like: str) -> Join:
         raise Failure(
             f"there is no node {like}", "name one that new nodes resemble, or leave --like out"
         ) from None
+
+
+def _supply(reader: Reader) -> Supply:
+    namespace = installed(reader.cluster).namespace
+    claims = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
+    idle = in_line(each for each in claims_in(claims) if each.pooled)
+    quotas = read_quotas(reader.cluster, reader.installation.settings.leader_election)
+    return Supply(len(claims), len(idle), quotas)
 
 
 def simulate_values(reader: Reader, text: str) -> Values:
