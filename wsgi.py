@@ -3,7 +3,8 @@
 import os
 
 from kube.client import Client
-from settings import SettingsFile, config_path
+from settings import config_path
+from settings.file import SettingsFile
 from telemetry import logs
 from webhook.app import create_app
 from webhook.features import Server, webhooks

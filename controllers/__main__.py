@@ -22,7 +22,8 @@ from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.metrics_access import metrics_access
-from settings import Settings, SettingsError, SettingsFile, config_path
+from settings import Settings, SettingsError, config_path
+from settings.file import SettingsFile
 from telemetry import logs, stop_on_signals
 from telemetry.http import CannotListen, serve_health, serve_metrics
 

@@ -7,7 +7,6 @@ Invariant: the settings in force are always valid; a file that is refused leaves
 from settings.anycast_ip import AnycastIPSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
-from settings.file import SettingsFile
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings, LabelSelector, Requirement
 from settings.load import SettingsError, config_path, load, parse
@@ -26,7 +25,6 @@ __all__ = [
     "Requirement",
     "Settings",
     "SettingsError",
-    "SettingsFile",
     "Webhook",
     "config_path",
     "load",

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from urllib.parse import parse_qs
 
 import structlog
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from telemetry.build import version_json
+from telemetry.build import BUILD, version_json
 from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
@@ -20,6 +20,12 @@ Check = Callable[[], str | None]
 Access = Callable[[str], Response | None]
 """None when a client with this Authorization header may read metrics, else the refusal."""
 METRICS_PATH, VERSION_PATH = "/metrics", "/version"
+
+Gauge(
+    "drawbridge_build_info",
+    "1, with the version of the program as labels.",
+    ["version", "revision", "python"],
+).labels(**BUILD).set(1)
 
 
 class CannotListen(Exception):

@@ -15,7 +15,7 @@ from webhook.health import Pulse
 
 WSGI = """
 import os
-from settings import SettingsFile
+from settings.file import SettingsFile
 from tests.features import Naps
 from webhook.app import create_app
 from webhook.worker import stopping

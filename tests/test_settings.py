@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from certs.issue import new_ca, new_leaf
-from settings import LabelSelector, Settings, SettingsError, SettingsFile, config_path, load, parse
-from settings.file import NEEDS_RESTART, changed_fields, fingerprint, needing_restart
+from settings import LabelSelector, Settings, SettingsError, config_path, load, parse
+from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
 from tests.certificates import of_version
 

@@ -20,7 +20,8 @@ WSGI = """
 import os, time
 from bench.alone import Cluster, Store
 from calico.ledger import Ledger
-from settings import IPReservationSettings, SettingsFile
+from settings import IPReservationSettings
+from settings.file import SettingsFile
 from webhook.app import create_app
 from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.worker import stopping

@@ -9,7 +9,7 @@ from functools import partial
 
 from kube.client import Client
 from kube.metrics_access import metrics_access
-from settings import SettingsFile
+from settings.file import SettingsFile
 from telemetry.http import serve_health, serve_metrics
 from webhook.worker import WebhookWorker
 
