@@ -10,6 +10,9 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
 from kube.errors import KubeError, NotConfigured
 from kube.resources import ALL, NODES, Resource, Selection
@@ -24,6 +27,21 @@ TIMEOUT = 30.0
 PARALLEL = 16
 """Reads at the same time: an API server's fair queueing admits so many of one user."""
 DEFAULT_KUBECONFIG = "~/.kube/config"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+class _Column(msgspec.Struct):
+    name: str
+
+
+class _Row(msgspec.Struct):
+    cells: list[Any]
+
+
+class _Rows(msgspec.Struct, rename="camel"):
+    column_definitions: list[_Column]
+    rows: list[_Row] | None = None
 
 
 class Cluster:
@@ -55,6 +73,28 @@ class Cluster:
         page: Page[T] = self.client.request("GET", path, query=query, type=Page[type])  # type: ignore[valid-type]
         return page.items or []
 
+    def without_specs(self, resource: Resource, selection: Selection = ALL) -> bytes:
+        """The list with the metadata of each object alone, as JSON; the API server has it in half the time."""
+        return self._cached_as(METADATA, resource, selection, bytes)
+
+    def column(self, resource: Resource, name: str, selection: Selection = ALL) -> dict[str, str]:
+        """The cell of each object, by its name, as `kubectl get -o wide` prints it: a fiftieth of the bytes."""
+        found = self._cached_as(TABLE, resource, selection, _Rows, includeObject="None")
+        columns = [each.name for each in found.column_definitions]
+        at, of_name = columns.index(name), columns.index("Name")
+        return {str(row.cells[of_name]): str(row.cells[at]) for row in found.rows or ()}
+
+    def _cached_as(
+        self,
+        accept: str,
+        resource: Resource,
+        selection: Selection,
+        type: type[T],  # noqa: A002
+        **query: str,
+    ) -> T:
+        whole = {**selection.query, "resourceVersion": "0", **query}
+        return self.client.get_as(accept, resource.path(selection.namespace), query=whole, type=type)
+
     def nodes(self, label_selector: str = "") -> list[Node]:
         return self.cached(NODES, Node, Selection(label_selector=label_selector))
 
@@ -76,14 +116,17 @@ def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Clu
     if kubeconfig is None and context is None and in_cluster() and not _has_kubeconfig():
         return Cluster(Client(of_pod(), timeout=TIMEOUT), (MOUNTED / "namespace").read_text())
     path = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-    connection = _connected(path, context)
-    return Cluster(Client(connection, timeout=TIMEOUT), _namespace(path, context), connection)
+    connection, namespace = _connected(path, context)
+    return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)
 
 
-def _connected(path: str, context: str | None) -> Connection:
+def _connected(path: str, context: str | None) -> tuple[Connection, str]:
     if not _exists(path):
         raise NotConfigured(f"there is no kubeconfig at {path}")
-    return connect(path, PARALLEL, context)
+    try:
+        return plain_connection(path, context, PARALLEL)
+    except NotPlain:
+        return connect(path, PARALLEL, context), _namespace(path, context)
 
 
 def _namespace(path: str, context: str | None) -> str:

@@ -20,6 +20,7 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 9),
 )
 """As client-go: the kernel finds a connection whose other end is gone."""
+OPTIONS = (*HTTPSConnection.default_socket_options, *KEEPALIVE)
 
 
 class ServiceAccount(Connection):
@@ -28,10 +29,9 @@ class ServiceAccount(Connection):
     def __init__(self, mounted: Path, host: str, port: str) -> None:
         self._token = mounted / "token"
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        options = [*HTTPSConnection.default_socket_options, *KEEPALIVE]
         ca = str(mounted / "ca.crt")
         try:
-            self.pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=options)
+            self.pool = urllib3.PoolManager(maxsize=POOL_SIZE, ca_certs=ca, socket_options=OPTIONS)
             self._read_token()
         except (OSError, ValueError) as error:
             raise NotConfigured(f"the ServiceAccount in {mounted} cannot be used: {error}") from error

@@ -1,0 +1,137 @@
+"""A kubeconfig with certificates or tokens is read without the official client, which reads all others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.kubeconfig import NotPlain, plain_connection, read
+from kube.errors import NotConfigured
+from tests.server import ROOT, leaf
+
+HOST = "https://127.0.0.1:6443"
+
+
+@pytest.fixture(autouse=True)
+def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def written(
+    path: Path, *, user: Any = None, cluster: Any = None, context: Any = None, name: str = "a"
+) -> str:
+    found = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": HOST, **(cluster or {})}}],
+        "users": [{"name": name, "user": user or {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **(context or {})}}],
+        "current-context": name,
+    }
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(found))
+    return str(path)
+
+
+def encoded(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def test_certificates_and_tokens_are_used(tmp_path: Path) -> None:
+    pair = leaf()
+    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
+    path = written(tmp_path / "config", user={**user, "token": "secret"}, context={"namespace": "team"})
+
+    connection, namespace = plain_connection(path, None, 4)
+    assert (connection.host, namespace) == (HOST, "team")
+    assert connection.authorization() == {"Authorization": "Bearer secret"}
+
+
+def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path: Path) -> None:
+    pair = leaf()
+    path = written(
+        tmp_path / "there" / "config",
+        user={"client-certificate": "user.crt", "client-key": "user.key", "tokenFile": "token"},
+    )
+    for name, content in (("user.crt", pair.certificate), ("user.key", pair.key), ("token", b"first\n")):
+        (tmp_path / "there" / name).write_bytes(content)
+
+    connection, _ = plain_connection(path, None, 4)
+    assert connection.authorization() == {"Authorization": "Bearer first"}
+    (tmp_path / "there" / "token").write_text("second\n")
+    assert connection.authorization() == {"Authorization": "Bearer second"}
+    (tmp_path / "there" / "token").unlink()
+    with pytest.raises(NotConfigured, match="token of the kubeconfig"):
+        connection.authorization()
+
+
+def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Path) -> None:
+    first = written(tmp_path / "first", user={"token": "1"})
+    second = written(tmp_path / "second", user={"token": "2"})
+    third = written(tmp_path / "third", user={"token": "3"}, name="b")
+    files = ":".join([first, second, third])
+
+    assert read(files, None).token == "1"
+    assert read(files, "b").token == "3"
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        pytest.param({"exec": {"command": "login"}}, {}, id="a plugin"),
+        pytest.param({"username": "a", "password": "b"}, {}, id="a password"),
+        pytest.param({"as": "somebody"}, {}, id="impersonation"),
+        pytest.param({"token": "a", "tokenFile": "b"}, {}, id="two tokens"),
+        pytest.param({}, {"insecure-skip-tls-verify": True}, id="no verification"),
+        pytest.param({}, {"proxy-url": "http://127.0.0.1:1"}, id="a proxy"),
+        pytest.param({}, {"tls-server-name": "other"}, id="another name"),
+        pytest.param({}, {"certificate-authority": "missing"}, id="a file that is not there"),
+        pytest.param({}, {"certificate-authority-data": encoded(b"x")}, id="no certificate"),
+    ],
+)
+def test_the_rest_is_left_to_the_official_client(tmp_path: Path, user: Any, cluster: Any) -> None:
+    with pytest.raises(NotPlain):
+        plain_connection(written(tmp_path / "config", user=user, cluster=cluster), None, 4)
+
+
+def test_an_unknown_context_is_left_to_it_too(tmp_path: Path) -> None:
+    with pytest.raises(NotPlain):
+        plain_connection(written(tmp_path / "config"), "other", 4)
+
+
+def test_so_is_a_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+
+    with pytest.raises(NotPlain):
+        plain_connection(written(tmp_path / "config"), None, 4)
+
+
+STATUS = """
+import sys
+from cli.session import Options, connect
+import cli.status.command, cli.elasticity.command
+connect(Options(kubeconfig=sys.argv[1]))
+print(*sys.modules)
+"""
+
+
+def test_a_command_loads_neither_the_official_client_nor_what_servers_log_and_measure_with(
+    tmp_path: Path,
+) -> None:
+    """Each takes a tenth of a second of every call."""
+    path = written(tmp_path / "config", user={"token": "x"})
+    found = subprocess.run(
+        [sys.executable, "-c", STATUS, path], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    packages = {name.partition(".")[0] for name in found.stdout.split()}
+    assert {"click", "urllib3", "rich"} <= packages
+    assert packages.isdisjoint({"kubernetes", "structlog", "prometheus_client", "asyncio", "flask", "celpy"})
