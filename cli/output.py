@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Any, Literal, TypeVar
@@ -13,8 +13,8 @@ from typing import IO, Any, Literal, TypeVar
 import click
 import msgspec
 import yaml
+from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -22,6 +22,10 @@ Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
 WIDTH_WITHOUT_TERMINAL = 10_000
 """Lines that are piped are neither cut nor wrapped."""
+LARGE = 200
+"""Rows of a table that a terminal wraps by itself."""
+GAP = 3
+"""Blanks between two columns."""
 INTERVAL = 2.0
 """Seconds between two looks with --watch."""
 
@@ -92,6 +96,22 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
+def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
+    """A line for each of *rows*, with cells of one column below each other; Text where a cell of it is."""
+    widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        filled = [(cell, " " * (width - _width(cell) + GAP)) for cell, width in zip(row, widths, strict=True)]
+        if any(isinstance(cell, Text) for cell in row):
+            yield Text.assemble(*(part for pair in filled for part in pair))
+        else:
+            yield "".join(f"{cell}{blanks}" for cell, blanks in filled).rstrip()
+
+
+def _width(cell: Cell) -> int:
+    text = str(cell)
+    return len(text) if text.isascii() else cell_len(text)
+
+
 class Output:
     def __init__(self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None) -> None:
         self.form: Form = form
@@ -103,7 +123,7 @@ class Output:
 
     def show(self, value: T, render: Render[T]) -> None:
         if self.for_people:
-            self._print(self._group(render(value)))
+            self._print(render(value))
         else:
             self._echo(self._encoded(value))
 
@@ -117,6 +137,8 @@ class Output:
 
     def _watch(self, read: Callable[[], T], render: Render[T], interval: float) -> None:
         if self.for_people and self._console.is_terminal:
+            from rich.live import Live
+
             with Live(console=self._console, auto_refresh=False, screen=False) as live:
                 self._each(
                     read, lambda value: live.update(self._group(render(value)), refresh=True), interval
@@ -131,14 +153,31 @@ class Output:
         else:
             click.echo(str(text), err=True)
 
-    def _print(self, group: Group) -> None:
-        if self._console.is_terminal:
-            self._console.print(group)
+    def _print(self, parts: Iterable[Part]) -> None:
+        if not self._console.is_terminal:
+            self._echo("\n".join(str(line).rstrip() for part in parts for line in self._lines(part)))
             return
-        with self._console.capture() as captured:
-            self._console.print(group)
-        # Cells are filled up with blanks, the last ones of a line, too.
-        self._echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        for part in parts:
+            if isinstance(part, Table) and len(part.rows) > LARGE:
+                for line in self._lines(part):
+                    self._echo(line) if isinstance(line, str) else self._console.print(line, soft_wrap=True)
+            else:
+                self._console.print(self._group([part]))
+
+    def _lines(self, part: Part) -> Iterator[Cell]:
+        """As they are drawn where they are neither cut nor wrapped: rich takes a millisecond for two rows."""
+        if not isinstance(part, Table):
+            yield part
+            return
+        if part.title:
+            yield title(part.title)
+        if part.rows:
+            shown = len(part.columns) - (0 if self.form == "wide" else part.wide)
+            header = title if not part.title else faint
+            columns = [header(each) for each in part.columns[:shown]]
+            yield from aligned([columns, *(row[:shown] for row in part.rows)])
+        elif part.empty:
+            yield faint(part.empty)
 
     def _each(self, read: Callable[[], T], show: Callable[[T], None], interval: float) -> None:
         before: list[T] = []
@@ -161,7 +200,7 @@ class Output:
             return [*heading, faint(table.empty)] if table.empty else heading
         shown = len(table.columns) - (0 if self.form == "wide" else table.wide)
         grid = Grid(
-            box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold" if heading == [] else "dim"
+            box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold" if heading == [] else "dim"
         )
         for name in table.columns[:shown]:
             grid.add_column(name, no_wrap=not self._console.is_terminal, overflow="fold")

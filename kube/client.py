@@ -91,6 +91,13 @@ class Client:
         limit = self._timeout if timeout is None else timeout
         return self._transport.request(method, path + _encoded(query), body=body, type=type, timeout=limit)
 
+    def get_as(self, accept: str, path: str, *, query: Mapping[str, object], type: type[T] = AS_DICT) -> T:
+        """GET in the form that *accept* names; only servers that know none other give another one."""
+        whole = path + _encoded(query)
+        return self._transport.request(
+            "GET", whole, body=None, type=type, timeout=self._timeout, accept=accept
+        )
+
     def get(
         self,
         resource: Resource,

@@ -78,10 +78,12 @@ class Transport:
         for key in pools.keys():  # noqa: SIM118 - it cannot be iterated over
             pools[key].close()
 
-    def request(self, method: str, path: str, *, body: object, type: type[T], timeout: float) -> T:
+    def request(
+        self, method: str, path: str, *, body: object, type: type[T], timeout: float, accept: str = JSON
+    ) -> T:
         what, deadline = f"{method} {path}", time.monotonic() + timeout
         with _translated(what), waiting():
-            answer = self._send(method, path, urllib3.Timeout(total=timeout), body)
+            answer = self._send(method, path, urllib3.Timeout(total=timeout), body, accept)
             content = _read(answer, deadline)
         if answer.status >= 400:
             raise api_error(answer.status, content, answer.headers.get("Retry-After"))
@@ -98,9 +100,13 @@ class Transport:
         return LineStream(answer, what)
 
     def _send(
-        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None
+        self, method: str, path: str, timeout: urllib3.Timeout, body: object = None, accept: str = JSON
     ) -> urllib3.BaseHTTPResponse:
-        headers = {"User-Agent": f"drawbridge/{VERSION}", "Accept": JSON, **self._connection.authorization()}
+        headers = {
+            "User-Agent": f"drawbridge/{VERSION}",
+            "Accept": accept,
+            **self._connection.authorization(),
+        }
         typed = body if isinstance(body, Typed) else Typed(_content_type(method, body), body)
         if typed.body is not None:
             headers["Content-Type"] = typed.content_type

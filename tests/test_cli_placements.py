@@ -68,7 +68,8 @@ def placed(api: FakeAPI, name: str, node: str = "", **annotations: str) -> None:
     named = {f"drawbridge.io/{key}": value for key, value in annotations.items()}
     gates = [] if node else [{"name": "drawbridge.io/placement"}]
     spec = {"nodeName": node, "schedulingGates": gates}
-    api.put(PODS, raw_pod(name, namespace="default", spec=spec, metadata={"annotations": named}))
+    ip = "10.0.0.1" if node else ""
+    api.put(PODS, raw_pod(name, namespace="default", ip=ip, spec=spec, metadata={"annotations": named}))
 
 
 def test_the_wide_list_says_which_pods_never_return_from_super_nodes(elastic: FakeAPI) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from cli.cluster import Cluster
-from cli.elasticity.placements import Placement, Placements, Pod, listed, parts_of, to_return
+from cli.elasticity.placements import Placement, Placements, listed, parts_of, to_return
+from cli.elasticity.reader import pods_and_super_nodes
 from cli.errors import WRONG
 from cli.output import timed
 from cli.session import Command, Commands, Session, pass_session
@@ -24,7 +22,7 @@ def elasticity() -> None:
 @pass_session
 def list_placements(session: Session) -> None:
     """List placed and waiting pods, with the reason."""
-    pods, super_nodes = _read(session.cluster, session.scope)
+    pods, super_nodes = pods_and_super_nodes(session.cluster, session.scope)
     value = Placements(listed(pods, super_nodes))
     session.output.show(value, timed(parts_of))
 
@@ -38,7 +36,7 @@ def return_pods(session: Session, pods: tuple[str, ...]) -> None:
     Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
     evicted that run there because local nodes were full. Disruption budgets are respected.
     """
-    found, super_nodes = _read(session.cluster, session.namespace)
+    found, super_nodes = pods_and_super_nodes(session.cluster, session.namespace)
     chosen = to_return(found, super_nodes, pods)
     if not chosen:
         session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
@@ -48,13 +46,6 @@ def return_pods(session: Session, pods: tuple[str, ...]) -> None:
     evicted = [_evict(session, each) for each in chosen]
     if not all(evicted):
         raise SystemExit(WRONG)
-
-
-def _read(cluster: Cluster, namespace: str | None) -> tuple[list[Pod], set[str]]:
-    # In pages: all pods of a large cluster are too much for one answer.
-    listed_pods = partial(cluster.client.list, PODS, namespace, type=Pod)
-    found = cluster.read_all({"super nodes": cluster.super_nodes, "pods": listed_pods})
-    return found["pods"].items, {*found["super nodes"]}
 
 
 def _evict(session: Session, chosen: Placement) -> bool:

@@ -120,4 +120,4 @@ def _pods(cluster: Cluster, found: dict[str, Any]) -> PodCounts | KubeError:
 
 
 def _on_node(cluster: Cluster, name: str) -> int:
-    return len(cluster.cached(PODS, msgspec.Raw, Selection(field_selector=f"spec.nodeName={name}")))
+    return len(cluster.column(PODS, "Name", Selection(field_selector=f"spec.nodeName={name}")))

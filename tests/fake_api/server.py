@@ -19,6 +19,7 @@ from kube.client import Client, Resource
 from kube.resources import NAMESPACES
 from tests.fake_api import managed_fields
 from tests.fake_api.calls import Refused, Reply, Request, Target, target_of
+from tests.fake_api.forms import formed
 from tests.fake_api.front import connection_to
 from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
 from tests.fake_api.patches import MERGE, Unpatchable, merged, patched
@@ -308,6 +309,8 @@ class FakeAPI:
             self._pages[metadata["continue"]] = rest
             if not {"labelSelector", "fieldSelector"} & call.query.keys():
                 metadata["remainingItemCount"] = len(rest)
+        if content := formed(call.headers.get("accept", ""), metadata, [each.raw for each in found]):
+            return Reply(200, content)
         head = json.dumps(
             {"kind": f"{kind.kind}List", "apiVersion": kind.resource.api_version, "metadata": metadata}
         )
