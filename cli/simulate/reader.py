@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +31,8 @@ from cli.simulate.scale import (
     scale,
 )
 from cli.simulate.scale_in import ScaleIn, ScaleInFacts, scale_in
-from cli.simulate.values import Values, ValuesFacts
+from cli.simulate.subjects import Subject
+from cli.simulate.values import Values, ValuesFacts, concerns_pods
 from cli.simulate.values import simulate as compare
 from cli.simulate.values_settings import Unreadable, outcome, values_in
 from controllers.anycast_ip.claim import SELECTED
@@ -41,8 +43,8 @@ from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
 from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
-from kube.types import ConfigMap, Node
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
+from kube.types import ConfigMap, Namespace
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -172,23 +174,31 @@ def _supply(reader: Reader) -> Supply:
 
 def simulate_values(reader: Reader, text: str) -> Values:
     """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
-    client, namespace = reader.client, installed(reader.cluster).namespace
+    namespace = installed(reader.cluster).namespace
     try:
         values = values_in(text)
     except Unreadable as error:
         raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
     found = outcome(_stored(reader, namespace), values, namespace)
-    return compare(
-        ValuesFacts(
-            found,
-            client.list(PODS).items,
-            {each["metadata"]["name"]: each for each in client.list(NAMESPACES).items},
-            client.list(NODES, type=Node).items,
-            reader.ingress_daemonsets(None),
-            reader.segments(),
-        ),
-        datetime.now(UTC),
+    namespaces = {each.metadata.name: each for each in reader.cluster.cached(NAMESPACES, Namespace)}
+    facts = ValuesFacts(
+        found,
+        _subjects(reader, namespaces) if concerns_pods(found) else (),
+        namespaces,
+        reader.cluster.nodes(),
+        reader.ingress_daemonsets(None),
+        reader.segments(),
     )
+    return compare(facts, datetime.now(UTC))
+
+
+def _subjects(reader: Reader, namespaces: Iterable[str]) -> list[Subject]:
+    """The API server lists several namespaces at a time."""
+    cluster = reader.cluster
+    found = cluster.read_all(
+        {name: partial(cluster.cached, PODS, Subject, Selection(name)) for name in namespaces}
+    )
+    return [each for pods in found.values() for each in pods]
 
 
 def _stored(reader: Reader, namespace: str) -> str:

@@ -8,32 +8,33 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from calico.segment import IPReservation
 from cli.explain.reservations import ip_of
 from cli.output import Document, Part, Table, bad, title, warning
+from cli.simulate.subjects import Subject
 from cli.simulate.values_settings import Difference, Outcome, Refusal
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
-from kube.types import Node, Pod
+from kube.types import Namespace, Node
 from settings import Settings
 from webhook.anycast_ip import is_proven_bound, wanted
-from webhook.elasticity.webhook import NewPod, held, reaches_super_nodes
+from webhook.elasticity.webhook import held, reaches_super_nodes
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, unselected
 
-Raw = Mapping[str, Any]
+OF_PODS = {"ipReservation": "ip_reservation", "elasticity": "elasticity"}
+"""The sections of the settings on which it depends what happens to pods, by feature."""
 SHOWN = 20
 """Objects of a feature that the table names; all with ``-o json``."""
 
 
 @dataclass(frozen=True)
 class ValuesFacts:
-    """Raw *pods*, and raw *namespaces* by name."""
+    """*namespaces* by name; *pods* are those that the outcome may concern."""
 
     outcome: Outcome
-    pods: Sequence[Raw]
-    namespaces: Mapping[str, Raw]
+    pods: Sequence[Subject]
+    namespaces: Mapping[str, Namespace]
     nodes: Sequence[Node]
     ingress_daemonsets: Sequence[IngressDaemonSet]
     segments: Sequence[IPReservation]
@@ -63,6 +64,11 @@ class Values(Document, frozen=True):
     effects: tuple[Effect, ...]
     released: tuple[Released, ...]
     not_settings: tuple[str, ...]
+
+
+def concerns_pods(found: Outcome) -> bool:
+    """Whether pods may fare differently with its settings: else they need not be read."""
+    return found.then is not None and any(_differ(found.now, found.then, each) for each in OF_PODS.values())
 
 
 def simulate(facts: ValuesFacts, now: datetime) -> Values:
@@ -106,8 +112,9 @@ def parts(found: Values) -> Iterator[Part]:
 
 def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:
     now = facts.outcome.now
-    yield from _compared(facts, now, then, _reserved, ("ipReservation", "pod"))
-    yield from _compared(facts, now, then, _gated, ("elasticity", "pod"))
+    for feature, judge in JUDGES.items():
+        if _differ(now, then, OF_PODS[feature]):
+            yield from _compared(facts, now, then, judge, feature)
     for node in facts.nodes:
         before, after = (each.anycast_ip.enabled and wanted(node, each.anycast_ip) for each in (now, then))
         if before != after:
@@ -120,43 +127,42 @@ def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:
             yield Effect("ingressDaemonSet", "IngressDaemonSet", name, begins, what)
 
 
-Judge = Callable[[Raw, Raw, Settings], str]
-"""Of a raw pod and its namespace: what happens to it with these settings, or nothing."""
+Judge = Callable[[Subject, Namespace, Settings], str]
+"""Of a pod and its namespace: what happens to it with these settings, or nothing."""
+
+
+def _differ(now: Settings, then: Settings, section: str) -> bool:
+    return bool(getattr(now, section) != getattr(then, section))
 
 
 def _compared(
-    facts: ValuesFacts, now: Settings, then: Settings, judge: Judge, of: tuple[str, str]
+    facts: ValuesFacts, now: Settings, then: Settings, judge: Judge, feature: str
 ) -> Iterator[Effect]:
-    feature, kind = of
     for pod in facts.pods:
-        metadata = pod["metadata"]
-        namespace = facts.namespaces.get(metadata["namespace"], {"metadata": {}})
+        namespace = facts.namespaces.get(pod.metadata.namespace, Namespace())
         before, after = judge(pod, namespace, now), judge(pod, namespace, then)
         if bool(before) != bool(after):
-            what = after or f"no more: {before}"
-            yield Effect(feature, kind, f"{metadata['namespace']}/{metadata['name']}", bool(after), what)
+            yield Effect(feature, "pod", pod.name, bool(after), after or f"no more: {before}")
 
 
-def _reserved(pod: Raw, namespace: Raw, settings: Settings) -> str:
-    metadata = namespace["metadata"]
-    if (metadata.get("labels") or {}).get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES:
+def _reserved(subject: Subject, namespace: Namespace, settings: Settings) -> str:
+    metadata, pod = namespace.metadata, subject.as_it_is()
+    if metadata.labels.get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES or pod.finished or pod.terminating:
         return ""
-    decoded = msgspec.convert(pod, Pod)
-    if decoded.finished or decoded.terminating:
-        return ""
-    is_left = unselected(decoded, metadata.get("annotations") or {}, settings.ip_reservation)
+    is_left = unselected(pod, metadata.annotations, settings.ip_reservation)
     return "" if is_left else "its IP is reserved when it goes"
 
 
-def _gated(pod: Raw, _: Raw, settings: Settings) -> str:
+def _gated(subject: Subject, _: Namespace, settings: Settings) -> str:
     if not settings.elasticity.enabled:
         return ""
-    decoded = msgspec.convert(pod, NewPod)
-    unbound = replace(decoded, spec=replace(decoded.spec, node_name=""))
-    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    reaches = reaches_super_nodes(unbound, spec)
-    why, _warnings = held(unbound, pod["metadata"]["namespace"], settings.elasticity, reaches=reaches)
+    pod = subject.as_new()
+    reaches = reaches_super_nodes(pod, subject.reach)
+    why, _warnings = held(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
     return f"one like it is placed by elasticity: {why}" if why else ""
+
+
+JUDGES: Mapping[str, Judge] = {"ipReservation": _reserved, "elasticity": _gated}
 
 
 def _of_node(node: Node, after: bool, then: Settings) -> str:
