@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from bench import anycast_ip, elasticity, growth, ingress_daemonset, ip_reservation, replicas, report
+from bench import anycast_ip, cli, elasticity, growth, ingress_daemonset, ip_reservation, replicas, report
 from kube.errors import KubeError
 from lab.errors import LabError
 from lab.watching import WatchLost
@@ -25,6 +25,7 @@ SUITES: dict[str, ModuleType] = {
     "elasticity": elasticity,
     "ingress_daemonset": ingress_daemonset,
     "replicas": replicas,
+    "cli": cli,
 }
 
 

@@ -13,6 +13,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+CONTENT = "content.zip"
+"""All files, in an archive within the archive: each call reads the directory of the outer one, twice."""
+
 
 def main() -> None:
     archive = Path(sys.argv[0]).resolve()
@@ -28,7 +31,8 @@ def main() -> None:
         place = cache() / built["digest"]
         if not place.is_dir():
             try:
-                unpack(file, place)
+                with zipfile.ZipFile(file.open(CONTENT)) as content:
+                    unpack(content, place)
             except OSError as error:
                 sys.exit(f"cannot unpack into {place}: {error}; set XDG_CACHE_HOME to a writable directory")
     # It says the version that it was built of, whatever this environment says.

@@ -7,6 +7,7 @@ compiled, and Drawbridge's own values are made with them.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import files
 from pathlib import Path
 
-from lab.cli_bootstrap import platform
+from lab.cli_bootstrap import CONTENT, platform
 from telemetry.build import REVISION, VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -78,14 +79,17 @@ def build(target: Path, version: str = VERSION, revision: str = REVISION) -> Non
         "DRAWBRIDGE_VERSION": version,
         "DRAWBRIDGE_REVISION": revision,
     }
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        for name, source in content.items():
+            _add(archive, name, source.read_bytes())
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         file.write(f"#!/usr/bin/env python{PYTHON}\n".encode())
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(file, "w") as archive:
             _add(archive, "__main__.py", (ROOT / "lab" / "cli_bootstrap.py").read_bytes())
             _add(archive, "built.json", json.dumps(built).encode())
-            for name, source in content.items():
-                _add(archive, name, source.read_bytes())
+            _add(archive, CONTENT, inner.getvalue(), zipfile.ZIP_STORED)
     target.chmod(0o755)
 
 
@@ -112,10 +116,12 @@ def _ours() -> Iterator[tuple[str, Path]]:
     yield "LICENSE", ROOT / "LICENSE"
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+def _add(
+    archive: zipfile.ZipFile, name: str, content: bytes, compression: int = zipfile.ZIP_DEFLATED
+) -> None:
     """The same bytes each time."""
     entry = zipfile.ZipInfo(name, FIXED_TIME)
-    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.compress_type = compression
     entry.external_attr = 0o644 << 16
     archive.writestr(entry, content)
 

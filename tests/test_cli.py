@@ -11,11 +11,12 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from cli.app import COMMANDS, drawbridge
 from cli.cluster import Cluster, cluster_of
 from cli.errors import UNREADABLE, unreadable
-from cli.output import Document, Output, Part, Table, bad, duration
+from cli.output import Document, Output, Part, Table, bad, duration, good
 from cli.session import Command, Options, Session, pass_session
 from kube.errors import Forbidden, NotConfigured, Unreachable
 from tests.fake_api import FakeAPI
@@ -217,3 +218,29 @@ def test_commands_and_options_are_completed() -> None:
 
     assert result.output == "plain,pause\n"
     assert "COMP_CWORD=$# _DRAWBRIDGE_COMPLETE=bash_complete" in call("completion", "kubectl")[1]
+
+
+CELLS = [("a", "short"), ("a much longer name", good("green")), ("名前", ""), ("", "x")]
+
+
+@pytest.mark.parametrize("title", ["", "Title"])
+def test_lines_are_those_that_rich_draws_on_a_terminal(title: str) -> None:
+    table = Table(("POD", "STATE"), CELLS, title=title)
+    drawn, written = io.StringIO(), io.StringIO()
+    console = Console(file=drawn, width=200, no_color=True)
+    console.print(Output(file=drawn)._group([table]))
+    Output(file=written).show(ANSWER, lambda _: [table])
+
+    assert [line.rstrip() for line in drawn.getvalue().splitlines()] == written.getvalue().splitlines()
+
+
+def test_a_long_table_on_a_terminal_has_its_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    file = io.StringIO()
+    rows = [(f"pod-{number}", bad("gone") if number == 250 else "fine") for number in range(300)]
+    Output(file=file).show(ANSWER, lambda _: [Table(("POD", "STATE"), rows)])
+
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 301
+    assert lines[1] == "pod-0     fine"
+    assert "\x1b[1;31mgone" in lines[251]
