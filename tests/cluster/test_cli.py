@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from cli.app import drawbridge
+from kube.resources import NODES
+from lab.nodes import DEFAULT_CAPACITY, create_kwok_nodes
 from lab.session import Lab
 from tests.cluster import elasticity, ingress_daemonset, workloads
 from tests.cluster.anycast import Fleet
@@ -16,6 +26,10 @@ from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import GROUPS, SECONDS
 from webhook.elasticity import LOCAL_REPLICAS
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+ROOT = Path(__file__).parents[2]
+LARGE_NODE = 900
+"""The number of a node on which a pod fits that is too large for all others."""
 
 
 def run(lab: Lab, *arguments: str) -> Result:
@@ -30,6 +44,28 @@ def shown(lab: Lab, *arguments: str) -> Any:
     result = run(lab, *arguments, "-o", "json")
     assert result.exit_code in (0, 1), result.output
     return json.loads(result.stdout)
+
+
+@contextmanager
+def watched(lab: Lab, directory: Path, *arguments: str) -> Iterator[Callable[[], str]]:
+    """What the command has printed so far with -w; after the block Ctrl-C ends it, with 0 and no word about it."""
+    printed, errors = directory / "printed", directory / "errors"
+    with printed.open("w") as out, errors.open("w") as error:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", "--kubeconfig", str(lab.kubeconfig), *arguments, "-w"],
+            cwd=ROOT,
+            stdout=out,
+            stderr=error,
+            # A test that runs in the background was started with it ignored.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
+    try:
+        yield printed.read_text
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(SECONDS), errors.read_text()) == (0, "")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def listed(lab: Lab, namespace: str) -> list[dict[str, Any]]:
@@ -67,6 +103,15 @@ def test_reservations_are_listed_released_and_held(lab: Lab, group: str, redis: 
     assert run(lab, "reservations", "release", address, "--yes").exit_code == 1
 
 
+def test_a_status_that_is_watched_shows_what_changes(lab: Lab, redis: str, tmp_path: Path) -> None:
+    pod = workloads.running_pod(lab, redis, "watched")
+    with watched(lab, tmp_path, "status") as printed:
+        lab.wait(lambda: "IP reservation" in printed(), SECONDS, "the status to be shown")
+        assert f"{redis}/watched" not in printed()
+        lab.client.delete(workloads.PODS, "watched", redis)
+        lab.wait(lambda: f"{redis}/watched" in printed(), SECONDS, f"{pod.status.addresses} to be shown")
+
+
 def test_addresses_of_nodes_are_listed(cloud_lab: Lab, fleet: Fleet) -> None:
     name = fleet.join("a").metadata.name
     fleet.await_open("a")
@@ -94,6 +139,24 @@ def test_placements_are_listed_and_a_pod_returns(elastic_lab: Lab) -> None:
     [away] = shop.away("web")
     refused = run(elastic_lab, "elasticity", "return", away, "-n", shop.namespace, "--yes")
     assert (refused.exit_code, "LOCAL_REPLICAS already" in refused.output) == (1, True)
+
+
+def test_pods_that_local_nodes_had_no_room_for_return_when_there_is_some(elastic_lab: Lab) -> None:
+    shop, size = elasticity.Shop(elastic_lab), {**DEFAULT_CAPACITY, "cpu": "64"}
+    shop.deploy("large", 1, elasticity.template(**elasticity.asking(elasticity.TOO_LARGE)))
+    shop.settle("large", 1)
+    [before] = shop.away("large")
+    create_kwok_nodes(elastic_lab.client, 1, first=LARGE_NODE, capacity=size)
+    try:
+        returned = run(elastic_lab, "elasticity", "return", "-n", shop.namespace, "--yes")
+        assert (returned.exit_code, f"{before}: evicted from eklet-" in returned.output) == (0, True)
+        [after] = shop.wait(lambda: shop.home("large"), "its replacement to be on a local node")
+        assert after != before
+        again = run(elastic_lab, "elasticity", "return", "-n", shop.namespace, "--yes")
+        assert (again.exit_code, "nothing was changed" in again.output) == (0, True)
+    finally:
+        shop.client.delete(elasticity.DEPLOYMENTS, "large", shop.namespace)
+        shop.client.delete(NODES, f"kwok-{LARGE_NODE}")
 
 
 def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record) -> None:
@@ -130,6 +193,25 @@ def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab, record: Record) -> N
     assert promoted.exit_code == 0, promoted.output
     edge.settle("a", "b", "c", image="proxy:2")
     assert "by hand" in edge.await_event("CanaryPromoted")
+
+
+def test_a_rollout_that_is_watched_is_shown_until_it_ends(
+    edge_lab: Lab, record: Record, tmp_path: Path
+) -> None:
+    edge = Edge(edge_lab, record, "a", "b")
+    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
+    edge.settle("a", "b")
+    where = ("web", "-n", edge.namespace)
+    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
+
+    def states(printed: str) -> list[str]:
+        return re.findall(r'"state": "(\w+)"', printed)
+
+    with watched(edge_lab, tmp_path, "rollout", "get", *where, "-o", "json") as printed:
+        edge.wait(lambda: states(printed()) == ["Complete"], "the rollout to be shown")
+        assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
+        edge.wait(lambda: len(set(states(printed()))) > 1, "the rollout to be shown as it goes on")
+        edge.wait(lambda: states(printed())[-1] == "Complete", "the rollout to be shown at its end")
 
 
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
