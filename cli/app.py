@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from cli.errors import EXIT_CODES, unreadable
 from cli.session import shared_options
@@ -26,6 +27,19 @@ COMMANDS: Mapping[str, str] = {
     "completion": "cli.completion:completion",
 }
 """Each sub-command's name, and where it is; a module is imported when its command is used."""
+SUMMARIES: Mapping[str, str] = {
+    "status": "All features at a glance; what is wrong comes first.",
+    "explain": "Why an object is treated as it is, and what would happen to it now.",
+    "simulate": "What would happen, decided as Drawbridge decides.",
+    "doctor": "Find out what is wrong with the installation.",
+    "reservations": "List, release and hold reserved IPs.",
+    "addresses": "List anycast IPs of nodes.",
+    "elasticity": "See where pods are placed, and return them.",
+    "rollout": "See, pause, resume, start or undo rollouts.",
+    "dashboard": "Show all of this live in the browser, on a page of this machine.",
+    "completion": "Print a script that completes commands and options.",
+}
+"""The first sentence of each one's help: to complete a name, a shell need not wait for the import of them all."""
 
 HELP = "See what Drawbridge does in a cluster, and what is wrong; change what is changed by hand."
 EXITS = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
@@ -41,6 +55,15 @@ class Application(click.Group):
         module, _, attribute = COMMANDS[name].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*SUMMARIES.items()])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        options = click.Command.shell_complete(self, context, incomplete)
+        names = (name for name in SUMMARIES if name.startswith(incomplete))
+        return [*(CompletionItem(name, help=SUMMARIES[name]) for name in names), *options]
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,13 +16,14 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from cli.app import COMMANDS, drawbridge
+from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster, cluster_of
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Table, bad, duration, good
 from cli.session import Command, Options, Session, pass_session
 from kube.errors import Forbidden, NotConfigured, Unreachable
 from tests.fake_api import FakeAPI
+from tests.server import ROOT
 
 
 class Answer(Document, frozen=True):
@@ -218,6 +222,26 @@ def test_commands_and_options_are_completed() -> None:
 
     assert result.output == "plain,pause\n"
     assert "COMP_CWORD=$# _DRAWBRIDGE_COMPLETE=bash_complete" in call("completion", "kubectl")[1]
+
+
+def test_names_are_completed_without_the_import_of_their_commands() -> None:
+    code = "from cli.app import main\nimport atexit, sys\n"
+    code += (
+        "atexit.register(lambda: print(*(each for each in sys.modules if each.endswith('.command'))))\nmain()"
+    )
+    asked = {"_DRAWBRIDGE_COMPLETE": "zsh_complete", "COMP_WORDS": "drawbridge s", "COMP_CWORD": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+    expected = [("plain", name, SUMMARIES[name]) for name in ("status", "simulate")]
+    assert [*zip(found[:-1:3], found[1:-1:3], found[2:-1:3], strict=True)] == expected
+    assert found[-1] == ""
 
 
 CELLS = [("a", "short"), ("a much longer name", good("green")), ("名前", ""), ("", "x")]

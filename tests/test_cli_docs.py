@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from cli.app import COMMANDS
+import click
+
+from cli.app import COMMANDS, SUMMARIES, drawbridge
 from lab import cli_page
 from tests.pages import PAGES
 
@@ -20,6 +22,13 @@ def test_each_command_has_a_help_of_one_line_first() -> None:
         first = (context.command.help or "").strip().partition("\n")[0]
         assert first.endswith("."), path
         assert len(first) <= 100, path
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    context = click.Context(drawbridge)
+    made = {name: drawbridge.get_command(context, name) for name in COMMANDS}
+
+    assert {name: each.get_short_help_str(100) for name, each in made.items() if each} == SUMMARIES
 
 
 def test_every_command_that_a_page_names_exists() -> None:
