@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from controllers.anycast_ip.claim import Claim, body
 from tests import cli
 from tests.factories import raw_pod
-from tests.fake_api import Denied, FakeAPI
+from tests.fake_api import Denied, FakeAPI, refusal
 
 NOW = datetime.now(UTC)
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
 TAINT = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
 NODES, PODS, CLAIMS = cli.resource("Node"), cli.resource("Pod"), cli.resource("ConfigMap")
 IDS = cli.resource("IngressDaemonSet")
+FORBIDDEN = refusal(403, "Forbidden", 'cannot list resource "namespaces" in API group ""')
 
 
 def claim(api: FakeAPI, uid: str, node: str, address: str, **fields: Any) -> None:
@@ -120,6 +121,21 @@ def test_pods_that_local_nodes_had_no_room_for_return(elastic: FakeAPI) -> None:
 
     assert result.output.splitlines()[-1] == "burst: evicted from super"
     assert pods(elastic) == {"local", "beyond", "gated", "unrelated"}
+
+
+def test_all_namespaces_are_listed_also_without_permission_to_list_them(elastic: FakeAPI) -> None:
+    elastic.put(cli.resource("Namespace"), {"metadata": {"name": "other"}})
+    annotations = {"drawbridge.io/placement": "local"}
+    third = raw_pod("third", namespace="other", metadata={"annotations": annotations})
+    elastic.put(PODS, third)
+
+    allowed = cli.shown(elastic, "elasticity", "list", "-A")["placements"]
+    elastic.fault = lambda call: FORBIDDEN if call.path.endswith("/namespaces") else None
+    refused = cli.shown(elastic, "elasticity", "list", "-A")["placements"]
+
+    assert [each["pod"] for each in refused] == ["gated", "local", "third", "beyond", "burst"]
+    assert {each["pod"]: each["node"] for each in refused}["third"] == "node-1"
+    assert allowed == refused
 
 
 @pytest.mark.parametrize(

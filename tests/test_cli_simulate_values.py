@@ -201,3 +201,23 @@ def test_values_that_are_no_settings_are_said_to_be_left_to_helm(api: FakeAPI, t
 
     assert "1 settings changed, 0 objects concerned, 0 IPs released" in printed
     assert "no settings of the programs: replicaCount" in printed
+
+
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        pytest.param({"elasticity": {"localReplicas": 2}}, True, id="elasticity"),
+        pytest.param({"config": {"labelSelector": {"matchLabels": {"a": "b"}}}}, True, id="reservation"),
+        pytest.param({"anycastIP": {"nodeLabels": {"a": "b"}}}, False, id="anycast"),
+        pytest.param({"config": {"ipReserveMaxCount": -1}}, False, id="refused"),
+    ],
+)
+def test_pods_are_read_only_for_a_change_that_may_concern_them(
+    api: FakeAPI, tmp_path: Path, values: Raw, needed: bool
+) -> None:
+    """All pods of a large cluster are hundreds of megabytes."""
+    read: list[str] = []
+    api.fault = lambda call: read.append(call.path)  # type: ignore[func-returns-value]
+    simulated(api, tmp_path, values)
+
+    assert any(path.endswith("/pods") for path in read) == needed

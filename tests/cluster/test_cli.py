@@ -209,8 +209,10 @@ def test_a_rollout_that_is_watched_is_shown_until_it_ends(
 
     with watched(edge_lab, tmp_path, "rollout", "get", *where, "-o", "json") as printed:
         edge.wait(lambda: states(printed()) == ["Complete"], "the rollout to be shown")
-        assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
-        edge.wait(lambda: len(set(states(printed()))) > 1, "the rollout to be shown as it goes on")
+        for verb in ("pause", "restart"):
+            assert run(edge_lab, "rollout", verb, *where, "--yes").exit_code == 0
+        edge.wait(lambda: states(printed())[-1] == "Paused", "the rollout to be shown as it is paused")
+        assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
         edge.wait(lambda: states(printed())[-1] == "Complete", "the rollout to be shown at its end")
 
 
