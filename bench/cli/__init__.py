@@ -53,7 +53,7 @@ QUICK = Extent(SMALL, 2)
 
 
 def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]:
-    """About five minutes, most of them to create the pods; *quick* is for trying it out."""
+    """Five to ten minutes, most of them to create the pods; *quick* is for trying it out."""
     extent = QUICK if quick else Extent()
     with (
         tempfile.TemporaryDirectory() as directory,
