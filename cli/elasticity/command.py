@@ -10,7 +10,6 @@ from cli.errors import WRONG
 from cli.output import timed
 from cli.session import Command, Commands, Session, pass_session
 from kube.errors import Conflict, NotFound, TooManyRequests
-from kube.resources import PODS
 
 
 @click.group(cls=Commands)
