@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
+from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from kube.errors import KubeError
 from kube.informer import Informer
 from kube.list_watch import Identity, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset.types import time_of
+from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
 PAUSE = 600
@@ -52,12 +54,10 @@ def with_cache_of_now(here: Leader) -> Leader:
 
 
 def frozen(api: Api) -> dict[Kind, Informer[Any]]:
-    informers = {
-        kind: Informer(ListWatch(api, resource), DECODERS[kind]) for kind, resource in RESOURCES.items()
-    }
-    for kind, resource in RESOURCES.items():
+    informers = {kind: Informer(ListWatch(api, served), DECODERS[kind]) for kind, served in RESOURCES.items()}
+    for kind, served in RESOURCES.items():
         for each in api.fake.changes(0):
-            if each.key[0] == resource and each.new:
+            if each.key[0] == served and each.new:
                 _, namespace, name = each.key
                 identity = Identity(name, namespace, str(each.version))
                 informers[kind].apply("MODIFIED", identity, each.new.encoded)  # type: ignore[arg-type]
@@ -132,3 +132,66 @@ def test_a_former_leader_promotes_neither_its_own_template_nor_the_new_one() -> 
     assert (on(here, "proxy:3"), on(here, "proxy:2")) in ((1, 0), (1, 1))
     here.settle()
     assert on(here, "proxy:3") == 3
+
+
+def failing() -> tuple[Leader, list[Revision]]:
+    """With one node whose pods did not come in time, and the templates that are kept."""
+    here = Leader(with_nodes(*NODES, rolling={**DETACHING, "autoRollback": True}, progressDeadlineSeconds=60))
+    here.settle()
+    kept = [recorded(here)]
+    here.retemplate("proxy:2")
+    kept.append(recorded(here))
+    for _ in range(4):
+        here.look()
+        here.api.deliver()
+        here.clock.advance(10)
+    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    status = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 0, "conditions": [stuck]}
+    [name] = [key for (kind, key), raw in here.api.objects.items() if kind == "Deployment" and has_bad(raw)]
+    here.api.change("Deployment", name, {"status": status})
+    here.clock.advance(60)
+    return here, kept
+
+
+def has_bad(raw: Raw) -> bool:
+    return bool(raw["spec"]["template"]["spec"]["containers"][0]["image"] == "proxy:2")
+
+
+def recorded(here: Leader) -> Revision:
+    body = plan_revisions(resource(here.api.objects["IngressDaemonSet", KEY]), ()).create
+    assert body
+    return msgspec.convert(body, Revision)
+
+
+def test_no_node_returns_before_the_rollback_is_stored_and_the_next_leader_completes_it() -> None:
+    here, kept = failing()
+    here.cache.revisions = lambda _: kept
+    with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
+        looks(here)
+        assert on(here, "proxy:2") == 1
+    assert "rollback" not in stored(here)
+
+    other = Leader(here.api, before=here)
+    other.cache.revisions = lambda _: kept
+    other.settle(until=lambda: "rollback" in stored(here))
+    third = Leader(here.api, before=here)
+    third.cache.revisions = lambda _: kept
+    third.settle()
+    assert (on(here, "proxy:1"), here.off()) == (3, set())
+    conditions = {each["type"]: each["reason"] for each in stored(here)["conditions"]}
+    assert conditions["Progressing"] == "RolledBack"
+
+
+def test_the_spec_that_is_applied_again_after_a_rollback_costs_no_write() -> None:
+    here, kept = failing()
+    here.cache.revisions = lambda _: kept
+    here.settle()
+    assert on(here, "proxy:1") == 3
+    before = list(here.api.writes)
+    for _ in range(3):
+        here.retemplate("proxy:2")
+        here.clock.advance(600)
+        here.settle()
+
+    written = [each for each in here.api.writes[len(before) :] if "Deployment" in each or "Node" in each]
+    assert written == []
