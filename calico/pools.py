@@ -23,6 +23,7 @@ POOLS, BLOCKS = "ippools", "ipamblocks"
 class IPPoolSpec(Value, frozen=True):
     cidr: str = ""
     disabled: bool = False
+    block_size: int = 0
 
 
 class IPPool(Value, frozen=True):
@@ -36,6 +37,13 @@ class IPPool(Value, frozen=True):
             return None if self.spec.disabled else range_of(self.spec.cidr)
         except ValueError:
             return None
+
+    def has(self, ip: str) -> bool:
+        """Also while it is disabled: its addresses stay with their pods."""
+        try:
+            return overlap(range_of(self.spec.cidr), range_of(ip)) is not None
+        except ValueError:
+            return False
 
 
 class IPAMBlockSpec(Value, frozen=True):

@@ -233,6 +233,18 @@ def test_an_ip_of_a_running_pod_says_what_becomes_of_it(api: FakeAPI) -> None:
     }
 
 
+def test_an_ip_that_came_to_another_pod_has_that_event(api: FakeAPI) -> None:
+    put_segment(api, record(ended=now()))
+    about = {"kind": "Pod", "name": "kafka-0", "namespace": "redis"}
+    text = "The pod has 10.0.0.1, which is reserved for pod redis/redis-0: clients of that one may reach this pod"
+    event = {"reason": "AddressSwapped", "type": "Warning", "message": text, "involvedObject": about}
+    api.put(EVENTS, event | {"metadata": {"name": "a", "namespace": "redis"}})
+
+    [found] = shown(api, "explain", "ip", "10.0.0.1")["events"]
+    assert found["reason"] == "AddressSwapped"
+    assert shown(api, "explain", "ip", "10.0.0.2")["events"] == []
+
+
 def test_an_ip_of_nothing_is_free(api: FakeAPI) -> None:
     explained = shown(api, "explain", "ip", "10.0.0.9")
 

@@ -63,7 +63,7 @@ def test_a_pod_with_an_address_that_is_reserved_for_another_is_counted_logged_an
         assert world.comes(OTHER) == ["AddressSwapped"]
 
     assert world.recorder.about == ["kafka-0"]
-    assert "10.0.0.1/32, which is reserved for pod redis/redis-0" in world.recorder.events[0][1]
+    assert "The pod has 10.0.0.1, which is reserved for pod redis/redis-0" in world.recorder.events[0][1]
     assert swapped(Hold.RESERVED) == before + 1
     [said] = [each for each in logs if each["event"] == "address swapped"]
     assert (said["address"], said["former"], said["uid"]) == (

@@ -9,6 +9,7 @@ from typing import Any
 
 from calico.segment import IPReservation, canonical
 from cli.explain.answers import Question, rows
+from cli.explain.assignment import Assigned, Assignment
 from cli.explain.events import Event, EventRow, events, table
 from cli.explain.pod import questions, reserved
 from cli.explain.reservations import Reservation, reservations, unmanaged
@@ -30,6 +31,7 @@ class IPFacts:
     segments: Sequence[IPReservation]
     lives: Mapping[str, Life]
     events: Sequence[Event]
+    assigned: Assigned
 
 
 class Holder(Document, frozen=True):
@@ -53,6 +55,9 @@ class IPExplanation(Document, frozen=True):
     most: int
     now: datetime
     events: tuple[EventRow, ...]
+    pool: str
+    assigned: Assignment | None
+    assigned_unknown: str
 
 
 def explain(facts: IPFacts) -> IPExplanation:
@@ -73,6 +78,9 @@ def explain(facts: IPFacts) -> IPExplanation:
         most=settings.ip_reserve_max_count,
         now=now,
         events=tuple(events(facts.events)),
+        pool=facts.assigned.pool,
+        assigned=facts.assigned.found,
+        assigned_unknown=facts.assigned.unknown,
     )
 
 
@@ -88,11 +96,24 @@ def parts(explained: IPExplanation) -> Iterator[Part]:
     if explained.reservations:
         counted_of = f"{explained.counted} of at most {explained.most}"
         yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
+    yield from _of_calico(explained)
     for holder in explained.holders:
         heading = f"Pod {holder.pod} has it, {holder.phase}, on node {holder.node}"
         asked = [row for each in holder.questions for row in rows(each)]
         yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked, title=heading)
     yield table(explained.events, explained.now)
+
+
+def _of_calico(explained: IPExplanation) -> Iterator[Part]:
+    found = explained.assigned
+    if explained.assigned_unknown:
+        yield f"What Calico has assigned it to is not known: {explained.assigned_unknown}"
+    elif found:
+        holder = f"pod {found.pod}" if found.pod else found.handle or "no pod"
+        since = f" since {found.since}" if found.since else ""
+        yield f"Calico's pool {found.pool} has assigned it to {holder}, on node {found.node or 'unknown'}{since}"
+    elif explained.pool:
+        yield f"Calico's pool {explained.pool} has assigned it to no pod"
 
 
 def _holder(pod: Raw, snapshot: Snapshot) -> Holder:

@@ -15,6 +15,7 @@ from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
 from cli.errors import Failure
+from cli.explain.assignment import Assigned, assigned
 from cli.explain.events import Event
 from cli.explain.ingress_daemonset import IngressDaemonSetFacts
 from cli.explain.ip import IPFacts
@@ -97,7 +98,8 @@ class Reader:
         pods = self.client.list(PODS, field_selector=f"status.podIP={ip}").items
         snapshot = self.snapshot(self.objects(pods))
         events = self._events_about(segments, ip)
-        return IPFacts(ip, pods, snapshot, segments, self.lives(records), events)
+        lives, of_calico = self.lives(records), assigned(self.cluster, ip) if cidr else Assigned()
+        return IPFacts(ip, pods, snapshot, segments, lives, events, of_calico)
 
     def node(self, name: str) -> NodeFacts:
         node = self.client.get(NODES, name)
@@ -159,10 +161,13 @@ class Reader:
         return self.client.list(EVENTS, namespace, type=Event, field_selector=field_selector).items
 
     def _events_about(self, segments: Sequence[IPReservation], ip: str) -> Sequence[Event]:
-        """On segments, which name their addresses."""
+        """On segments, and on pods that it came to: they name their addresses."""
         if not segments:
             return ()
-        found = self.events(None, "involvedObject.kind=IPReservation")
+        found = [
+            *self.events(None, "involvedObject.kind=IPReservation"),
+            *self.events(None, "reason=AddressSwapped"),
+        ]
         return [each for each in found if ip in each.message.replace(",", " ").split()]
 
     def _lookups(self) -> Lookups:

@@ -31,13 +31,13 @@ class SwapReporter:
         self._recorder = recorder
 
     def swapped(self, pod: Pod, record: Record, hold: Hold) -> None:
-        at, former = pod.metadata, f"{record.namespace}/{record.pod}"
+        at, former, address = pod.metadata, f"{record.namespace}/{record.pod}", record.cidr.partition("/")[0]
         SWAPPED.labels(hold).inc()
         about = {"namespace": at.namespace, "name": at.name, "uid": at.uid}
         log.warning("address swapped", address=record.cidr, hold=hold, former=former, **about)
         self._recorder.event(
             Regarding.pod(at.namespace, at.name, at.uid),
             "AddressSwapped",
-            f"The pod has {record.cidr}, {WHY[hold]} pod {former}: clients of that one may reach this pod",
+            f"The pod has {address}, {WHY[hold]} pod {former}: clients of that one may reach this pod",
             type="Warning",
         )
