@@ -1,4 +1,4 @@
-"""Which pod Calico has assigned an IP to: the one block of its pool that has it says which pod, where, and since when."""
+"""Which pod Calico has assigned an IP to: the one block of its pool that has it says so, where, and since when."""
 
 from __future__ import annotations
 
