@@ -87,6 +87,21 @@ def test_what_is_not_served_is_looked_for_again(api: FakeAPI) -> None:
     here._context.informers.stop()
 
 
+def test_what_may_not_be_read_is_no_reason_to_end_the_process(api: FakeAPI) -> None:
+    """As an informer that hears nothing is: so there is none before one could."""
+    here = watch(api)
+    for plural in ("ippools", "ipamblocks"):
+        api.fault = lambda call, plural=plural: refusal(403, "Forbidden") if plural in call.path else None
+        with pytest.raises(Forbidden):
+            here.reconcile("")
+    assert here.read([]) is None
+    assert here._context.informers._informers == set()
+
+    api.fault = lambda call: None
+    assert len(followed(here)) == 1
+    here._context.informers.stop()
+
+
 class Informer:
     def __init__(self, silence: float, *, synced: bool = True) -> None:
         self.silence, self.synced = silence, synced

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import structlog
 
 from calico.pools import BLOCKS, POOLS, Block, IPPool, decode_block, decode_pool, located
@@ -56,7 +57,10 @@ class PoolWatch:
             yield
 
     def reconcile(self, _key: str) -> float | None:
-        """Begin to follow them as soon as both are served, and ask for a pass as soon as they are known."""
+        """Begin to follow them as soon as both are served, and ask for a pass as soon as they are known.
+
+        Raises KubeError while they may not be read.
+        """
         if self._followed is None and not self._begin():
             return UNSERVED
         if not self._is_synced():
@@ -70,6 +74,9 @@ class PoolWatch:
         if pools is None or blocks is None:
             log.warning("waiting for a prerequisite", resource="Calico's pools and blocks")
             return False
+        for each in (pools, blocks):
+            # An informer without permission would end the process after a while: for all else, pools are no reason.
+            client.request("GET", each.path(), query={"limit": 1}, type=msgspec.Raw)
         informers = self._context.informers
         followed = informers.of(blocks, Block, decode=decode_block)
         followed.on_change(self._observe)
