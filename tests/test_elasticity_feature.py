@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from controllers import informers
 from controllers.elasticity import controller
+from controllers.elasticity.return_home.reporter import RETURNING
 from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -22,7 +23,8 @@ from tests.fake_api import FakeAPI
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
-from webhook.elasticity import PLACEMENT, SWITCH
+from tests.return_home_world import READY
+from webhook.elasticity import BURST, COST, PLACEMENT, RETURN_HOME, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
@@ -163,6 +165,57 @@ def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
 
         found = {each["metadata"]["name"]: each["metadata"]["annotations"][PLACEMENT] for each in lab.pods()}
         assert found == {"db-5": "local", "db-6": "local", "db-7": "super"}
+
+
+def test_the_return_follows_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "PERIOD", 0.1)
+    returning = {"after": "100ms", "interval": "100ms"}
+    with world() as lab:
+        lab.api.put(NODES, ROOMY)
+        lab.api.put(REPLICA_SETS, replica_set("web"))
+        spec = {"nodeName": AWAY, "containers": [{"name": "app", "image": "app"}]}
+        lab.create(
+            "web-1", gated=False, n=None, spec=spec, annotations={BURST: "allowed", RETURN_HOME: "true"}
+        )
+        lab.edit("web-1", status={"phase": "Running", "conditions": READY})
+        lab.thread.start()
+        until(lambda: COST in lab.annotations("web-1"), 60)
+        assert returns(lab) == []
+
+        lab.settings = ElasticitySettings.model_validate(
+            {"enabled": True, "returnHome": {"enabled": True, **returning}}
+        )
+        until(lambda: returns(lab), 60)
+        assert "ReturnsHome" in lab.recorder.reasons
+        until(lambda: RETURNING.labels("in_progress")._value.get() == 1, 60)
+
+        lab.settings = ElasticitySettings(enabled=True)
+        until(lambda: RETURNING.labels("in_progress")._value.get() == 0, 60)
+        assert len(returns(lab)) == 1
+
+
+ROOMY = {
+    "metadata": {"name": "home-1", "uid": "n2"},
+    "status": {"allocatable": {"cpu": "4", "pods": "9"}},
+}
+REPLICA_SETS = "/apis/apps/v1/replicasets"
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": f"owner-{name}", "generation": 1},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
+        },
+        "status": {"replicas": 1, "availableReplicas": 1, "observedGeneration": 1},
+    }
+
+
+def returns(lab: Running) -> list[str]:
+    return [asked.path for asked in lab.server.asked if asked.path.endswith("/eviction")]
 
 
 def test_super_nodes_are_registered() -> None:

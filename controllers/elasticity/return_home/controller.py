@@ -17,6 +17,7 @@ class ReturnHomeController:
 
     def __init__(self, context: Context, sources: Sources) -> None:
         self._context, self._sources = context, sources
+        self._reporter = ReturnReporter(context.recorder)
         self._informer: Informer[Occupant] | None = None
         self._reconciler: ReturnReconciler | None = None
 
@@ -29,6 +30,7 @@ class ReturnHomeController:
     def close(self) -> None:
         if self._informer is not None:
             self._context.informers.release(self._informer)
+            self._reporter.count(0, 0)
         self._informer = self._reconciler = None
 
     def _open(self) -> ReturnReconciler | None:
@@ -40,6 +42,5 @@ class ReturnHomeController:
         if not self._context.wait_synced(informer):
             return None
         edge = Edge(self._context.client, self._context.check)
-        reporter = ReturnReporter(self._context.recorder)
-        self._reconciler = ReturnReconciler(self._sources, informer, edge, reporter, CLOCK)
+        self._reconciler = ReturnReconciler(self._sources, informer, edge, self._reporter, CLOCK)
         return self._reconciler
