@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.explain.assignment import block_name
+from cli.pools.assignment import block_name
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
 from tests.cli import run, shown

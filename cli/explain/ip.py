@@ -9,12 +9,12 @@ from typing import Any
 
 from calico.segment import IPReservation, canonical
 from cli.explain.answers import Question, rows
-from cli.explain.assignment import Assigned, Assignment
 from cli.explain.events import Event, EventRow, events, table
 from cli.explain.pod import questions, reserved
 from cli.explain.reservations import Reservation, reservations, unmanaged
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
+from cli.pools.assignment import Assigned, Assignment
 from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.release_planner import Life
 
@@ -25,13 +25,16 @@ Raw = Mapping[str, Any]
 class IPFacts:
     """*pods* have the IP now, finished ones included; *lives* are of the pods of its records, by uid."""
 
-    ip: str
+    assigned: Assigned
     pods: Sequence[Raw]
     snapshot: Snapshot
     segments: Sequence[IPReservation]
     lives: Mapping[str, Life]
     events: Sequence[Event]
-    assigned: Assigned
+
+    @property
+    def ip(self) -> str:
+        return self.assigned.ip
 
 
 class Holder(Document, frozen=True):

@@ -15,7 +15,6 @@ from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
 from cli.errors import Failure
-from cli.explain.assignment import Assigned, assigned
 from cli.explain.events import Event
 from cli.explain.ingress_daemonset import IngressDaemonSetFacts
 from cli.explain.ip import IPFacts
@@ -24,6 +23,8 @@ from cli.explain.pod import PodFacts
 from cli.explain.snapshot import Lookups, Objects, Snapshot
 from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from cli.installed.reader import installed
+from cli.pools.assignment import Assigned
+from cli.pools.reader import assigned
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
@@ -98,8 +99,8 @@ class Reader:
         pods = self.client.list(PODS, field_selector=f"status.podIP={ip}").items
         snapshot = self.snapshot(self.objects(pods))
         events = self._events_about(segments, ip)
-        lives, of_calico = self.lives(records), assigned(self.cluster, ip) if cidr else Assigned()
-        return IPFacts(ip, pods, snapshot, segments, lives, events, of_calico)
+        of_calico = assigned(self.cluster, ip) if cidr else Assigned(ip)
+        return IPFacts(of_calico, pods, snapshot, segments, self.lives(records), events)
 
     def node(self, name: str) -> NodeFacts:
         node = self.client.get(NODES, name)

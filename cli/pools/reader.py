@@ -10,8 +10,9 @@ from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.cluster import Cluster
 from cli.errors import unreadable
+from cli.pools.assignment import Assigned, AssignedBlock, Assignment, assignment_of, block_name
 from cli.pools.headroom import PoolFacts
-from kube.errors import KubeError
+from kube.errors import KubeError, NotFound
 
 T = TypeVar("T")
 
@@ -36,3 +37,27 @@ def pools_of(cluster: Cluster, segments: Sequence[IPReservation]) -> PoolFacts:
 def _of_calico(cluster: Cluster, plural: str, kind: type[T]) -> Sequence[T] | None:
     resource = located(cluster.client, plural)
     return cluster.client.list(resource, type=kind).items if resource else None
+
+
+def assigned(cluster: Cluster, ip: str) -> Assigned:
+    """Reads the pools, and one block."""
+    try:
+        resource = located(cluster.client, POOLS)
+        pools = cluster.client.list(resource, type=IPPool).items if resource else []
+        pool = next((each for each in pools if each.has(ip)), None)
+        if pool is None:
+            return Assigned(ip)
+        return Assigned(ip, pool.metadata.name, _in_block(cluster, pool, ip))
+    except KubeError as error:
+        return Assigned(ip, unknown=str(unreadable(error)))
+
+
+def _in_block(cluster: Cluster, pool: IPPool, ip: str) -> Assignment | None:
+    resource = located(cluster.client, BLOCKS)
+    if resource is None:
+        return None
+    try:
+        block = cluster.client.get(resource, block_name(ip, pool.spec.block_size), type=AssignedBlock)
+    except NotFound:  # no node has it yet
+        return None
+    return assignment_of(block, ip, pool.metadata.name)

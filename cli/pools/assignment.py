@@ -8,11 +8,7 @@ from ipaddress import ip_address, ip_network
 import msgspec
 
 from calico.address_ranges import overlap, range_of
-from calico.pools import BLOCKS, POOLS, IPPool, located
-from cli.cluster import Cluster
-from cli.errors import unreadable
 from cli.output import Document
-from kube.errors import KubeError, NotFound
 from kube.types import Value
 
 SIZES = {4: 26, 6: 122}
@@ -51,33 +47,10 @@ class Assigned:
     *unknown* says why neither is known.
     """
 
+    ip: str
     pool: str = ""
     found: Assignment | None = None
     unknown: str = ""
-
-
-def assigned(cluster: Cluster, ip: str) -> Assigned:
-    """Reads the pools, and one block."""
-    try:
-        resource = located(cluster.client, POOLS)
-        pools = cluster.client.list(resource, type=IPPool).items if resource else []
-        pool = next((each for each in pools if each.has(ip)), None)
-        if pool is None:
-            return Assigned()
-        return Assigned(pool.metadata.name, _in_block(cluster, pool, ip))
-    except KubeError as error:
-        return Assigned(unknown=str(unreadable(error)))
-
-
-def _in_block(cluster: Cluster, pool: IPPool, ip: str) -> Assignment | None:
-    resource = located(cluster.client, BLOCKS)
-    if resource is None:
-        return None
-    try:
-        block = cluster.client.get(resource, block_name(ip, pool.spec.block_size), type=AssignedBlock)
-    except NotFound:  # no node has it yet
-        return None
-    return assignment_of(block, ip, pool.metadata.name)
 
 
 def block_name(ip: str, size: int) -> str:
