@@ -37,6 +37,7 @@ ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address that was not released must be missing before it counts as gone: while others of the
 cluster are listed, and while none is, but its instance."""
 AGAIN = 60.0
+NO_POOL = Pool()
 
 
 class NotBelieved(Exception):
@@ -68,11 +69,14 @@ class Reader:
         return Snapshot(uid, node, claim, related, order, seen, self._pool(node, claim))
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
-        pooled, settings = self._claims.having(POOLED), self._settings()
+        if node and claim and claim.address:
+            return NO_POOL
+        pooled = self._claims.having(POOLED)
         if claim and not node:
-            return Pool(has_place=has_place(claim, pooled, settings.pool, self._memory.clocks.now()))
-        if not pooled or not node or (claim and claim.address):
-            return Pool()
+            settings, now = self._settings().pool, self._memory.clocks.now()
+            return Pool(has_place=has_place(claim, pooled, settings, now))
+        if not pooled or not node:
+            return NO_POOL
         return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each)), None))
 
     def _is_free(self, offer: Claim) -> bool:
