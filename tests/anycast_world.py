@@ -45,8 +45,18 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
-
-
+CALLS = (
+    "CreateTags",
+    "AllocateAddresses",
+    "AssociateAddress",
+    "DescribeAddresses",
+    "DisassociateAddress",
+    "ReleaseAddresses",
+    "DeleteTags",
+    "write",
+    "delete",
+)
+"""Of the cloud and of the API server: all at which a controller may die."""
 PLACED = {"nodes": NODES, "configmaps": CONFIG_MAPS}
 
 

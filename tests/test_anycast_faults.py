@@ -13,7 +13,7 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim
 from kube.errors import ServerError, Unreachable
 from lab.cloud import Knobs
-from tests.anycast_world import Killed, Lab, open_lab
+from tests.anycast_world import CALLS, Killed, Lab, open_lab
 
 PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
 
@@ -63,20 +63,7 @@ def test_nodes_come_and_go_through_trouble(knobs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["after it was done", "before it was done"])
-@pytest.mark.parametrize(
-    "action",
-    [
-        "CreateTags",
-        "AllocateAddresses",
-        "AssociateAddress",
-        "DescribeAddresses",
-        "DisassociateAddress",
-        "ReleaseAddresses",
-        "DeleteTags",
-        "write",
-        "delete",
-    ],
-)
+@pytest.mark.parametrize("action", CALLS)
 def test_a_death_at_any_call_leaks_nothing(action: str, after: bool) -> None:
     lab = Lab(Knobs(**PLENTY))
     deaths = 0

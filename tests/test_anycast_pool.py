@@ -36,7 +36,7 @@ from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
-from tests.anycast_world import SETTINGS, Killed, Lab, original
+from tests.anycast_world import CALLS, SETTINGS, Killed, Lab, original
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
 from webhook.anycast_ip import TAINT
@@ -568,20 +568,7 @@ def unaccounted(lab: Lab) -> Collection[str]:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize(
-    "action",
-    [
-        "CreateTags",
-        "AllocateAddresses",
-        "AssociateAddress",
-        "DescribeAddresses",
-        "DisassociateAddress",
-        "ReleaseAddresses",
-        "DeleteTags",
-        "write",
-        "delete",
-    ],
-)
+@pytest.mark.parametrize("action", CALLS)
 @pytest.mark.parametrize("idle_ones", [0, 1], ids=["retained", "and a spare"])
 def test_a_death_at_any_call_loses_nothing(action: str, moment: str, idle_ones: int) -> None:
     lab = lab_with(count=1, idle=idle_ones)
