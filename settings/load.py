@@ -122,6 +122,8 @@ def _fields(location: Sequence[int | str]) -> list[str]:
 
 
 def _fields_of(model: type[BaseModel]) -> dict[str, Any]:
+    if not hasattr(model, "model_fields"):
+        return dict(model.__annotations__)  # Kubernetes' own names, as a typed dict
     return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 

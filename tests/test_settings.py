@@ -275,6 +275,7 @@ BAD = {
     "elasticity: {maxSuperPods: {budgets: [{namespaces: [shop]}]}}": "maxPods",
     "elasticity: {maxSuperPods: {budgets: [{maxPods: 1, labels: {a b: c}}]}}": "is not the name of a label",
     "elasticity: {homeFailover: {homeAfter: 0s}}": "homeAfter: '0s' is no time",
+    "ingressDaemonSet: {healthChecker: {resources: {a: 1}}}": "unknown field; known here are requests, limits, claims",
     "elasticity: {returnHome: {after: 0s}}": "after: '0s' is no time",
     "elasticity: {returnHome: {maxAtOnce: 0}}": "maxAtOnce: ",
     SUBNETS % "{id: vpc-1, zone: ap-x-1}": (
