@@ -369,12 +369,12 @@ def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_
     world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
     world.create(1, n="0")
     decide(world, "stuck")
-    world.create(1, "other", n="0")
+    (other,) = world.create(1, "other", n="0")
     world.leader.hear()
     world.leader.turn()
-    assert [each.pod.metadata.name for each in world.leader.parts.writer.assumptions.to_super_nodes()] == [
-        "web-1"
-    ]
+    assert world.leader.queue == [f"uid-{other}"], "that says what it waits for"
+    going = world.leader.parts.writer.assumptions.to_super_nodes()
+    assert [each.pod.metadata.name for each in going] == ["web-1"]
     world.cluster.stuck.pop()()
     world.leader.settle(2)
 
