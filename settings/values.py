@@ -48,6 +48,8 @@ CERTIFICATES = rf"\s*(({_REST}\n)*({_CERTIFICATE}(\r?\n{_REST})*)+)?|[\s\S]*PRIV
 
 One with a key is for a template to refuse, as Helm's own message would show it.
 """
+_BLANKS = " \t\n\f\r"
+"""What the regular expressions of Helm's schema know as white space; Python knows more."""
 
 
 class Model(BaseModel):
@@ -112,12 +114,13 @@ def ca_certificates(pem: str) -> str:
         raise ValueError(
             "contains a private key, which does not belong in this file; leave only certificates"
         )
+    is_blank = not pem.strip(_BLANKS)
     expected = max(pem.count(f"-----{word} CERTIFICATE-----") for word in ("BEGIN", "END"))
     try:
-        found = x509.load_pem_x509_certificates(pem.encode()) if pem.strip() else []
+        found = [] if is_blank else x509.load_pem_x509_certificates(pem.encode())
     except (ValueError, x509.InvalidVersion):
         found = []
-    if pem.strip() and not len(found) == expected > 0:
+    if not is_blank and not len(found) == expected > 0:
         raise ValueError(
             f"is not PEM ({len(found)} of {expected} certificates can be read); write the certificates of the CAs "
             "one after the other, each from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"

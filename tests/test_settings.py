@@ -357,6 +357,12 @@ def test_client_ca_takes_certificates_of_cas_alone_and_is_not_repeated(pem: str,
     assert max(pem.split(), key=len) not in said
 
 
+@pytest.mark.parametrize("blank", ["\u2028", "\u00a0", "\v"])
+def test_client_ca_that_is_blank_to_python_alone_is_refused_as_by_the_chart(blank: str) -> None:
+    said = problems(f"{HEADER}webhook: {{clientCA: {json.dumps(blank)}}}")
+    assert said.startswith("webhook.clientCA: is not PEM (0 of 0")
+
+
 @pytest.mark.parametrize("pem", ["", " \n", CA, f"# \u00f6urs\n{CA}\n{ISSUER.certificate.decode()}"])
 def test_client_ca_takes_several_certificates_or_none(pem: str) -> None:
     parse(f"{HEADER}webhook: {{clientCA: {json.dumps(pem)}}}")

@@ -26,7 +26,21 @@ BASES: tuple[dict[str, Any], ...] = (
 )
 DURATIONS = (
     *("1ms", "5s", "6s", "10s", "9999ms", "15s", "30s", "1m", "60s", "5m", "1h30m", "720h", "719h59m60s"),
-    *("999999h", ".5s", "5.s", "0.001ms", "1.5h", "8760h", "0s", "0h0m", "0.000ms", ".0s", "1000000h"),
+    *(
+        "999999h",
+        ".5s",
+        "5.s",
+        "0.001ms",
+        "1.5h",
+        "8760h",
+        "9000h",
+        "17520h",
+        "0s",
+        "0h0m",
+        "0.000ms",
+        ".0s",
+        "1000000h",
+    ),
     *("0.0001ms", "5", "5 s", "-5s", "+5s", "1d", "5s5s", "1m1h", "1us", "1\u00b5s", "5s\n", "\u0665s", "h"),
 )
 NAMES = (
@@ -147,6 +161,8 @@ def fitting(source: random.Random, schema: dict[str, Any]) -> Any:
             return value
         case {"enum": allowed}:
             return source.choice(allowed)
+        case {"type": [*kinds]}:
+            return fitting(source, {**schema, "type": source.choice(kinds)})
         case {"type": "object"}:
             return an_object(source, schema)
         case {"type": "array"}:
