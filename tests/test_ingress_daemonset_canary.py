@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
@@ -284,6 +285,30 @@ def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
     reasons = [each for each, _ in told]
     assert reasons == ["RolloutStarted", "CanaryPaused", "CanaryPromoted", "RolloutComplete"]
     assert "after its pause" in dict(told)["CanaryPromoted"]
+
+
+WAITING = {"id": "a-1", "revision": "a", "nodes": 1}
+STORED = {**WAITING, "promotedAt": "2026-01-01T00:00:00Z", "promotedBy": BY_HAND}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "by_hand", "told"),
+    [
+        pytest.param(WAITING, STORED, "a-1", ["CanaryPromoted"], id="it is stored that it was promoted"),
+        pytest.param(STORED, {}, "a-1", [], id="it was stored before"),
+        pytest.param(WAITING, {}, "a-1", ["CanaryPromoted"], id="the others were done before it was stored"),
+        pytest.param(WAITING, {}, "", [], id="it ended without"),
+        pytest.param(WAITING, {}, "a-0", [], id="another one was promoted"),
+        pytest.param({}, {}, "a-1", [], id="there was none"),
+    ],
+)
+def test_a_promotion_is_said_once_also_when_the_other_nodes_are_fast(
+    old: Raw, new: Raw, by_hand: str, told: list[str]
+) -> None:
+    rolling = {"conditions": [{"type": "Progressing", "reason": "Updating", "message": ""}]}
+    found = news({"canary": old, **rolling}, {"canary": new, **rolling}, by_hand)
+
+    assert [reason_ for reason_, _, _ in found] == told
 
 
 class Canaries(RuleBasedStateMachine):

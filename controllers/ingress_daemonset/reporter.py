@@ -11,13 +11,13 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
-from controllers.ingress_daemonset.canary import BY_HAND
+from controllers.ingress_daemonset.canary import BY_TIME
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
-from webhook.ingress_daemonset import API_VERSION, KIND
+from webhook.ingress_daemonset import API_VERSION, KIND, PROMOTE
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
 NODES = Gauge(
@@ -133,7 +133,8 @@ class Reporter:
         ALTERED.labels(*labels).set(len(planned.altered))
 
     def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
-        for reason, message, type_ in news(resource.status, status):
+        promoted_by_hand = resource.metadata.annotations.get(PROMOTE, "")
+        for reason, message, type_ in news(resource.status, status, promoted_by_hand):
             self._event(resource.metadata, reason, message, type_)
 
     def remind(
@@ -168,8 +169,8 @@ def _due_at(each: Unconfirmed, patience: float) -> datetime:
     return each.since + timedelta(seconds=patience if each.patience is None else each.patience)
 
 
-def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
-    """The Events for a status that replaces the *old* one."""
+def news(old: dict[str, Any], new: dict[str, Any], promoted_by_hand: str = "") -> Iterator[News]:
+    """The Events for a status that replaces the *old* one; the canary with the id *promoted_by_hand* was so."""
     before, after = _reasons(old), _reasons(new)
     messages = {each["type"]: each["message"] for each in new.get("conditions") or ()}
     was, reason = before.get("Progressing", ""), after.get("Progressing", "")
@@ -182,7 +183,7 @@ def news(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
         yield ENDED.get(reason, "RolloutStarted"), messages["Progressing"], type_
     if reason != was and reason in CANARY:
         yield reason, messages["Progressing"], CANARY[reason]
-    yield from _promoted(old.get("canary") or {}, new.get("canary") or {})
+    yield from _promoted(old.get("canary") or {}, new.get("canary") or {}, promoted_by_hand)
     if (rollback := new.get("rollback")) and rollback != old.get("rollback"):
         yield "RollbackStarted", _rollback(rollback), "Warning"
     bad = after.get("Degraded", "")
@@ -197,14 +198,14 @@ def _rollback(found: dict[str, Any]) -> str:
     )
 
 
-def _promoted(old: dict[str, Any], new: dict[str, Any]) -> Iterator[News]:
-    if "promotedAt" in new and "promotedAt" not in old:
-        way = "by hand" if new["promotedBy"] == BY_HAND else "after its pause"
-        yield (
-            "CanaryPromoted",
-            f"the canary of {new['nodes']} nodes was promoted {way}; the others follow",
-            "Normal",
-        )
+def _promoted(old: dict[str, Any], new: dict[str, Any], by_hand: str) -> Iterator[News]:
+    """The other nodes may be done before it is stored that the canary was promoted: its end says so, too."""
+    is_over = bool(old) and not new and old["id"] == by_hand
+    if "promotedAt" in old or not ("promotedAt" in new or is_over):
+        return
+    way = "after its pause" if new.get("promotedBy") == BY_TIME else "by hand"
+    nodes = (new or old)["nodes"]
+    yield "CanaryPromoted", f"the canary of {nodes} nodes was promoted {way}; the others follow", "Normal"
 
 
 def _named(action: Action) -> str:

@@ -30,31 +30,44 @@ SWITCHED_ON = {
 
 OF_INGRESS_DAEMONSETS = {
     "drawbridge_ingress_daemonset_altered",
+    "drawbridge_ingress_daemonset_canary_paused",
     "drawbridge_ingress_daemonset_checker_reads_total",
     "drawbridge_ingress_daemonset_halted",
     "drawbridge_ingress_daemonset_nodes",
     "drawbridge_ingress_daemonset_unconfirmed",
     "drawbridge_ingress_daemonset_writes_total",
     "drawbridge_ingress_daemonset_plan_seconds_bucket",
+    "drawbridge_ingress_daemonset_rolled_back",
     "drawbridge_executor_failures_total",
     "drawbridge_healthchecker_answers_total",
     "drawbridge_healthchecker_blind",
     "drawbridge_healthchecker_healthy",
     "drawbridge_healthchecker_sight_age_seconds",
 }
-CONDITIONAL = OF_INGRESS_DAEMONSETS | {
-    "drawbridge_informer_undecodable_objects_total",
-    "drawbridge_events_dropped_total",
-    "drawbridge_config_reloads_total",
-    "drawbridge_reservations_released_total",
-    "drawbridge_workqueue_retries_total",
-    "drawbridge_elasticity_placed_total",
-    "drawbridge_elasticity_refused_total",
-    "drawbridge_certificate_not_after_timestamp_seconds",
-    "drawbridge_certificates_issued_total",
-    "apiserver_admission_webhook_fail_open_count",
-    "apiserver_admission_webhook_rejection_count",
+OF_POOLS = {
+    "drawbridge_pool_addresses",
+    "drawbridge_pool_assigned_addresses",
+    "drawbridge_pool_free_addresses",
+    "drawbridge_pool_reserved_addresses",
 }
+"""Of a cluster with Calico's pools, as that of test_ip_reservation_pools."""
+CONDITIONAL = (
+    OF_INGRESS_DAEMONSETS
+    | OF_POOLS
+    | {
+        "drawbridge_informer_undecodable_objects_total",
+        "drawbridge_events_dropped_total",
+        "drawbridge_config_reloads_total",
+        "drawbridge_reservations_released_total",
+        "drawbridge_workqueue_retries_total",
+        "drawbridge_elasticity_placed_total",
+        "drawbridge_elasticity_refused_total",
+        "drawbridge_certificate_not_after_timestamp_seconds",
+        "drawbridge_certificates_issued_total",
+        "apiserver_admission_webhook_fail_open_count",
+        "apiserver_admission_webhook_rejection_count",
+    }
+)
 """Series that a lab does not have until something happens that their names say."""
 
 Object = dict[str, Any]

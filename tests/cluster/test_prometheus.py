@@ -19,7 +19,11 @@ from tests.cluster import prometheus, workloads
 from tests.cluster.prometheus import CONDITIONAL, Prometheus
 from tests.monitoring import expressions
 
-VALUES = {"replicaCount": 2, "elasticity": {"enabled": True}, "metrics": {"authentication": True}}
+VALUES = {
+    "replicaCount": 2,
+    "elasticity": {"enabled": True, "returnHome": {"enabled": True}},
+    "metrics": {"authentication": True},
+}
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 LABELS = {"drawbridge.io/test": "unreachable"}
 CONFIGURATIONS = Resource(
