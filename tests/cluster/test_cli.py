@@ -244,6 +244,10 @@ def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
     assert run(edge_lab, "rollout", "undo", *where, "--to-revision", "2", "--yes").exit_code == 0
     assert template(edge) == second
 
+    edge.wait(lambda: len(revisions(edge_lab, where)) == 2, "both templates to be kept")
+    edge.change(revisionHistoryLimit=0)
+    edge.wait(lambda: len(revisions(edge_lab, where)) == 1, "the former template to be deleted")
+
 
 def revisions(lab: Lab, where: tuple[str, ...]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = shown(lab, "rollout", "history", *where)["revisions"]
