@@ -13,18 +13,15 @@ from msgspec.structs import replace
 from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, duration, title, warning
-from cloud.apis import ALLOCATE
-from controllers.anycast_ip.quotas import QuotasRead
+from cli.output import Document, Part, Table, title
+from cli.simulate.orders import Orders, Supply, count_of, order_parts, orders_for
 from kube.resources import NODES
 from kube.types import ObjectMeta, Value
-from webhook.anycast_ip import PATH, TAINT, is_ours, is_tainted, wanted
+from webhook.anycast_ip import PATH, TAINT, is_ours, wanted
 from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
 from webhook.ingress_daemonset.template import Template
 
 NAME = "simulated-node"
-TAG_VALUES = 2
-"""Each address has two tags with their own values: the name of its node and the id of its instance."""
 OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
 """Labels whose values belong to one node."""
 
@@ -36,18 +33,6 @@ class DaemonSetSpec(Value, frozen=True):
 class DaemonSet(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DaemonSetSpec = DaemonSetSpec()
-
-
-@dataclass(frozen=True)
-class Supply:
-    """Of addresses: so many are there or *ordered* already, *idle* are those of them that no node uses.
-
-    *quotas* is None where they are not known.
-    """
-
-    ordered: int
-    idle: int = 0
-    quotas: QuotasRead | None = None
 
 
 @dataclass(frozen=True)
@@ -64,36 +49,6 @@ class JoinFacts:
 
 class NoSuchNode(ValueError):
     """There is no node to be like."""
-
-
-class Quota(Document, frozen=True):
-    """*needed* of the cloud's quota; *left* is what the leader last read, and None where that is not known.
-
-    *limit* is then that of the account, else the usual one.
-    """
-
-    quota: str
-    needed: int
-    usual_limit: int | None
-    counts: str
-    limit: int | None = None
-    left: int | None = None
-
-
-class Orders(Document, frozen=True):
-    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both.
-
-    *from_pool* of the new ones get an idle address; *needed* is how many are ordered.
-    """
-
-    address_type: str
-    needed: int
-    from_pool: int
-    waiting: int
-    in_cluster: int
-    per_second: float
-    seconds: float
-    quotas: tuple[Quota, ...]
 
 
 class Starting(Document, frozen=True):
@@ -134,7 +89,9 @@ def join(facts: JoinFacts) -> Join:
         taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
         admission=_admission(node, facts.snapshot),
         why_no_address="" if needed else _why_not(node, facts),
-        orders=_orders(facts) if needed else None,
+        orders=orders_for(facts.count, facts.nodes, facts.supply, facts.snapshot.settings)
+        if needed
+        else None,
         quotas_are_shown_by=(
             f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
             "/proxy/metrics | grep quota_left"
@@ -147,51 +104,15 @@ def parts(found: Join) -> Iterator[Part]:
     like = f" like {found.like}" if found.like else ""
     orders, needs = found.orders, "no address is ordered"
     if orders:
-        needs = f"{_count(orders.needed, 'address', 'addresses')} ordered"
-    yield title(f"{_count(found.nodes, 'node')} more{like}: {needs}")
+        needs = f"{count_of(orders.needed, 'address', 'addresses')} ordered"
+    yield title(f"{count_of(found.nodes, 'node')} more{like}: {needs}")
     yield f"Admission: {found.admission}. Taints then: {', '.join(found.taints) or 'none'}."
     if orders is None:
         yield f"No address: {found.why_no_address}."
     else:
-        yield from _order_parts(orders, found)
+        yield from order_parts(orders, found.quotas_are_shown_by)
     rows = [(each.workload, each.kind, str(each.pods), each.when) for each in found.starting]
     yield Table(("STARTS THERE", "KIND", "PODS", "WHEN"), rows, empty="No pods start there by themselves.")
-
-
-def _order_parts(orders: Orders, found: Join) -> Iterator[Part]:
-    if orders.from_pool:
-        yield f"From the pool, without an order: {_count(orders.from_pool, 'address', 'addresses')}."
-    first = f" after {_count(orders.waiting, 'node')} that wait already" if orders.waiting else ""
-    yield (
-        f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
-        f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
-    )
-    rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
-    yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
-    short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]
-    if short:
-        yield warning(f"More than is left: {', '.join(short)}.")
-    over = [
-        each.quota
-        for each in orders.quotas
-        if each.left is None and each.usual_limit and each.needed > each.usual_limit
-    ]
-    if over:
-        yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
-    if any(each.left is not None for each in orders.quotas):
-        yield "What is left is what the leader last read: drawbridge addresses list says when."
-        return
-    yield f"What is left is known to the leader, which drawbridge status names: {found.quotas_are_shown_by}"
-
-
-def _limit(quota: Quota) -> str:
-    if quota.limit is not None:
-        return str(quota.limit)
-    return f"{quota.usual_limit} unless raised" if quota.usual_limit else ""
-
-
-def _left(quota: Quota) -> str:
-    return "unknown" if quota.left is None else str(quota.left)
 
 
 def _new_node(facts: JoinFacts) -> tuple[FollowedNode, str]:
@@ -244,36 +165,6 @@ def _namespace(facts: JoinFacts) -> str:
     return facts.snapshot.settings.leader_election.resource_namespace
 
 
-def _orders(facts: JoinFacts) -> Orders:
-    settings = facts.snapshot.settings
-    waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in facts.nodes)
-    per_second = ALLOCATE.rate * settings.cloud.rate_share
-    from_pool = min(facts.count, max(0, facts.supply.idle - waiting))
-    needed = facts.count - from_pool
-    return Orders(
-        address_type=settings.anycast_ip.address_type,
-        needed=needed,
-        from_pool=from_pool,
-        waiting=waiting,
-        in_cluster=facts.supply.ordered,
-        per_second=per_second,
-        seconds=max(0, waiting + facts.count - facts.supply.idle) / per_second,
-        quotas=(
-            _quota(facts, needed, "TOTAL_EIP_QUOTA", 20, "addresses of the account in the region"),
-            _quota(facts, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
-            Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
-        ),
-    )
-
-
-def _quota(facts: JoinFacts, needed: int, name: str, usual: int, counts: str) -> Quota:
-    known = facts.supply.quotas
-    read = next((each for each in (known.quotas if known else ()) if each.id == name), None)
-    if read is None:
-        return Quota(name, needed, usual, counts)
-    return Quota(name, needed, usual, counts, read.limit, read.limit - read.current)
-
-
 def _starting(closed: FollowedNode, opened: FollowedNode, facts: JoinFacts) -> Iterator[Starting]:
     workloads: list[tuple[str, ObjectMeta, Where, int]] = [
         ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
@@ -296,7 +187,3 @@ def _when(where: Where, closed: FollowedNode, opened: FollowedNode) -> str:
     if matches(where, closed, runs=False):
         return "at once"
     return "when the node opens" if matches(where, opened, runs=False) else ""
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or f'{one}s'}"

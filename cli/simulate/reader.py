@@ -19,7 +19,8 @@ from cli.explain.snapshot import Objects
 from cli.installed.reader import installed
 from cli.installed.types import CONFIGURATION_FILE
 from cli.pools.reader import pools_of
-from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, Supply, join
+from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, join
+from cli.simulate.orders import Supply
 from cli.simulate.removal import with_pools
 from cli.simulate.rollout import RolledBack, Rollout, RolloutFacts, UnknownContainer, simulate
 from cli.simulate.scale import (
