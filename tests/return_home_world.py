@@ -39,7 +39,7 @@ def fleet(*others: Any, allocatable: Mapping[str, str] = ALLOCATABLE) -> Nodes:
 
 
 class Leader:
-    """Hears of pods when it is told to."""
+    """Delivers what it knows of pods on demand."""
 
     def __init__(self, homes: Homes) -> None:
         self.homes, self.client, self.recorder = homes, Client(homes.cluster), FakeRecorder()

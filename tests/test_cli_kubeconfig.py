@@ -88,7 +88,7 @@ def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Pa
     [
         pytest.param({"exec": {"command": "login"}}, {}, id="a plugin"),
         pytest.param({"username": "a", "password": "b"}, {}, id="a password"),
-        pytest.param({"as": "somebody"}, {}, id="impersonation"),
+        pytest.param({"as": "jane"}, {}, id="impersonation"),
         pytest.param({"token": "a", "tokenFile": "b"}, {}, id="two tokens"),
         pytest.param({}, {"insecure-skip-tls-verify": True}, id="no verification"),
         pytest.param({}, {"proxy-url": "http://127.0.0.1:1"}, id="a proxy"),

@@ -276,15 +276,15 @@ def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
     here.statuses = here.statuses[-1:]
     here.roll_out()
     here.finish()
-    told = [
+    events = [
         (reason_, message)
         for old, new in zip(here.statuses, here.statuses[1:], strict=False)
         for reason_, message, _ in news(old, new)
     ]
 
-    reasons = [each for each, _ in told]
+    reasons = [each for each, _ in events]
     assert reasons == ["RolloutStarted", "CanaryPaused", "CanaryPromoted", "RolloutComplete"]
-    assert "after its pause" in dict(told)["CanaryPromoted"]
+    assert "after its pause" in dict(events)["CanaryPromoted"]
 
 
 WAITING = {"id": "a-1", "revision": "a", "nodes": 1}
@@ -292,7 +292,7 @@ STORED = {**WAITING, "promotedAt": "2026-01-01T00:00:00Z", "promotedBy": BY_HAND
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "by_hand", "told"),
+    ("old", "new", "by_hand", "events"),
     [
         pytest.param(WAITING, STORED, "a-1", ["CanaryPromoted"], id="it is stored that it was promoted"),
         pytest.param(STORED, {}, "a-1", [], id="it was stored before"),
@@ -303,12 +303,12 @@ STORED = {**WAITING, "promotedAt": "2026-01-01T00:00:00Z", "promotedBy": BY_HAND
     ],
 )
 def test_a_promotion_is_said_once_also_when_the_other_nodes_are_fast(
-    old: Raw, new: Raw, by_hand: str, told: list[str]
+    old: Raw, new: Raw, by_hand: str, events: list[str]
 ) -> None:
     rolling = {"conditions": [{"type": "Progressing", "reason": "Updating", "message": ""}]}
     found = news({"canary": old, **rolling}, {"canary": new, **rolling}, by_hand)
 
-    assert [reason_ for reason_, _, _ in found] == told
+    assert [reason_ for reason_, _, _ in found] == events
 
 
 class Canaries(RuleBasedStateMachine):

@@ -222,17 +222,17 @@ def test_history_and_events_say_what_happened() -> None:
     here.statuses = here.statuses[-1:]
     here.roll_out(BAD)
     here.play(lambda: reason(here) == "RolledBack")
-    told = [
+    events = [
         each for old, new in zip(here.statuses, here.statuses[1:], strict=False) for each in news(old, new)
     ]
 
-    assert [reason_ for reason_, _, _ in told] == [
+    assert [reason_ for reason_, _, _ in events] == [
         "RolloutStarted",
         "RolloutHalted",
         "RollbackStarted",
         "RollbackComplete",
     ]
-    assert "is not tried again before it changes" in told[2][1]
+    assert "is not tried again before it changes" in events[2][1]
     assert [each["result"] for each in here.history] == ["Complete", "Halted"]
 
 
