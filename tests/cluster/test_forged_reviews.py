@@ -18,13 +18,11 @@ from kube.errors import NotFound
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
-from tests.cluster.workloads import PODS, SECONDS
+from tests.cluster.workloads import PODS, SECONDS, STORED_SOON
 from webhook.ip_reservation import PATH
 
 REAL, FORGED = 4, 250
 """Pods, and reviews of two addresses each."""
-STORED_SOON = "10m"
-"""An `ipReserveTime` of which the fortieth part, after which the end of a pod is stored, is much less than SECONDS."""
 WITHIN = 15
 """Seconds: a bookmark without any change of a pod would take a minute."""
 DROPPED = 'drawbridge_reservations_released_total{cause="forged"}'

@@ -26,6 +26,8 @@ VALUES = {"replicaCount": 2, "config": CONFIG}
 """Of the labs that tests share: nothing is released unless a test wants it."""
 SECONDS = 60
 """For what is awaited: most of it takes one."""
+STORED_SOON = "10m"
+"""An `ipReserveTime` of which the fortieth part, after which the end of a pod is stored, is much less than SECONDS."""
 GROUPS = {
     "v3": Resource("projectcalico.org", "v3", "ipreservations", namespaced=False),
     "v1": Resource("crd.projectcalico.org", "v1", "ipreservations", namespaced=False),
