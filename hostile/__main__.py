@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -46,13 +46,16 @@ TITLE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
+    """What a good client and the attackers of *names* got, *clients* of each, in all rounds so far."""
+
     attack: str
+    names: Sequence[str]
     clients: int
-    good: Seen
-    memory: int
-    tallies: dict[str, Tally]
+    good: Seen = field(default_factory=Seen)
+    memory: int = 0
+    got: Tally = field(default_factory=Tally)
 
     def held(self, quiet: Seen, limit: Limited) -> bool:
         return not self.good.failures and self.good.p99() <= SLOWER * quiet.p99() and not limit.killed()
@@ -62,34 +65,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with running(values=VALUES, calico="both", nodes=2, progress=_say) as lab:
-            return _attack(lab, options.clients, options.seconds)
+            return _attack(lab, options.clients, options.seconds, options.rounds)
     except (LabError, KubeError, OSError) as error:
         print(f"hostile: {error}", file=sys.stderr)
         return 1
 
 
-def _attack(lab: Lab, clients: int, seconds: float) -> int:
+def _attack(lab: Lab, clients: int, seconds: float, rounds: int) -> int:
     target, pids = _target(lab)
+    of_each = max(clients // len(ATTACKS), 1)
+    quiet, rows = Seen(), [Row(name, [name], of_each) for name in ATTACKS]
+    together = Row(ALL, list(ATTACKS), of_each)
     with limited(pids, LIMIT) as limit:
-        _say("a good client alone")
-        quiet = calling(target, seconds)
-        rows = []
-        for name in ATTACKS:
-            _say(name)
-            rows.append(_row(name, [name], max(clients // len(ATTACKS), 1), target, seconds, limit))
-        _say(ALL)
-        rows.append(_row(ALL, list(ATTACKS), max(clients // len(ATTACKS), 1), target, 2 * seconds, limit))
+        for turn in range(1, rounds + 1):
+            _say(f"round {turn} of {rounds}: a good client alone")
+            quiet.add(calling(target, seconds))
+            for row in rows:
+                _measure(row, target, seconds, limit)
+            _measure(together, target, 2 * seconds, limit)
+        rows.append(together)
     Console(width=None if sys.stdout.isatty() else 160).print(_table(rows, quiet, limit))
-    print(
-        "good requests were safe" if all(row.held(quiet, limit) for row in rows) else "good requests suffered"
-    )
-    return 0 if all(row.held(quiet, limit) for row in rows) else 1
+    held = all(row.held(quiet, limit) for row in rows)
+    print("good requests were safe" if held else "good requests suffered")
+    return 0 if held else 1
 
 
-def _row(title: str, names: list[str], clients: int, target: Target, seconds: float, limit: Limited) -> Row:
-    with attacking(names, clients, target, seconds) as tallies, _watching(limit) as peak:
-        good = calling(target, seconds)
-    return Row(title, clients * len(names), good, peak[0], dict(tallies))
+def _measure(row: Row, target: Target, seconds: float, limit: Limited) -> None:
+    _say(row.attack)
+    with attacking(row.names, row.clients, target, seconds) as tallies, _watching(limit) as peak:
+        row.good.add(calling(target, seconds))
+    row.memory = max(row.memory, peak[0])
+    for tally in tallies.values():
+        row.got.add(tally)
 
 
 @contextmanager
@@ -142,13 +149,13 @@ def _table(rows: Sequence[Row], quiet: Seen, limit: Limited) -> Table:
         verdict = "held" if row.held(quiet, limit) else "[bold red]did not hold"
         shown.add_row(
             row.attack,
-            str(row.clients),
+            str(row.clients * len(row.names)),
             str(len(row.good.latencies)),
             str(len(row.good.failures)),
             _ms(row.good),
             f"{ratio:.2g}",
             f"{row.memory / 2**20:.0f}",
-            _got(row.tallies),
+            _got(row.got),
             verdict,
         )
     return shown
@@ -158,14 +165,9 @@ def _ms(seen: Seen) -> str:
     return f"{1000 * seen.p99():.0f}"
 
 
-def _got(tallies: dict[str, Tally]) -> str:
-    results: dict[str, int] = {}
-    for tally in tallies.values():
-        for name, count in tally.results.items():
-            results[name] = results.get(name, 0) + count
-    largest = max((tally.largest for tally in tallies.values()), default=0)
-    got = ", ".join(f"{count} x {name}" for name, count in sorted(results.items()))
-    return f"{got}; at most {largest} bytes" if largest else got
+def _got(tally: Tally) -> str:
+    got = ", ".join(f"{count} x {name}" for name, count in sorted(tally.results.items()))
+    return f"{got}; at most {tally.largest} bytes" if tally.largest else got
 
 
 def _say(text: str) -> None:
@@ -177,7 +179,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clients", type=int, default=1000, help="at once, all attacks together (%(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack in a round (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of all attacks, each after a look without any (%(default)s)"
+    )
     return parser
 
 

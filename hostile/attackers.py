@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ START, END = 60.0, 5.0
 
 
 @contextmanager
-def attacking(names: list[str], clients: int, target: Target, seconds: float) -> Iterator[dict[str, Tally]]:
+def attacking(
+    names: Sequence[str], clients: int, target: Target, seconds: float
+) -> Iterator[dict[str, Tally]]:
     """They are a session of lower priority: the machine's time is the server's first, as if they were elsewhere.
 
     After the block, it has what they got, as far as they could say it in time.
@@ -50,7 +52,7 @@ def attacking(names: list[str], clients: int, target: Target, seconds: float) ->
         process.join()
 
 
-def _be_hostile(names: list[str], clients: int, target: Target, seconds: float, sender: Any) -> None:
+def _be_hostile(names: Sequence[str], clients: int, target: Target, seconds: float, sender: Any) -> None:
     _stand_back()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     tallies = {name: Tally() for name in names}

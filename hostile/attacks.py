@@ -44,6 +44,10 @@ class Tally:
         self.results[answer[9:12].decode() if answer.startswith(b"HTTP/1.1 ") else "closed"] += 1
         self.largest = max(self.largest, len(answer))
 
+    def add(self, other: Tally) -> None:
+        self.results += other.results
+        self.largest = max(self.largest, other.largest)
+
 
 Attack = Callable[[Target, Tally], Awaitable[None]]
 

@@ -35,6 +35,10 @@ class Seen:
     latencies: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
+    def add(self, other: Seen) -> None:
+        self.latencies += other.latencies
+        self.failures += other.failures
+
     def p99(self) -> float:
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else float("inf")

@@ -1,4 +1,4 @@
-"""The attackers of `make hostile` end in time, whatever they are met with."""
+"""The attackers of `make hostile` end in time, whatever they are met with, and are counted over all rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from hostile.attackers import END, START, attacking
-from hostile.attacks import ATTACKS, Target
+from hostile.attacks import ATTACKS, Tally, Target
+from hostile.good_client import Seen
 from lab.waiting import stretch
 from tests.sockets import reset
 
@@ -41,6 +42,17 @@ def test_attackers_count_what_they_got(listener: socket.socket) -> None:
     with attacking(["connections that say nothing"], 3, target(listener), SECONDS) as got:
         pass
     assert got["connections that say nothing"].results.total() >= 3
+
+
+def test_rounds_are_judged_together() -> None:
+    good, got = Seen(), Tally()
+    for latencies, failures, answer in (([0.1] * 99, [], b"HTTP/1.1 200"), ([0.3], ["refused"], b"")):
+        good.add(Seen(list(latencies), list(failures)))
+        tally = Tally()
+        tally.note(answer)
+        got.add(tally)
+    assert (len(good.latencies), good.p99(), good.failures) == (100, 0.3, ["refused"])
+    assert (dict(got.results), got.largest) == ({"200": 1, "closed": 1}, 12)
 
 
 def drop_all(listening: socket.socket) -> None:
