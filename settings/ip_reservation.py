@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from settings.relations import ValuesOfOperators
-from settings.values import Count, LabelName, Labels, LabelValue, Limit, Model, Period
+from settings.values import Count, Duration, LabelName, Labels, LabelValue, Limit, Model, Period
 
 
 class Requirement(Model):
@@ -46,6 +46,12 @@ class Pools(Model):
     """Calico's pools and the blocks of their addresses, followed by the leader."""
 
     enabled: bool = False
+    # For how long it is known who had an address; 0 is not at all.
+    history: Duration = 0.0
+
+    @property
+    def keeps_history(self) -> bool:
+        return self.enabled and self.history > 0
 
 
 class IPReservationSettings(Model):

@@ -121,6 +121,7 @@ PLANS = [
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
     "controllers/ip_reservation/compaction.py",
+    "controllers/ip_reservation/history.py",
     "controllers/ip_reservation/copies.py",
     "controllers/ip_reservation/budget.py",
     "controllers/ip_reservation/pool_usage.py",

@@ -104,7 +104,7 @@ ipReservation:
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false
   workloadOptIn: true
-  pools: {enabled: true}
+  pools: {enabled: true, history: 1h}
   maxPoolShare: 20
   maxPerNamespace: 7
   labelSelector:

@@ -91,6 +91,7 @@ SETTINGS = {
     "metrics.authentication": "metrics.authentication",
     "ipReservation.workloadOptIn": "ipReservation.workloadOptIn",
     "ipReservation.pools.enabled": "ipReservation.pools.enabled",
+    "ipReservation.pools.history": "ipReservation.pools.history",
     "ipReservation.maxPoolShare": "ipReservation.maxPoolShare",
     "ipReservation.maxPerNamespace": "ipReservation.maxPerNamespace",
     "anycastIP.nodeLabels": "anycastIP.nodeLabels",

@@ -15,6 +15,7 @@ from calico.segment import IPReservation, Record
 from controllers.clock import CLOCK
 from controllers.ip_reservation.compaction import MANY, is_small
 from controllers.ip_reservation.confirmations import PodAddresses
+from controllers.ip_reservation.history_reconciler import HistoryReconciler
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.opt_in import opting_in
 from controllers.ip_reservation.pools import PoolWatch
@@ -93,6 +94,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
     with (
         pools.following(),
+        HistoryReconciler(context, settings).following(),
         context.working(late_queue, late.reconcile, LATE_WORKERS),
         context.working(restore_queue, restore.reconcile, RESTORE_WORKERS),
         context.working(release_queue, release.reconcile),

@@ -33,3 +33,9 @@ spec:
 owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonsets.mumoshu.github.io/')
 && owner.?controller.orValue(false)))
 {{- end }}
+
+{{/* Whether a ConfigMap is the one with the history of IPs. */}}
+{{- define "drawbridge.policyHistory" -}}
+each.metadata.?labels[?'drawbridge.io/ip-history'].hasValue() && request.operation != 'DELETE'
+&& each.metadata.name == 'drawbridge-ip-history'
+{{- end }}

@@ -1,0 +1,550 @@
+"""It is known for a time who had an address before, after any leader, and nothing is written while nothing ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.holders import AssignedBlock, HeldBlock, held_block
+from controllers.clock import Clock
+from controllers.ip_reservation import history as module
+from controllers.ip_reservation import history_reconciler
+from controllers.ip_reservation.history import (
+    LABEL,
+    LABEL_VALUE,
+    MOST,
+    MOST_GAPS,
+    NAME,
+    Former,
+    History,
+    StoredHistory,
+    grown,
+    is_news,
+    merged,
+    moment_of,
+    packed,
+    released,
+    unpacked,
+    with_gap,
+)
+from controllers.ip_reservation.history_reconciler import AGAIN, PERIOD, UNSERVED, HistoryReconciler
+from kube.errors import Conflict, Forbidden, KubeError, Unreachable
+from kube.resources import CONFIG_MAPS
+from lab.waiting import until
+from settings import IPReservationSettings
+from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to, noted
+from tests.factories import NOW, ago
+from tests.fake_api import BUILT_IN, FakeAPI, refusal
+from tests.fakes import FakeClock, FakeRecorder
+from tests.ip_reservation_leader import V1, world
+from tests.ip_reservation_world import Killed
+from tests.managed import context_of
+
+CIDR = "10.0.0.0/26"
+DAY = 86400.0
+SETTINGS = IPReservationSettings.model_validate({"pools": {"enabled": True, "history": "24h"}})
+SINCE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def former(pod: str = "redis-0", ip: str = "10.0.0.1", **fields: Any) -> Former:
+    return Former(
+        **{"ip": ip, "namespace": "redis", "pod": pod, "node": "node-1", "since": SINCE, "until": NOW}
+        | fields
+    )
+
+
+def known(*each: Former, **fields: Any) -> History:
+    return History(**{"begun": ago(days=2), "seen": NOW, "former": each} | fields)
+
+
+# What ended.
+
+
+def cooling(cidr: str = CIDR) -> HeldBlock:
+    """As Calico 3.33 writes it: the address stays assigned, its handle goes."""
+    raw = assigned_to(cidr, redis_0="10.0.0.1", redis_1="10.0.0.2")
+    raw["spec"]["attributes"][0] |= {"handle_id": None, "releasedAt": "2026-01-02T03:04:05Z"}
+    return held_block(msgspec.convert(raw, AssignedBlock))
+
+
+BOTH = a_held_block(CIDR, redis_0="10.0.0.1", redis_1="10.0.0.2")
+REVERSED = a_held_block(CIDR, redis_1="10.0.0.2", redis_0="10.0.0.1")
+AGAIN_ASSIGNED = a_held_block(CIDR, kafka_0="10.0.0.1", redis_1="10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(None, BOTH, [], id="a new block"),
+        pytest.param(BOTH, BOTH, [], id="no change"),
+        pytest.param(BOTH, REVERSED, [], id="attributes in another order"),
+        pytest.param(BOTH, a_held_block(CIDR, redis_1="10.0.0.2"), [former()], id="one is released"),
+        pytest.param(BOTH, AGAIN_ASSIGNED, [former()], id="one is assigned again"),
+        pytest.param(BOTH, cooling(), [former()], id="one begins its cooldown"),
+        pytest.param(cooling(), a_held_block(CIDR, redis_1="10.0.0.2"), [], id="one ends its cooldown"),
+        pytest.param(BOTH, None, [former(), former("redis-1", "10.0.0.2")], id="the block is deleted"),
+    ],
+)  # fmt: skip
+def test_what_a_change_of_a_block_ends(
+    old: HeldBlock | None, new: HeldBlock | None, expected: list[Former]
+) -> None:
+    assert [*released(old, new, NOW)] == expected
+
+
+def test_an_address_of_no_pod_is_known_by_its_handle_and_one_of_ipv6_by_its_address() -> None:
+    raw = assigned_to("fd00::/122", redis_0="fd00::1")
+    raw["spec"]["attributes"] = [{"handle_id": "vxlan-tunnel-addr-a", "secondary": {"node": "a"}}]
+    block = held_block(msgspec.convert(raw, AssignedBlock))
+
+    assert [*released(block, None, NOW)] == [
+        Former("fd00::1", "", "vxlan-tunnel-addr-a", "a", None, NOW),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02 03:04:00.123456789 +0000 UTC m=+0.1", SINCE),
+        ("2026-01-02 03:04:00 +0000 UTC", SINCE),
+        ("", None),
+        ("yesterday +0000", None),
+        ("2026-01-02 03:04:00 +0800 CST", None),
+    ],
+)
+def test_a_time_as_go_prints_it(text: str, expected: datetime | None) -> None:
+    assert moment_of(text) == expected
+
+
+# Its bounds.
+
+
+def test_what_ended_too_long_ago_goes_with_gaps_and_marks_of_that_time() -> None:
+    old, new = former(until=ago(hours=25)), former("redis-1", until=ago(hours=23))
+    gaps = ((ago(hours=30), ago(hours=29)), (ago(hours=26), ago(hours=1)))
+
+    found = grown(known(old, gaps=gaps, truncated=ago(hours=25)), [new], NOW, DAY)
+
+    assert (found.former, found.gaps, found.truncated) == ((new,), gaps[1:], None)
+
+
+def test_of_too_many_the_first_to_end_are_dropped_and_that_is_said() -> None:
+    many = [former(f"redis-{number}", until=ago(seconds=number)) for number in range(MOST + 2)]
+
+    found = grown(known(), many, NOW, DAY)
+
+    assert len(found.former) == MOST
+    assert found.truncated == ago(seconds=MOST)
+    assert found.complete_since(DAY, NOW) == ago(seconds=MOST)
+
+
+def test_more_bytes_than_an_object_may_have_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SIZE", 2000)
+    many = [former(f"redis-{number * 7919:x}", until=ago(seconds=1000 - number)) for number in range(1000)]
+
+    kept, stored = packed(known(*many))
+
+    assert len(stored) <= 2000
+    assert 0 < len(kept.former) < 1000
+    assert kept.former[-1] == many[-1]
+    assert kept.truncated == many[1000 - len(kept.former) - 1].until
+    assert unpacked(stored) == kept
+
+
+@pytest.mark.parametrize("stored", [b"", b"junk", packed(known(former()))[1][:40]])
+def test_what_is_no_history_is_refused(stored: bytes) -> None:
+    with pytest.raises(ValueError, match="no history"):
+        unpacked(stored)
+
+
+def test_what_unpacks_to_more_than_any_history_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, stored = packed(known(former()))
+    monkeypatch.setattr(module, "LARGEST", 50)
+
+    with pytest.raises(ValueError, match="no history"):
+        unpacked(stored)
+
+
+def test_of_many_gaps_the_oldest_become_one() -> None:
+    found = known(seen=NOW)
+    for number in range(MOST_GAPS + 5):
+        found = with_gap(
+            replace(found, seen=NOW + timedelta(minutes=number)), NOW + timedelta(minutes=number, seconds=30)
+        )
+
+    assert len(found.gaps) == MOST_GAPS
+    assert found.gaps[0] == (NOW, NOW + timedelta(minutes=5, seconds=30))
+    assert found.gaps[1][0] == NOW + timedelta(minutes=6)
+
+
+def test_a_leader_whose_clock_is_behind_notes_no_gap() -> None:
+    assert with_gap(known(seen=NOW), ago(seconds=5)) == known(seen=NOW)
+
+
+def test_what_two_leaders_saw_end_is_there_once_by_the_first_of_them() -> None:
+    first, second = former(until=ago(seconds=3)), former(until=ago(seconds=1))
+    alone = former("redis-1", until=ago(seconds=2))
+
+    found = merged(known(second, begun=ago(days=1)), known(first, alone, truncated=ago(hours=2)))
+
+    assert found.former == (first, alone)
+    assert (found.begun, found.truncated) == (ago(days=2), ago(hours=2))
+
+
+def test_what_has_only_expired_is_written_within_an_hour() -> None:
+    stored = known(former(until=ago(hours=24, minutes=30)))
+    without = grown(stored, [], NOW, DAY)
+
+    assert without.former == ()
+    assert not is_news(stored, without, NOW, DAY)
+    assert is_news(stored, without, NOW + timedelta(minutes=31), DAY)
+
+
+# The leader.
+
+
+class Cluster:
+    """Blocks at an API server, and leaders that follow them, by one clock."""
+
+    def __init__(self) -> None:
+        self.api = FakeAPI(*BUILT_IN, *KINDS)
+        self.api.ensure_namespace("drawbridge")
+        self.seconds = FakeClock()
+        self.settings, self.leaders = SETTINGS, list[HistoryReconciler]()
+        self.assign(redis_0="10.0.0.1", redis_1="10.0.0.2", redis_2="10.0.0.3")
+
+    @property
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds() - 1000.0)
+
+    def leader(self, check: Callable[[], None] = lambda: None) -> HistoryReconciler:
+        context = context_of(self.api.client(), FakeRecorder(), check)
+        made = HistoryReconciler(context, lambda: self.settings, Clock(lambda: self.now, self.seconds))
+        self.leaders.append(made)
+        until(lambda: made.reconcile("") >= 1.0)
+        return made
+
+    def assign(self, **pods: str) -> None:
+        self.api.put(BLOCKS, assigned_to(CIDR, **pods))
+
+    def ends(self, *leaders: HistoryReconciler, **left: str) -> None:
+        """All but those that are *left*; *leaders* have seen it."""
+        self.assign(**left)
+        until(lambda: all(each._fresh for each in leaders))
+
+    def turn(self, leader: HistoryReconciler, seconds: float = PERIOD) -> float:
+        self.seconds.advance(seconds)
+        return leader.reconcile("")
+
+    @property
+    def stored(self) -> History:
+        return stored_in(self.api)
+
+    @property
+    def pods(self) -> list[str]:
+        return [each.pod for each in self.stored.former]
+
+    @property
+    def writes(self) -> int:
+        return sum(each.method != "GET" for each in self.api.calls)
+
+    def close(self) -> None:
+        for each in self.leaders:
+            each._context.informers.stop()
+
+
+def stored_in(api: FakeAPI) -> History:
+    raw = api.get(CONFIG_MAPS, NAME, "drawbridge")
+    return msgspec.json.decode(msgspec.json.encode(raw), type=StoredHistory).history
+
+
+@pytest.fixture
+def cluster() -> Any:
+    made = Cluster()
+    yield made
+    made.close()
+
+
+def test_it_is_stored_who_had_an_address_from_when_until_when_and_where(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    cluster.turn(leader)
+
+    assert cluster.stored.former == (former(until=NOW),)
+    assert cluster.stored.begun == NOW
+    assert REGISTRY.get_sample_value("drawbridge_ip_history_entries") == 1
+    labels = cluster.api.get(CONFIG_MAPS, NAME, "drawbridge")["metadata"]["labels"]
+    assert labels[LABEL] == LABEL_VALUE
+
+
+def test_many_ends_share_one_write_a_minute(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    before = cluster.writes
+    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    cluster.turn(leader)
+    cluster.ends(leader, redis_2="10.0.0.3")
+    for _ in range(5):
+        assert 0 < cluster.turn(leader, 10.0) <= PERIOD
+    assert (cluster.writes, cluster.pods) == (before + 1, ["redis-0"])
+    cluster.turn(leader, 10.0)
+
+    assert (cluster.writes, cluster.pods) == (before + 2, ["redis-0", "redis-1"])
+
+
+def test_nothing_is_written_while_nothing_ends(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    cluster.assign(redis_0="10.0.0.1", redis_1="10.0.0.2", redis_2="10.0.0.3", kafka_0="10.0.0.4")
+    before = cluster.writes
+    for _ in range(50):
+        cluster.turn(leader, 3600.0)
+
+    assert cluster.writes == before
+
+
+def test_nothing_is_asked_or_written_where_it_is_off() -> None:
+    with world(V1, kinds=KINDS) as here:
+        here.settings = SETTINGS.model_copy(
+            update={"pools": SETTINGS.pools.model_copy(update={"history": 0.0})}
+        )
+        here.api.put(BLOCKS, assigned_to(CIDR, redis_0="10.0.0.1"))
+        here.thread.start()
+        until(lambda: here.asked_for(f"/apis/{V1}/ipamblocks"))
+        here.end(within=5)
+        assert not [each for each in here.server.asked if "configmaps" in each.path]
+
+
+def test_what_is_switched_off_while_it_runs_is_no_longer_written(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    before = cluster.writes
+    cluster.settings = IPReservationSettings()
+    cluster.ends(leader)
+    cluster.turn(leader)
+
+    assert cluster.writes == before
+
+
+def test_blocks_that_are_not_served_are_looked_for_again(cluster: Cluster) -> None:
+    cluster.api.unserved = {"/".join(CRD)}
+    leader = cluster.leader()
+    assert leader.reconcile("") == UNSERVED
+    cluster.api.unserved = set()
+    until(lambda: leader.reconcile("") == PERIOD)
+
+
+def test_blocks_that_may_not_be_read_are_no_reason_to_end_the_process(cluster: Cluster) -> None:
+    cluster.api.fault = lambda call: refusal(403, "Forbidden") if "ipamblocks" in call.path else None
+    with pytest.raises(Forbidden):
+        cluster.leader()
+    assert cluster.leaders[0]._context.informers._informers == set()
+
+
+# Faults.
+
+
+def test_the_next_leader_knows_what_the_last_one_stored_and_notes_the_time_between(cluster: Cluster) -> None:
+    first = cluster.leader()
+    cluster.ends(first, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    cluster.turn(first)
+    first._context.informers.stop()
+    seen = cluster.stored.seen
+    cluster.seconds.advance(120)
+    cluster.assign(redis_2="10.0.0.3")
+
+    cluster.leader()
+
+    assert cluster.pods == ["redis-0"]
+    assert cluster.stored.gaps == ((seen, cluster.now),)
+
+
+def test_a_leader_that_stops_stores_the_rest_and_up_to_when_it_has_seen_the_blocks(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    cluster.turn(leader, 3600.0)
+    cluster.ends(leader, redis_1="10.0.0.2")
+    leader._finish()
+    assert sorted(cluster.pods) == ["redis-0", "redis-2"]
+
+    cluster.seconds.advance(7200)
+    leader._finish()
+    assert cluster.now - cluster.stored.seen < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_a_leader_killed_at_any_write_leaves_all_that_was_written_and_no_end_twice(
+    cluster: Cluster, last: int, after: bool
+) -> None:
+    victim = Victim(cluster, last, after=after)
+    with pytest.raises(Killed):
+        victim.work()
+    written = cluster.pods if victim.done else []
+    cluster.seconds.advance(30)
+
+    following = cluster.leader()
+    cluster.ends(following)
+    cluster.turn(following)
+    cluster.turn(following)
+
+    assert cluster.pods[: len(written)] == written
+    assert len({*cluster.pods}) == len(cluster.pods)
+    assert bool(cluster.stored.gaps) is bool(victim.done)
+
+
+class Victim:
+    """A leader that ends at its write number *last*, before or after it is *done*."""
+
+    def __init__(self, cluster: Cluster, last: int, *, after: bool) -> None:
+        self.cluster, self.left, self.done = cluster, last, 0
+        if after:
+            cluster.api.after = self.after
+        else:
+            cluster.api.fault = self.before
+
+    def before(self, call: Any) -> None:
+        self._dies(call)
+        self.done += is_write(call)
+
+    def after(self, call: Any, _reply: Any) -> None:
+        self.done += is_write(call)
+        self._dies(call)
+
+    def _dies(self, call: Any) -> None:
+        self.left -= is_write(call)
+        if self.left <= 0:
+            self.cluster.api.fault, self.cluster.api.after = lambda call: None, lambda call, reply: None
+            raise Killed
+
+    def work(self) -> None:
+        leader = self.cluster.leader()
+        self.cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+        self.cluster.turn(leader)
+        self.cluster.ends(leader, redis_2="10.0.0.3")
+        self.cluster.turn(leader)
+
+
+def is_write(call: Any) -> bool:
+    return call.method in ("POST", "PUT") and "configmaps" in call.path
+
+
+def test_two_leaders_store_together_what_one_would(cluster: Cluster) -> None:
+    first, second = cluster.leader(), cluster.leader()
+    cluster.ends(first, second, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    for each in (first, second, first, second):
+        settled(cluster, each)
+    first._context.informers.stop()  # it still leads, and its copy is of then
+    cluster.ends(second, redis_2="10.0.0.3")
+    for each in (second, first, second, first):
+        settled(cluster, each)
+    before = cluster.writes
+    for each in (first, second):
+        settled(cluster, each)
+
+    assert sorted(cluster.pods) == ["redis-0", "redis-1"]
+    assert cluster.writes == before
+
+
+def settled(cluster: Cluster, leader: HistoryReconciler) -> None:
+    """A turn, and another one where another leader has written since."""
+    try:
+        cluster.turn(leader)
+    except Conflict:
+        cluster.turn(leader)
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["it was carried out", "it was not"])
+def test_a_write_of_which_the_answer_is_lost_is_not_repeated_without_a_look(
+    cluster: Cluster, arrives: bool
+) -> None:
+    leader = cluster.leader()
+    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    write = leader._store.write
+
+    def lost(known: History) -> History:
+        if arrives:
+            write(known)
+        raise Unreachable("reset")
+
+    leader._store.write = lost  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        cluster.turn(leader)
+    leader._store.write = write  # type: ignore[method-assign]
+    before = cluster.writes
+    cluster.turn(leader)
+
+    assert cluster.pods == ["redis-0"]
+    assert cluster.writes == before + (not arrives)
+
+
+def test_blocks_that_were_listed_again_leave_a_gap_from_when_they_were_heard_last(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    blocks: Any = leader._blocks
+    leader._blocks = Heard(blocks, lists=blocks.lists, silence=200.0)  # type: ignore[assignment]
+    cluster.turn(leader, 300.0)
+    assert cluster.stored.gaps == ()
+    begin = cluster.now - timedelta(seconds=202)
+
+    leader._blocks = Heard(blocks, lists=blocks.lists + 1, silence=0.0)  # type: ignore[assignment]
+    cluster.turn(leader, 10.0)
+
+    assert cluster.stored.gaps == ((begin, cluster.now),)
+
+
+class Heard:
+    def __init__(self, blocks: Any, *, lists: int, silence: float) -> None:
+        self.wait_synced, self.lists, self.silence = blocks.wait_synced, lists, silence
+
+
+def test_a_config_map_of_another_client_is_left_alone(cluster: Cluster) -> None:
+    theirs = {"metadata": {"name": NAME, "namespace": "drawbridge"}, "data": {"a": "b"}}
+    cluster.api.put(CONFIG_MAPS, theirs)
+    leader = cluster.leader()
+    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    assert 0 < cluster.turn(leader) <= AGAIN
+    assert cluster.writes == 0
+
+    cluster.api.edit(CONFIG_MAPS, NAME, {"metadata": {"labels": {LABEL: LABEL_VALUE}}}, "drawbridge")
+    cluster.turn(leader, AGAIN)
+    assert cluster.pods == ["redis-0"]
+
+
+def test_what_another_client_deletes_or_spoils_is_written_again(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    cluster.turn(leader)
+    cluster.api.remove(CONFIG_MAPS, NAME, "drawbridge")
+    cluster.ends(leader, redis_2="10.0.0.3")
+    with pytest.raises(KubeError):
+        cluster.turn(leader)
+    cluster.turn(leader)
+    assert cluster.pods == ["redis-0", "redis-1"]
+
+    cluster.api.edit(CONFIG_MAPS, NAME, {"binaryData": {"history.json.gz": "anVuaw=="}}, "drawbridge")
+    cluster.ends(leader)
+    with pytest.raises(Conflict):
+        cluster.turn(leader)
+    cluster.turn(leader)
+    assert cluster.pods == ["redis-0", "redis-1", "redis-2"]
+
+
+def test_the_feature_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_reconciler, "PERIOD", 0.05)
+    monkeypatch.setattr(history_reconciler, "GATHER", 0.01)
+    with world(V1, kinds=KINDS) as here:
+        here.settings = SETTINGS
+        here.api.ensure_namespace("drawbridge")
+        here.api.put(BLOCKS, assigned_to(CIDR, redis_0="10.0.0.1", redis_1="10.0.0.2"))
+        here.thread.start()
+        until(lambda: here.api.find(CONFIG_MAPS, NAME, "drawbridge"))
+        here.api.put(BLOCKS, assigned_to(CIDR, redis_1="10.0.0.2"))
+        until(lambda: [each.pod for each in stored_in(here.api).former] == ["redis-0"])
+
+
+def test_a_pod_noted_as_calico_does_is_read_as_such() -> None:
+    block = a_held_block(CIDR, redis_0="10.0.0.1")
+
+    assert block.holders[1].handle == noted("redis-0")["handle_id"]
+    assert block.ip(1) == "10.0.0.1"
