@@ -22,13 +22,27 @@ NOTED = {
     [
         pytest.param(
             NOTED,
-            {"pool": "main", "pod": "redis/redis-0", "node": "node-1", "since": "T", "handle": HANDLE},
+            {
+                "pool": "main",
+                "pod": "redis/redis-0",
+                "node": "node-1",
+                "since": "T",
+                "handle": HANDLE,
+                "released": "",
+            },
             "pool main has assigned it to pod redis/redis-0, on node node-1 since T",
             id="a pod",
         ),
         pytest.param(
             {"handle_id": "windows-reserved", "secondary": None},
-            {"pool": "main", "pod": "", "node": "", "since": "", "handle": "windows-reserved"},
+            {
+                "pool": "main",
+                "pod": "",
+                "node": "",
+                "since": "",
+                "handle": "windows-reserved",
+                "released": "",
+            },
             "pool main has assigned it to windows-reserved, on node unknown",
             id="no pod",
         ),

@@ -26,7 +26,7 @@ def pod(session: Session, name: str) -> None:
 @click.argument("address")
 @pass_session
 def ip(session: Session, address: str) -> None:
-    """Who has an IP, whether it is reserved, why, and until when."""
+    """Who has an IP, and had it before, whether it is reserved, why, and until when."""
     _show(session, "ip", address)
 
 

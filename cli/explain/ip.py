@@ -1,4 +1,4 @@
-"""Explain an IP: who has it, whether it is reserved, why, and until when."""
+"""Explain an IP: who has it, and had it, whether it is reserved, why, and until when."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from cli.explain.events import Event, EventRow, events, table
 from cli.explain.pod import questions, reserved
 from cli.explain.reservations import Reservation, reservations, unmanaged
 from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, title
+from cli.output import Document, Part, Table, duration, title
+from cli.pools import history
 from cli.pools.assignment import Assigned, Assignment
+from cli.pools.history import Past
 from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.release_planner import Life
 
@@ -61,6 +63,8 @@ class IPExplanation(Document, frozen=True):
     pool: str
     assigned: Assignment | None
     assigned_unknown: str
+    past: Past
+    cooldown: int
 
 
 def explain(facts: IPFacts) -> IPExplanation:
@@ -84,6 +88,8 @@ def explain(facts: IPFacts) -> IPExplanation:
         pool=facts.assigned.pool,
         assigned=facts.assigned.found,
         assigned_unknown=facts.assigned.unknown,
+        past=facts.assigned.past,
+        cooldown=facts.assigned.cooldown,
     )
 
 
@@ -100,6 +106,7 @@ def parts(explained: IPExplanation) -> Iterator[Part]:
         counted_of = f"{explained.counted} of at most {explained.most}"
         yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
     yield from _of_calico(explained)
+    yield from history.parts(explained.past)
     for holder in explained.holders:
         heading = f"Pod {holder.pod} has it, {holder.phase}, on node {holder.node}"
         asked = [row for each in holder.questions for row in rows(each)]
@@ -111,12 +118,17 @@ def _of_calico(explained: IPExplanation) -> Iterator[Part]:
     found = explained.assigned
     if explained.assigned_unknown:
         yield f"What Calico has assigned it to is not known: {explained.assigned_unknown}"
+    elif found and found.released:
+        yield f"Calico's pool {found.pool} has released it at {found.released}: it is in its cooldown"
     elif found:
         holder = f"pod {found.pod}" if found.pod else found.handle or "no pod"
         since = f" since {found.since}" if found.since else ""
         yield f"Calico's pool {found.pool} has assigned it to {holder}, on node {found.node or 'unknown'}{since}"
     elif explained.pool:
         yield f"Calico's pool {explained.pool} has assigned it to no pod"
+    if explained.cooldown:
+        lasts = duration(explained.cooldown)
+        yield f"Calico gives an IP to no pod for {lasts} after it was released (ipCooldownSeconds)"
 
 
 def _holder(pod: Raw, snapshot: Snapshot) -> Holder:

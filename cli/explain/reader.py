@@ -24,7 +24,8 @@ from cli.explain.snapshot import Lookups, Objects, Snapshot
 from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from cli.installed.reader import installed
 from cli.pools.assignment import Assigned
-from cli.pools.reader import assigned
+from cli.pools.history import Past
+from cli.pools.reader import assigned, past
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
@@ -45,10 +46,11 @@ SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Installation:
-    """The *webhooks* of the cluster, and Drawbridge's *settings* in force."""
+    """The *webhooks* of the cluster, and Drawbridge's *settings* in force and its *namespace*."""
 
     webhooks: Sequence[RegisteredWebhook]
     settings: Settings
+    namespace: str = ""
 
 
 class Reader:
@@ -59,7 +61,8 @@ class Reader:
 
     @cached_property
     def installation(self) -> Installation:
-        settings = installed(self.cluster).settings
+        ours = installed(self.cluster)
+        settings = ours.settings
         if settings is None:
             raise Failure(
                 "the settings of Drawbridge cannot be read, and they decide",
@@ -71,7 +74,7 @@ class Reader:
             for each in self.client.list(resource, type=WebhookConfiguration).items
             for webhook in each.webhooks
         ]
-        return Installation(found, settings)
+        return Installation(found, settings, ours.namespace)
 
     def snapshot(self, objects: Objects) -> Snapshot:
         settings = self.installation.settings
@@ -99,7 +102,7 @@ class Reader:
         pods = self.client.list(PODS, field_selector=f"status.podIP={ip}").items
         snapshot = self.snapshot(self.objects(pods))
         events = self._events_about(segments, ip)
-        of_calico = assigned(self.cluster, ip) if cidr else Assigned(ip)
+        of_calico = replace(assigned(self.cluster, ip) if cidr else Assigned(ip), past=self._past(ip))
         return IPFacts(of_calico, pods, snapshot, segments, self.lives(records), events)
 
     def node(self, name: str) -> NodeFacts:
@@ -170,6 +173,10 @@ class Reader:
             *self.events(None, "reason=AddressSwapped"),
         ]
         return [each for each in found if ip in each.message.replace(",", " ").split()]
+
+    def _past(self, ip: str) -> Past:
+        ours = self.installation
+        return past(self.cluster, ours.namespace, ours.settings.ip_reservation.pools, ip, datetime.now(UTC))
 
     def _lookups(self) -> Lookups:
         """Read only when an IngressDaemonSet is judged."""

@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
-import msgspec
-
 from calico.address_ranges import overlap, range_of
+from calico.holders import AssignedBlock
 from cli.output import Document
-from kube.types import Value
+from cli.pools.history import Past
 
 SIZES = {4: 26, 6: 122}
 """Calico's default lengths of the blocks of a pool."""
 
 
-class Attribute(Value, frozen=True):
-    handle_id: str | None = msgspec.field(default=None, name="handle_id")
-    secondary: dict[str, str] | None = None
-
-
-class BlockSpec(Value, frozen=True):
-    cidr: str = ""
-    allocations: tuple[int | None, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
-
-
-class AssignedBlock(Value, frozen=True):
-    spec: BlockSpec = BlockSpec()
-
-
 class Assignment(Document, frozen=True):
-    """What Calico noted when it assigned the IP; empty where it notes nothing."""
+    """What Calico noted when it assigned the IP, and when it *released* it for its cooldown; empty where nothing."""
 
     pool: str
     pod: str
     node: str
     since: str
     handle: str
+    released: str
 
 
 @dataclass(frozen=True)
 class Assigned:
     """*found* is None for an IP that is not assigned, *pool* empty for one of no pool.
 
-    *unknown* says why neither is known.
+    *unknown* says why neither is known. *cooldown* is Calico's, in seconds; 0 for none, or one that is not known.
+    *past* are those that had it before.
     """
 
     ip: str
     pool: str = ""
     found: Assignment | None = None
     unknown: str = ""
+    cooldown: int = 0
+    past: Past = field(default_factory=Past)
 
 
 def block_name(ip: str, size: int) -> str:
@@ -60,12 +48,18 @@ def block_name(ip: str, size: int) -> str:
 
 
 def assignment_of(block: AssignedBlock, ip: str, pool: str) -> Assignment | None:
-    found = overlap(range_of(block.spec.cidr), range_of(ip))
-    place = found[1] - range_of(block.spec.cidr)[1] if found else len(block.spec.allocations)
-    attribute = block.spec.allocations[place] if place < len(block.spec.allocations) else None
-    if attribute is None:
+    whole = range_of(block.spec.cidr)
+    found = overlap(whole, range_of(ip))
+    noted = block.spec.attribute_of(found[1] - whole[1]) if found else None
+    if noted is None:
         return None
-    noted = block.spec.attributes[attribute] if attribute < len(block.spec.attributes) else Attribute()
     about = noted.secondary or {}
     pod = "/".join(filter(None, (about.get("namespace"), about.get("pod"))))
-    return Assignment(pool, pod, about.get("node", ""), about.get("timestamp", ""), noted.handle_id or "")
+    return Assignment(
+        pool=pool,
+        pod=pod,
+        node=about.get("node", ""),
+        since=about.get("timestamp", ""),
+        handle=noted.handle_id or "",
+        released=noted.released_at or "",
+    )

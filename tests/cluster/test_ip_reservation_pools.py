@@ -20,12 +20,14 @@ from lab import binaries, install
 from lab.bootstrap import running
 from lab.nodes import NODES
 from lab.session import Lab
-from tests.calico_pools import block, pool
+from tests.calico_pools import POOLS, block, pool
 from tests.cluster import workloads
+from tests.cluster.test_cli import shown
 from tests.cluster.workloads import PODS, SECONDS, VALUES
 
 POOL, NODE, PODS_OF_STORM = "172.31.0.0/26", "of-calico", 40
-WITH_POOLS = install.merged(VALUES, {"ipReservation": {"pools": {"enabled": True}, "maxPoolShare": 100}})
+FOLLOWED = {"enabled": True, "history": "1h"}
+WITH_POOLS = install.merged(VALUES, {"ipReservation": {"pools": FOLLOWED, "maxPoolShare": 100}})
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
@@ -134,6 +136,40 @@ def early(lab: Lab) -> float:
         for line in each.splitlines()
         if line.startswith(series)
     )
+
+
+@pytest.mark.promise
+def test_who_had_an_address_is_known_after_the_leader_that_saw_it_was_killed(pool_lab: Lab) -> None:
+    pool_lab.wait(lambda: not past(pool_lab, "172.31.0.1")["unknown"], 2 * SECONDS, "a history to begin")
+    if not pools(pool_lab):
+        ipam(pool_lab, "pool", POOL, "--block-size", "26")
+    [address] = ipam(pool_lab, "assign", "1", "--node", NODE, "--handle", "kafka-0")["assigned"]
+    ipam(pool_lab, "release", address)
+    pool_lab.wait(lambda: "kafka-0" in former(pool_lab, address), 2 * SECONDS, "the leader to store it")
+
+    before = len(past(pool_lab, address)["gaps"])
+    pool_lab.kubectl(
+        "delete", "pod", "-n", "drawbridge", "-l", "app.kubernetes.io/component=controllers", "--force"
+    )
+    pool_lab.wait(
+        lambda: len(past(pool_lab, address)["gaps"]) > before, 2 * SECONDS, "the next leader to note the gap"
+    )
+    [found] = [each for each in past(pool_lab, address)["former"] if each["pod"] == "kafka-0"]
+    assert found["node"] == NODE
+
+
+def past(lab: Lab, address: str) -> dict[str, Any]:
+    found: dict[str, Any] = shown(lab, "explain", "ip", address)["past"]
+    return found
+
+
+def former(lab: Lab, address: str) -> list[str]:
+    return [each["pod"] for each in past(lab, address)["former"]]
+
+
+def pools(lab: Lab) -> list[dict[str, Any]]:
+    """There are some when the other scene has run before."""
+    return lab.client.list(POOLS).items
 
 
 def test_pools_are_followed_in_the_group_that_calico_serves_natively(pool_lab: Lab) -> None:
