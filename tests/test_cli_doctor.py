@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from cli.doctor.access import Access, needed
+from cli.doctor.cooldown import of_cooldown
 from cli.doctor.others import of_others
 from cli.doctor.types import Finding, Verdict
 from cli.installed.types import CONTROLLERS, Configuration, Webhook
+from kube.client import Resource
+from kube.errors import KubeError, Unreachable
 from kube.types import ObjectMeta
-from settings import Settings
+from settings import IPReservationSettings, Settings
 from tests import cli, permissions
-from tests.fake_api import FakeAPI, refusal
+from tests.fake_api import FakeAPI, Kind, refusal
 from tests.fake_api.calls import Reply, Request
 
 Answer = Callable[[Request], Reply | None]
@@ -71,6 +74,40 @@ def test_calico_must_serve_reservations() -> None:
     api.unserved = {"projectcalico.org/v3"}
 
     assert ("wrong", "Calico's API") in [each[:2] for each in unwell(api)]
+
+
+@pytest.mark.parametrize(
+    ("cooldown", "settings", "expected"),
+    [
+        pytest.param(0, {}, [("ok", "ipCooldownSeconds is not set")], id="none"),
+        pytest.param(
+            60, {}, [("ok", "for 60s after its release; reservations last longer: 40m")], id="shorter"
+        ),
+        pytest.param(600, {"ipReserveTime": "10m"}, [("warning", "reservations add little")], id="as long"),
+        pytest.param(1200, {"ipReserveTime": "10m"}, [("warning", "for 20m after")], id="longer"),
+        pytest.param(1200, {"enabled": False}, [], id="no reservations"),
+        pytest.param(Unreachable("reset"), {}, [("skipped", "not read: the API server")], id="not read"),
+    ],
+)
+def test_a_cooldown_of_calico_that_makes_reservations_needless_is_a_warning(
+    cooldown: int | KubeError, settings: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    found = [*of_cooldown(IPReservationSettings.model_validate(settings), cooldown)]
+
+    assert [each.verdict for each in found] == [verdict for verdict, _ in expected]
+    assert all(said in each.message for each, (_, said) in zip(found, expected, strict=True))
+
+
+def test_the_cooldown_is_read_in_the_group_that_calico_serves() -> None:
+    configurations = Resource("projectcalico.org", "v3", "ipamconfigurations", namespaced=False)
+    api = answering(cli.installed(kinds=[Kind(configurations, "IPAMConfiguration")]))
+    spec = {"strictAffinity": False, "autoAllocateBlocks": True, "ipCooldownSeconds": 1200}
+    api.put(configurations, {"metadata": {"name": "default"}, "spec": spec})
+
+    [message] = [
+        each["message"] for each in cli.shown(api, "doctor")["findings"] if "cooldown" in each["check"]
+    ]
+    assert "for 20m after its release" in message
 
 
 def test_an_unreachable_webhook_server_is_wrong() -> None:
@@ -241,7 +278,7 @@ def test_validating_webhooks_that_fail_closed_on_our_objects_are_named() -> None
 def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
     settings = Settings.model_validate(
         {name: {"enabled": True} for name in ("elasticity", "ingressDaemonSet")}
-        | {"ipReservation": {"workloadOptIn": True}}
+        | {"ipReservation": {"workloadOptIn": True, "pools": {"enabled": True, "history": "24h"}}}
         | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID}}
     )
     assert not [

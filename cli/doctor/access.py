@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from cli.doctor.types import Finding, Verdict
 from cli.errors import way_to_permission
 from cli.installed.types import CONTROLLERS, WEBHOOK
+from controllers.ip_reservation.history import NAME as HISTORY_NAME
 from kube.errors import Forbidden, KubeError
 from settings import Settings
 from webhook.ingress_daemonset import GROUP
@@ -92,6 +93,12 @@ POOLS = {
     )
 }
 """Calico's own API server has no blocks."""
+HISTORY = {
+    CONTROLLERS: (
+        Access("create", "configmaps", "", OWN),
+        *(Access(verb, "configmaps", "", OWN, HISTORY_NAME) for verb in ("get", "update")),
+    )
+}
 OF_USER = (
     Access("get", "secrets", "", OWN),
     Access("list", "nodes"),
@@ -110,6 +117,8 @@ def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[st
         rules.append(OPT_IN)
     if settings.ip_reservation.enabled and settings.ip_reservation.pools.enabled:
         rules.append(POOLS)
+    if settings.ip_reservation.enabled and settings.ip_reservation.pools.keeps_history:
+        rules.append(HISTORY)
     for rows in rules:
         for program, accesses in rows.items():
             yield from ((program, located(each, namespace, calico)) for each in accesses)

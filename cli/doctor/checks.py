@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cli.doctor.access import Access, of_accounts, of_user
+from cli.doctor.cooldown import of_cooldown
 from cli.doctor.others import of_others
 from cli.doctor.types import Finding, Verdict
 from cli.errors import way_to_permission
@@ -32,7 +33,8 @@ class Answers:
 
     versions: tuple[str, str]
     """Of the API server, and of this command."""
-    calico: Mapping[str, bool]
+    calico: tuple[Mapping[str, bool], int | KubeError]
+    """Which of its groups serve IPReservation; the seconds of its cooldown."""
     reached: Mapping[str, str | KubeError]
     access: tuple[Mapping[tuple[str, Access], bool | KubeError], Mapping[Access, bool | KubeError]]
     others: tuple[list[Configuration], list[Configuration]]
@@ -49,7 +51,8 @@ def findings(facts: Facts, status: Status, answers: Answers) -> Iterator[Finding
     yield from _of("certificates", certificates(facts, status, now), "trusted, and not about to end")
     yield from _of("settings", settings(status), "valid")
     yield from _unreadable(facts)
-    yield from _calico(facts, answers.calico)
+    yield from _calico(facts, answers.calico[0])
+    yield from of_cooldown(facts.installed.in_force.ip_reservation, answers.calico[1])
     yield from _reached(facts, answers.reached)
     yield from of_accounts(answers.access[0])
     yield from of_user(answers.access[1])

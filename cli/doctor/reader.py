@@ -17,6 +17,7 @@ from cli.doctor.checks import Answers
 from cli.doctor.probes import Probe, probes, problem_of
 from cli.installed.reader import webhook_configurations
 from cli.installed.types import Installed
+from cli.pools.reader import cooldown
 from kube.client import Resource
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
 from telemetry.build import VERSION
@@ -45,7 +46,7 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
     version = cluster.client.request("GET", "/version")
     return Answers(
         (version["gitVersion"], VERSION),
-        calico,
+        (calico, cluster.read({"cooldown": partial(cooldown, cluster)})["cooldown"]),
         _all(cluster, ours.paths, partial(_reach, cluster, ours)) | _probed(cluster, ours),
         (
             _all(cluster, of_accounts, lambda each: _may(cluster, each[1], accounts[each[0]])),
