@@ -22,6 +22,7 @@ WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
+    "pools.history": {"ipReservation": {"enabled": True, "pools": {"enabled": True, "history": "24h"}}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
@@ -35,12 +36,13 @@ WITH: dict[str, dict[str, Any]] = {
     "dashboard": {"dashboard": {"enabled": True, "from": [{"podSelector": {}}]}},
 }
 """The values that bring the permissions of each feature."""
-NOT_ALONE = ("workloadOptIn", "pools", "homeFailover", "returnHome", "openGates")
+NOT_ALONE = ("workloadOptIn", "pools", "pools.history", "homeFailover", "returnHome", "openGates")
 CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
     pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
     pytest.param(("ipReservation", "pools"), id="pools"),
+    pytest.param(("ipReservation", "pools", "pools.history"), id="pools.history"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
     pytest.param(("elasticity", "returnHome"), id="returnHome"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
@@ -77,6 +79,66 @@ def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
             expected.setdefault(entry.account, set()).update(entry.permissions)
 
     assert in_roles(installed(*features)) == expected
+
+
+def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered_with_and_without_it() -> None:
+    assert {entry.by for entry in table() if entry.account != "health checkers"} <= {ALWAYS, *WITH}
+    alone = {each.values[0][-1] for each in CHOICES if each.values[0] and each.id != "all features"}
+    assert alone == {*WITH}
+
+
+WITHOUT_PERMISSIONS = [
+    pytest.param(("ipReservation", "pools"), {"ipReservation": {"maxPoolShare": 20}}, id="maxPoolShare"),
+    pytest.param(("ipReservation",), {"ipReservation": {"maxPerNamespace": 5}}, id="maxPerNamespace"),
+    pytest.param(
+        ("ipReservation",), {"ipReservation": {"pools": {"history": "24h"}}}, id="history of no pools"
+    ),
+    pytest.param(
+        ("anycastIP",), {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}, id="pool.retain"
+    ),
+    pytest.param(("anycastIP",), {"anycastIP": {"pool": {"minIdle": 2}}}, id="pool.minIdle"),
+    pytest.param(("anycastIP",), {"anycastIP": {"allowList": {"configMap": "ips"}}}, id="allowList"),
+    pytest.param(
+        ("elasticity",),
+        {"elasticity": {"maxSuperPods": {"total": 9, "budgets": [{"namespaces": ["a"], "maxPods": 1}]}}},
+        id="maxSuperPods.budgets",
+    ),
+]
+"""Values beside those of WITH that switch something on. Canaries, rollbacks and the history of templates are switched
+on by fields of an IngressDaemonSet, and by no value.
+"""
+
+
+@helm_needed
+@pytest.mark.parametrize(("features", "values"), WITHOUT_PERMISSIONS)
+def test_what_needs_no_permission_gets_none(features: tuple[str, ...], values: dict[str, Any]) -> None:
+    base = NOTHING
+    for each in features:
+        base = merged(base, WITH[each])
+
+    assert in_roles(render(merged(base, values))) == in_roles(render(base))
+
+
+@helm_needed
+@pytest.mark.parametrize(
+    ("features", "written"),
+    [
+        pytest.param(("ipReservation", "pools"), [], id="none"),
+        pytest.param(("ipReservation", "pools", "pools.history"), ["ip-history"], id="the history"),
+        pytest.param(("anycastIP",), ["claim", "cluster's uuid"], id="claims"),
+        pytest.param(
+            ("ipReservation", "pools", "pools.history", "anycastIP"),
+            ["claim", "ip-history", "cluster's uuid"],
+            id="all",
+        ),
+    ],
+)
+def test_a_policy_limits_which_config_maps_are_written(features: tuple[str, ...], written: list[str]) -> None:
+    policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
+
+    said = str(policy["spec"]["validations"]) if policy else ""
+    every = ("claim", "ip-history", "cluster's uuid")
+    assert [each for each in every if each in said] == written
 
 
 @helm_needed
