@@ -48,7 +48,7 @@ complete(AssignedBlock)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What Calico noted when it assigned an address; *namespace* and *pod* are empty for what is no pod."""
+    """What Calico noted when it assigned an address; for what is no pod, *handle* instead of *namespace* and *pod*."""
 
     namespace: str
     pod: str
@@ -99,7 +99,8 @@ def _holder(noted: Attribute) -> Holder | None:
     about = noted.secondary or {}
     # Many addresses share a namespace and a node: each is kept once.
     namespace, node = (sys.intern(about.get(name, "")) for name in ("namespace", "node"))
-    return Holder(namespace, about.get("pod", ""), node, about.get("timestamp", ""), noted.handle_id)
+    pod = about.get("pod", "")
+    return Holder(namespace, pod, node, about.get("timestamp", ""), "" if pod else noted.handle_id)
 
 
 _BLOCK = msgspec.json.Decoder(AssignedBlock)

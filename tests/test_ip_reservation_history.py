@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.holders import AssignedBlock, HeldBlock, held_block
+from calico.holders import AssignedBlock, HeldBlock, Holder, held_block
 from controllers.clock import Clock
 from controllers.ip_reservation import history as module
 from controllers.ip_reservation import history_reconciler
@@ -546,5 +546,7 @@ def test_the_feature_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pod_noted_as_calico_does_is_read_as_such() -> None:
     block = a_held_block(CIDR, redis_0="10.0.0.1")
 
-    assert block.holders[1].handle == noted("redis-0")["handle_id"]
+    assert block.holders[1] == Holder(
+        "redis", "redis-0", "node-1", noted("redis-0")["secondary"]["timestamp"], ""
+    )
     assert block.ip(1) == "10.0.0.1"

@@ -19,8 +19,8 @@ KEY = "history.json.gz"
 """Of the ConfigMap that has it."""
 MOST = 20_000
 """Former holders at most."""
-SIZE = 512 * 1024
-"""Bytes of what is stored at most: an object may have 1.5 MB, and a ConfigMap 1 MiB."""
+SIZE = 768 * 1024
+"""Bytes of what is stored at most: a ConfigMap may have 1 MiB."""
 LARGEST = 16 * 1024 * 1024
 """Bytes that are unpacked at most: other clients can write the ConfigMap."""
 MOST_GAPS = 20
@@ -45,7 +45,7 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, str, str, datetime]:
-        """The same when two leaders have seen the same release."""
+        """The same when two leaders have seen the same release, where Calico noted a time."""
         return self.ip, self.namespace, self.pod, self.since or self.until
 
 

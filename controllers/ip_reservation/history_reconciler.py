@@ -62,7 +62,7 @@ class HistoryReconciler:
         self._store = HistoryStore(context.client, context.namespace, context.check)
         self._blocks: Informer[HeldBlock] | None = None
         self._lists = 0
-        self._fresh: deque[Former] = deque(maxlen=MOST)
+        self._fresh: deque[Former] = deque()
         self._known: History | None = None
         self._stored: History | None = None
         self._is_current = False
@@ -109,9 +109,14 @@ class HistoryReconciler:
 
     def _observe(self, old: HeldBlock | None, new: HeldBlock | None) -> None:
         found = tuple(released(old, new, self._clock.now().replace(microsecond=0)))
-        if found:
-            self._fresh.extend(found)
-            self._wake()
+        if not found:
+            return
+        self._fresh.extend(found)
+        while (
+            len(self._fresh) > 2 * MOST
+        ):  # they cannot be stored; of the rest, too many are dropped, and that is noted
+            self._fresh.popleft()
+        self._wake()
 
     def _turn(self, blocks: Informer[HeldBlock]) -> float:
         try:
