@@ -112,10 +112,8 @@ class HistoryReconciler:
         if not found:
             return
         self._fresh.extend(found)
-        while (
-            len(self._fresh) > 2 * MOST
-        ):  # they cannot be stored; of the rest, too many are dropped, and that is noted
-            self._fresh.popleft()
+        while len(self._fresh) > 2 * MOST:
+            self._fresh.popleft()  # what is left is still too many, so that the loss is noted
         self._wake()
 
     def _turn(self, blocks: Informer[HeldBlock]) -> float:
