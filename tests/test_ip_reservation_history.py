@@ -447,6 +447,23 @@ def test_two_leaders_store_together_what_one_would(cluster: Cluster) -> None:
     assert cluster.writes == before
 
 
+def test_a_leader_removes_nothing_that_another_one_has_stored_since(cluster: Cluster) -> None:
+    former_leader = cluster.leader()
+    cluster.ends(former_leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
+    former_leader._context.informers.stop()  # it still leads, and has not stored yet what it saw
+    second = cluster.leader()
+    cluster.ends(second, redis_2="10.0.0.3")
+    cluster.turn(second)
+    assert cluster.pods == ["redis-1"]
+
+    settled(cluster, former_leader)
+    assert sorted(cluster.pods) == ["redis-0", "redis-1"]
+
+    cluster.ends(second)
+    settled(cluster, second)
+    assert sorted(cluster.pods) == ["redis-0", "redis-1", "redis-2"]
+
+
 def settled(cluster: Cluster, leader: HistoryReconciler) -> None:
     """A turn, and another one where another leader has written since."""
     try:
