@@ -210,6 +210,21 @@ Image = Annotated[
         r"([A-Za-z0-9][-A-Za-z0-9._:/@]*)?", "is not an image; write for example registry.example/name:tag"
     ),
 ]
+URL = Annotated[
+    str,
+    Matching(
+        f"(https?://{HOST_AND_PORT}(/[-A-Za-z0-9._~/]*)?)?",
+        "is no URL that can be asked; write for example http://prometheus.monitoring:9090",
+    ),
+]
+"""Of http or https, with neither user nor query, or nothing."""
+File = Annotated[
+    str,
+    Matching(
+        "(/[-A-Za-z0-9._/]+)?",
+        "is not the absolute path of a file; write for example /etc/prometheus/token",
+    ),
+]
 Quantity = Annotated[
     str,
     Matching(

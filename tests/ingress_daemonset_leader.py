@@ -15,8 +15,9 @@ from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import Checker, HealthCheckReader
+from controllers.ingress_daemonset.metric_reader import Ask, MetricReader
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
-from controllers.ingress_daemonset.reconciler import Reconciler
+from controllers.ingress_daemonset.reconciler import Readers, Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
@@ -200,6 +201,11 @@ def _split(key: str) -> tuple[str, str]:
     return namespace, name
 
 
+def unasked(query: str) -> float:
+    """There is no Prometheus."""
+    raise ConnectionRefusedError(f"no one answers {query}")
+
+
 class Leader:
     """All parts of one leader, in the caller's thread."""
 
@@ -218,8 +224,13 @@ class Leader:
         context = Context(api, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
         self.cache = ObjectCache(api, api.informers, self.clock)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
-        reader = HealthCheckReader(lambda work: work(), stop, self.read, self.clock)
-        self.reconciler = Reconciler(self.cache, writer, reader, reporter, lambda: settings, clock)
+        self.ask: Ask = unasked
+        """What Prometheus has for a query, at once."""
+        readers = Readers(
+            HealthCheckReader(lambda work: work(), stop, self.read, self.clock),
+            MetricReader(lambda work: work(), stop, lambda query: self.ask(query), clock),
+        )
+        self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: settings, clock)
 
     def read(self, checker: Checker) -> Reading:
         """A health checker that sees each write at once."""

@@ -12,6 +12,7 @@ import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.canary_metric import Measurement, Query
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout
@@ -94,6 +95,10 @@ class World:
         """By the names of nodes: Deployments as their health checkers saw them when the API server went away."""
         self.reported: dict[str, State] = {}
         """By the names of nodes: what their health checkers say whatever they see."""
+        self.query: Query | None = None
+        self.metric: float | str = "connection refused"
+        """What Prometheus has for a query; a text is why it has nothing."""
+        self.measured: Measurement | None = None
 
     def plan(self, writes: Writes = NO_WRITES) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
@@ -105,11 +110,21 @@ class World:
         nodes = [self._value(each, FollowedNode) for each in self.nodes.values()]
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
         given, rollback = resolved(with_defaults(copy.deepcopy(self.raw)), self.revisions)
-        snapshot = Snapshot(given, nodes, children, self.now, writes, readings, rollback)
+        self._measure()
+        snapshot = Snapshot(given, nodes, children, self.now, writes, readings, rollback, self.measured)
         planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
         assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
-        self._rollouts = planned.rollouts
+        self._rollouts, self.query = planned.rollouts, planned.query
         return planned
+
+    def _measure(self) -> None:
+        """As the last plan asked for it, when that is due."""
+        if self.query is None:
+            return
+        known, wait = self.measured, timedelta(seconds=self.query.interval)
+        if known is None or known.query != self.query or self.now - known.at >= wait:
+            value, error = (None, self.metric) if isinstance(self.metric, str) else (self.metric, "")
+            self.measured = Measurement(self.query, self.now, value, error)
 
     def _readings(self, node: str) -> Iterator[Reading]:
         """As its health checkers answer."""

@@ -316,12 +316,14 @@ class Canaries(RuleBasedStateMachine):
 
     @initialize(nodes=st.integers(1, 3), size=st.integers(1, 4), seconds=st.sampled_from([0, 60]))
     def begin(self, nodes: int, size: int, seconds: int) -> None:
-        self.size, self.promoted, self.version = size, set[str](), 1
+        self.size, self.under_way, self.version = size, set[str](), 1
         self.here = rolling_with({"nodes": size, "pause": {"durationSeconds": seconds}}, *NODES[:5])
         self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = nodes
 
     @rule()
     def retemplate(self) -> None:
+        """Nodes whose pods are being replaced by then have no others: they get the newest template at once."""
+        self.under_way = self.here.world.off() & updated(self.here, f"proxy:{self.version}")
         self.version += 1
         self.here.world.retemplate(f"proxy:{self.version}")
 
@@ -364,7 +366,8 @@ class Canaries(RuleBasedStateMachine):
         broken = [
             name
             for name in updated(self.here, image)
-            if self.here.world.deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
+            if name in self.under_way
+            or self.here.world.deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
         ]
         assert len(updated(self.here, image)) <= max(self.size, len(broken))
 

@@ -13,25 +13,29 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from controllers.ingress_daemonset import canary_metric
+from controllers.ingress_daemonset.canary_metric import Measurement, Query
 from controllers.ingress_daemonset.desired import revision_of
-from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout, Phase
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
 from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset import types as spec
+from webhook.ingress_daemonset.pacing import Metric
 from webhook.ingress_daemonset.types import OFF, IngressDaemonSet, share, time_of
 
 Raw = Mapping[str, Any]
-BY_HAND, BY_TIME = "Annotation", "Duration"
+BY_HAND, BY_TIME, BY_METRIC = "Annotation", "Duration", "Metric"
 """How a canary was promoted."""
 SERVING = 200
 PROMOTED_BY_HAND = "it waits to be promoted: drawbridge rollout promote"
+AFTER_FAILURE = "drawbridge rollout abort returns, promote goes on"
 
 
 @dataclass(frozen=True)
 class Canary:
     """The nodes that have *begun* have the new template or get it, and *waiting* ones are next; *size* is of both.
 
-    *stored* is the field of the status, empty at first.
+    *stored* is the field of the status, empty at first; *measured* is the last answer to its query.
     """
 
     resource: IngressDaemonSet
@@ -39,12 +43,50 @@ class Canary:
     begun: tuple[NodeRollout, ...]
     waiting: tuple[NodeRollout, ...]
     stored: Raw
+    measured: Measurement | None = None
 
     @property
     def pause(self) -> timedelta:
-        """Zero is until it is promoted by hand."""
+        """Zero is until it is promoted by hand, or by its metric."""
         wanted = self.resource.spec.update_strategy.rolling_update.canary
         return timedelta(seconds=wanted.pause.duration_seconds if wanted else 0)
+
+    @property
+    def metric(self) -> Metric | None:
+        wanted = self.resource.spec.update_strategy.rolling_update.canary
+        return wanted.metric if wanted else None
+
+    @cached_property
+    def judgement(self) -> Raw:
+        """What its metric has shown, as for the status. Only what was measured with all nodes complete counts."""
+        if self.metric is None:
+            return {}
+        old: Raw = self.stored.get("metric") or {}
+        since = time_of(self.stored.get("completeSince", ""))
+        if since is None or not self.is_complete:
+            return canary_metric.interrupted(canary_metric.judged(self.metric, old, None))
+        found = self.measured
+        counts = found is not None and found.query == self._asked and found.at >= since
+        return canary_metric.judged(self.metric, old, found if counts else None)
+
+    @property
+    def query(self) -> Query | None:
+        """What is to be measured; None while nothing is."""
+        return None if canary_metric.has_failed(self.judgement) else self._asked
+
+    @property
+    def _asked(self) -> Query | None:
+        if self.metric is None or "completeSince" not in self.stored or not self.is_complete:
+            return None
+        text = canary_metric.filled(self.metric.query, (each.node.name for each in self.begun))
+        return Query(self.stored["id"], text, self.metric.interval_seconds)
+
+    @property
+    def failure(self) -> str:
+        """Of its metric; empty while that has not failed."""
+        if self.metric is None or not canary_metric.has_failed(self.judgement):
+            return ""
+        return canary_metric.sentence(self.metric, self.judgement)
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
@@ -89,7 +131,7 @@ class Canary:
 
     @property
     def ends_at(self) -> datetime | None:
-        """When it is promoted by time; None while that is not known."""
+        """When its pause is over, after which it is promoted by time; None while that is not known."""
         since = time_of(self.stored.get("completeSince", ""))
         return since + self.pause if since and self.pause and self.is_complete else None
 
@@ -100,8 +142,19 @@ class Canary:
             "nodes": self.size,
             "nodesComplete": len(self.begun) - len(self.lacking),
             **self._since(now),
+            **({"metric": dict(self.judgement)} if self.metric else {}),
         }
-        return promoted(found, BY_TIME, now) if self.ends_at and self.ends_at <= now else found
+        way = self._promoted_by(now)
+        return promoted(found, way, now) if way else found
+
+    def _promoted_by(self, now: datetime) -> str:
+        """Empty while it is not; by a metric only after the pause, too."""
+        if self.ends_at and self.ends_at > now:
+            return ""
+        if self.metric is None:
+            return BY_TIME if self.ends_at else ""
+        has_passed = self.is_complete and canary_metric.has_passed(self.metric, self.judgement, now)
+        return BY_METRIC if has_passed else ""
 
     def _since(self, now: datetime) -> dict[str, str]:
         """A canary that fails again and again has failed since the first time, unless it was well for long."""
@@ -125,19 +178,22 @@ class Canary:
         return "" if "completeSince" in self.stored else unserved(rollout)
 
 
-def canary_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Canary | None:
+def canary_of(
+    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], measured: Measurement | None = None
+) -> Canary | None:
     """None when all nodes may be updated."""
     wanted = resource.spec.update_strategy.rolling_update.canary
     if wanted is None or _is_promoted(resource) or revision_of(resource) == resource.current_revision:
         return None
     nodes = [each for each in rollouts if _is_eligible(wanted, each)]
     size = len(nodes) if wanted.nodes is None else min(len(nodes), share(wanted.nodes, len(nodes)))
-    begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not _is_untouched(each)]
+    begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not each.untouched]
     # After a drain, or for the template before, more nodes may be detached than the canary has room for.
-    detached = sorted((each for each in nodes if _is_untouched(each) and not each.draining), key=_detached_at)
+    untouched = (each for each in nodes if each.untouched and not each.draining)
+    detached = sorted(untouched, key=lambda each: (each.detached_at, each.node.name))
     begun += detached[: max(0, size - len(begun))]
     waiting = [each for each in nodes if each.phase is Phase.OUTDATED]
-    return Canary(resource, size, tuple(begun), tuple(waiting), stored_canary(resource))
+    return Canary(resource, size, tuple(begun), tuple(waiting), stored_canary(resource), measured)
 
 
 def canary_status(
@@ -212,17 +268,6 @@ def _is_eligible(wanted: spec.Canary, rollout: NodeRollout) -> bool:
     return all(labels.get(key) == value for key, value in wanted.node_selector.items())
 
 
-def _is_untouched(rollout: NodeRollout) -> bool:
-    """Whether it is detached, and its template has not been replaced since."""
-    updated = rollout.baseline.updated if rollout.baseline else None
-    return rollout.phase is Phase.DETACHING and (updated is None or updated < _detached_at(rollout)[0])
-
-
-def _detached_at(rollout: NodeRollout) -> tuple[datetime, str]:
-    since = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
-    return min(since, default=LONG_AGO), rollout.node.name
-
-
 def standstill(canary: Canary) -> tuple[str, str] | None:
     """The reason and the message of the condition Progressing; None while its nodes are being updated."""
     begun = canary.begun
@@ -233,8 +278,12 @@ def standstill(canary: Canary) -> tuple[str, str] | None:
         return "CanaryPaused", f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
     if canary.failing:
         return "CanaryDegraded", f"{counted}; {canary.failing[0]}"
+    if canary.failure:
+        return "CanaryDegraded", f"{counted}; {canary.failure}; {AFTER_FAILURE}"
     if canary.lacking:
         return None
+    if canary.metric:
+        return "CanaryPaused", f"{counted}; {canary_metric.sentence(canary.metric, canary.judgement)}"
     if ends_at := canary.ends_at:
         return "CanaryPaused", f"{counted}; it is promoted at {rfc3339(ends_at)}"
     return "CanaryPaused", counted if canary.pause else f"{counted}; {PROMOTED_BY_HAND}"

@@ -9,8 +9,10 @@ from typing import Any
 from controllers.clock import CLOCK
 from controllers.executor import Executor
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
+from controllers.ingress_daemonset.metric_reader import MetricReader
 from controllers.ingress_daemonset.object_cache import LABELS, NAMESPACE, RESOURCES, ObjectCache, informers_of
-from controllers.ingress_daemonset.reconciler import Reconciler
+from controllers.ingress_daemonset.prometheus import ask
+from controllers.ingress_daemonset.reconciler import Readers, Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
@@ -32,6 +34,8 @@ WRITERS = 16
 """Writes at a time: fast for a thousand new nodes, and the API server has room for others."""
 READERS = 8
 """Health checkers read at a time, apart from writes: those of a lost node take until their timeout."""
+QUERIES = 2
+"""Canaries measured at a time, apart from health checkers: a Prometheus may answer slowly, or not at all."""
 PAUSES = Backoff(base=0.1, cap=30.0)
 SERVED_PAUSES = Backoff(base=0.5, cap=15.0)
 
@@ -84,10 +88,18 @@ def reconciling(
     with (
         Executor("ingress-daemonset", WRITERS) as submit,
         Executor("ingress-daemonset", READERS) as submit_read,
+        Executor("ingress-daemonset", QUERIES) as submit_query,
     ):
+
+        def ask_prometheus(query: str) -> float:
+            return ask(settings().ingress_daemonset.prometheus, query)
+
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
-        reader = HealthCheckReader(submit_read, context.stop)
-        yield Reconciler(cache, writer, reader, reporter, lambda: settings().ingress_daemonset, CLOCK)
+        readers = Readers(
+            HealthCheckReader(submit_read, context.stop),
+            MetricReader(submit_query, context.stop, ask_prometheus, CLOCK),
+        )
+        yield Reconciler(cache, writer, readers, reporter, lambda: settings().ingress_daemonset, CLOCK)
 
 
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:

@@ -216,6 +216,17 @@ class NodeRollout:
     def is_detaching(self) -> bool:
         return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
+    @cached_property
+    def detached_at(self) -> datetime:
+        """The first of its marks; long ago without any."""
+        return min((mark.at for mark in (self.deployment_mark, self.node_mark) if mark), default=LONG_AGO)
+
+    @cached_property
+    def untouched(self) -> bool:
+        """Whether it is detached, and its template has not been replaced since."""
+        updated = self.baseline.updated if self.baseline else None
+        return self.phase is Phase.DETACHING and (updated is None or updated < self.detached_at)
+
     def is_stuck(self, now: datetime) -> bool:
         if self.phase is not Phase.UPDATING or self.deployment is None:
             return False

@@ -13,14 +13,18 @@ from math import ceil
 from typing import Any
 
 from controllers.ingress_daemonset.canary import Canary, canary_status
+from controllers.ingress_daemonset.closed_window import ClosedWindow
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from controllers.ingress_daemonset.waves import Waves
 from kube.types import rfc3339
+from webhook.ingress_daemonset.pacing import Window
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
+from webhook.ingress_daemonset.windows import end_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = ("currentRevision", "rollout", "history", "canary", "rollback")
+FIELDS = ("currentRevision", "rollout", "history", "canary", "waves", "rollback")
 """Those of a status that earlier versions of the CRD do not have."""
 ENDED = ("Complete", "Paused", "Halted", "RolledBack")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
@@ -50,6 +54,22 @@ class Turns:
     """How long the rollout has waited after its canary."""
     failed: str = ""
     """The revision from which nodes return, since it failed."""
+    waves: Waves | None = None
+    window: Window | None = None
+    """In which updates may begin; None is always."""
+    closed: ClosedWindow | None = None
+
+    def parts(self, left: Sequence[NodeRollout]) -> Sequence[Sequence[NodeRollout]]:
+        """Those of *left* that are updated before the next ones begin."""
+        return (self.waves.left() if self.waves else ()) or [left]
+
+    def waited(self, now: datetime) -> timedelta:
+        """So far, after the canary and between waves."""
+        return self.paused_for + (self.waves.paused_for(now) if self.waves else timedelta())
+
+    def waits(self, now: datetime) -> timedelta:
+        """From now on, between waves."""
+        return self.waves.still_paused(now) if self.waves else timedelta()
 
 
 NO_TURNS = Turns()
@@ -79,6 +99,8 @@ def overview(
     if current:
         found["currentRevision"] = current
     found |= canary_status(resource, turns.canary, current, now)
+    if revision != current and turns.waves and (waves := turns.waves.status(now)):
+        found["waves"] = waves
     if runs:
         began = old or _begun(turns.failed or current, revision, now)
         found["rollout"] = _plan(began, left, turns, history, progressing, now)
@@ -113,11 +135,28 @@ def _plan(
         "waves": waves,
         "nextNodes": [each.node.name for each in turns.upcoming[:NEXT_NODES]],
     }
+    if turns.waves:
+        plan |= {"wave": turns.waves.number, "waves": len(turns.waves.groups)}
+    if turns.closed and turns.closed.opens_at:
+        plan["windowOpensAt"] = rfc3339(turns.closed.opens_at)
     if progressing in BLOCKED:
         return plan
-    turn = _turn(plan, left, history, now - turns.paused_for)
-    end = now + timedelta(seconds=_seconds_left(left, limit, turn, now))
+    if (end := _end(plan, left, turns, history, now)) is None:
+        return plan
     return plan | {"estimatedEnd": _rewritten(began.get("estimatedEnd", ""), end, now)}
+
+
+def _end(
+    plan: Raw, left: Sequence[NodeRollout], turns: Turns, history: Sequence[Raw], now: datetime
+) -> datetime | None:
+    """What rollouts have taken in a window, or with pauses between waves, is no pace of the nodes."""
+    if turns.window:
+        turn = _configured(left[0])
+    else:
+        turn = _turn(plan, left, () if turns.waves else history, now - turns.waited(now))
+    seconds = sum(_seconds_left(each, plan["atATime"], turn, now) for each in turns.parts(left))
+    seconds += turns.waits(now).total_seconds()
+    return end_of(turns.window, now, seconds) if turns.window else now + timedelta(seconds=seconds)
 
 
 def _turn(plan: Raw, left: Sequence[NodeRollout], history: Sequence[Raw], now: datetime) -> float:

@@ -10,6 +10,8 @@ from typing import Any
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
 from controllers.ingress_daemonset.canary import canary_of, pause_of
+from controllers.ingress_daemonset.canary_metric import Measurement, Query
+from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
@@ -19,11 +21,13 @@ from controllers.ingress_daemonset.overview import Turns
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
 from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
 from controllers.ingress_daemonset.types import Children, Workload
+from controllers.ingress_daemonset.waves import waves_of
 from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset import FINALIZER
 from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
 from webhook.ingress_daemonset.types import IngressDaemonSet, share
+from webhook.ingress_daemonset.windows import closes_at
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Snapshot:
     writes: Writes
     readings: Readings
     rollback: Rollback = NO_ROLLBACK
+    measured: Measurement | None = None
+    """The last answer to the query of the last plan."""
 
     def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
         """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
@@ -96,6 +102,8 @@ class Plan:
     """Objects that another writer changes repeatedly, so that they are left as they are."""
     unanswered: tuple[str, ...] = ()
     """Nodes of the canary whose health checkers are to be read."""
+    query: Query | None = None
+    """What is to be measured of the canary."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -123,7 +131,9 @@ class _Planning:
         self._rollouts = snapshot.rollouts(before)
         self._detaches = snapshot.resource.spec.update_strategy.rolling_update.detaches
         self._limit = budget(snapshot.resource, len(self._rollouts))
-        self._canary = canary_of(snapshot.resource, self._rollouts)
+        self._canary = canary_of(snapshot.resource, self._rollouts, snapshot.measured)
+        self._waves = None if self._canary else waves_of(snapshot.resource, self._rollouts)
+        self._closed = closed_window_of(snapshot.resource, snapshot.now)
         served = {each.node.name for each in self._rollouts if not each.unmanaged}
         self._left = [node for node in _marked_nodes(snapshot) if node.name not in served]
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
@@ -136,7 +146,16 @@ class _Planning:
         begins = self._queue()
         upcoming = [*dict.fromkeys([*begins, *self._everyone()])]
         failed = self._rollback.stored["revision"] if self._rollback.stored else ""
-        turns = Turns(self._limit, upcoming, self._canary, pause_of(self._resource), failed)
+        turns = Turns(
+            self._limit,
+            upcoming,
+            self._canary,
+            pause_of(self._resource),
+            failed,
+            self._waves,
+            window_of(self._resource),
+            self._closed,
+        )
         findings = Findings(self._departures, self._children.unmanaged(), altered, turns, self._rollback)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
@@ -146,6 +165,7 @@ class _Planning:
             tuple(self._rollouts),
             altered,
             self._canary.unanswered if self._canary else (),
+            self._canary.query if self._canary else None,
         )
 
     def _single_actions(self) -> Iterable[Action]:
@@ -178,7 +198,9 @@ class _Planning:
         """Those whose template stays as it is for now."""
         if self._resource.spec.paused:
             return {*self._rollouts}
-        return {*self._rollouts} - self._canary.nodes if self._canary else set()
+        if self._canary:
+            return {*self._rollouts} - self._canary.nodes
+        return self._waves.withheld if self._waves else set()
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.
@@ -196,13 +218,19 @@ class _Planning:
 
     def _queue(self) -> list[NodeRollout]:
         """Those that wait for their update and may begin, in the order of their turns."""
-        if self._canary is None:
-            return self._everyone()
-        return sorted(self._in_order(self._canary.begins), key=lambda each: not self._counts(each))
+        begins: Sequence[NodeRollout] = self._rollouts
+        if self._canary:
+            begins = self._canary.begins
+        elif self._waves:
+            begins = self._waves.begins
+        if closed := self._closed:
+            begins = [each for each in begins if not closed.withholds(each)]
+        return sorted(self._in_order(begins), key=lambda each: not self._counts(each))
 
     def _everyone(self) -> list[NodeRollout]:
-        """As if there were no canary."""
-        return sorted(self._in_order(self._rollouts), key=lambda each: not self._counts(each))
+        """Whatever they wait for."""
+        waiting = sorted(self._in_order(self._rollouts), key=lambda each: not self._counts(each))
+        return self._waves.in_order(waiting) if self._waves else waiting
 
     def _counts(self, rollout: NodeRollout) -> bool:
         """Against the budget."""
@@ -231,6 +259,10 @@ class _Planning:
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
         if self._canary:
             waits += [self._canary.ends_at, self._canary.fails_at]
+        if self._waves:
+            waits.append(self._waves.pause_ends_at)
+        if window := window_of(self._resource):
+            waits.append(self._closed.opens_at if self._closed else closes_at(window, self._now))
         for each in self._rollouts:
             waits += [each.overdue_at, each.judged_at, each.settled_at]
             if each.is_detaching:

@@ -6,7 +6,7 @@ The queue has one worker, so that budgets are exact: every earlier write counts,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +16,11 @@ from prometheus_client import Histogram
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.canary_metric import Query
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader, checkers_of
+from controllers.ingress_daemonset.metric_reader import MetricReader
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
 from controllers.ingress_daemonset.overview import FIELDS
@@ -43,7 +45,7 @@ LOAD = 2.0
 """A reconcile is followed by a pause of so many times the length of its plan, which leaves the processor to others."""
 STATUS_PERIOD = 1.0
 """Seconds between two writes of a status at least: each is sent to all watches."""
-GUARDED = {"canary", "rollback"}
+GUARDED = {"canary", "waves", "rollback"}
 """Fields of a status that decide about nodes: those of an old version, or of a former leader, are not merged in."""
 UNLABELLED_PERIOD = 15.0
 """Seconds after which an object that no informer follows is read again."""
@@ -61,8 +63,17 @@ class Memory:
     status_at: float = -STATUS_PERIOD
     rollouts: Sequence[NodeRollout] = ()
     unanswered: Sequence[str] = ()
+    query: Query | None = None
     pruned: frozenset[str] = frozenset()
     """Fields of the status that the CRD does not have, so that the API server drops them."""
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What answers later, and is not waited for."""
+
+    checkers: HealthCheckReader
+    metrics: MetricReader
 
 
 class Reconciler:
@@ -70,12 +81,12 @@ class Reconciler:
         self,
         cache: ObjectCache,
         writer: Writer,
-        reader: HealthCheckReader,
+        readers: Readers,
         reporter: Reporter,
         settings: Settings,
         clock: Clock,
     ) -> None:
-        self._cache, self._writer, self._reader, self._reporter = cache, writer, reader, reporter
+        self._cache, self._writer, self._readers, self._reporter = cache, writer, readers, reporter
         self._settings, self._clock = settings, clock
         self._memory: dict[str, Memory] = {}
 
@@ -93,15 +104,21 @@ class Reconciler:
             return None
         memory = self._memory.setdefault(key, Memory())
         unlabelled = self._read_unlabelled()
-        readings, next_reading = self._reader.readings(checkers_of(memory.rollouts, memory.unanswered))
+        checkers = checkers_of(memory.rollouts, memory.unanswered)
+        readings, next_reading = self._readers.checkers.readings(checkers)
+        asked = memory.query
+        measured, next_measurement = self._readers.metrics.measured(key, asked)
         decided = self._clock.monotonic()
-        planned = self._plan(self._snapshot(resource, readings), memory)
+        snapshot = replace(self._snapshot(resource, readings), measured=measured)
+        planned = self._plan(snapshot, memory)
         learned = self._writer.run(resource.metadata, planned.steps, decided)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
             self.pace(key) if learned else None,
             unlabelled,
             next_reading,
+            next_measurement,
+            self.pace(key) if planned.query not in (asked, None) else None,
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
             self._report(resource, planned, memory),
             self._until(planned.requeue_at),
@@ -112,6 +129,7 @@ class Reconciler:
     def _forget(self, key: str) -> None:
         self._memory.pop(key, None)
         self._reporter.forget(key)
+        self._readers.metrics.forget(key)
         self._writer.retries.forget(key)
 
     def _snapshot(self, resource: IngressDaemonSet, readings: Readings) -> Snapshot:
@@ -126,7 +144,7 @@ class Reconciler:
         began = self._clock.monotonic()
         planned = plan(snapshot, self._settings().health_checker, memory.rollouts)
         memory.took, memory.rollouts = self._clock.monotonic() - began, planned.rollouts
-        memory.unanswered = planned.unanswered
+        memory.unanswered, memory.query = planned.unanswered, planned.query
         PLAN_SECONDS.observe(memory.took)
         return planned
 

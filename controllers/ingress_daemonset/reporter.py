@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
-from controllers.ingress_daemonset.canary import BY_TIME
+from controllers.ingress_daemonset.canary import BY_METRIC, BY_TIME
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed
@@ -40,6 +40,16 @@ CANARY_PAUSED = Gauge(
     "drawbridge_ingress_daemonset_canary_paused",
     "Whether a rollout waits after its canary.",
     ["namespace", "name"],
+)
+CANARY_UNMEASURED = Gauge(
+    "drawbridge_ingress_daemonset_canary_unmeasured",
+    "Whether the last query about a canary had no single value.",
+    ["namespace", "name"],
+)
+WAITING = Gauge(
+    "drawbridge_ingress_daemonset_waiting",
+    "Whether a rollout waits for the pause between waves, or for its window.",
+    ["namespace", "name", "waiting_for"],
 )
 ROLLED_BACK = Gauge(
     "drawbridge_ingress_daemonset_rolled_back",
@@ -70,6 +80,9 @@ ENDED = {
 DRAINING = "Draining"
 CANARY: dict[str, Type] = {"CanaryPaused": "Normal", "CanaryDegraded": "Warning"}
 """Reasons of Progressing, and of Events, while only the nodes of the canary have the new template."""
+PACED = {"WavePaused": "pause", "WaitingForWindow": "window"}
+"""Reasons of Progressing, and of Events, while nodes wait as the spec says; what they wait for, as a label."""
+WAYS = {BY_TIME: "after its pause", BY_METRIC: "by its metric"}
 BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
 VERBS = {
     Create: ("create", "FailedCreate"),
@@ -128,6 +141,9 @@ class Reporter:
         progressing = _reasons(status).get("Progressing", "")
         HALTED.labels(*labels).set(progressing == "Halted")
         CANARY_PAUSED.labels(*labels).set(progressing in CANARY)
+        CANARY_UNMEASURED.labels(*labels).set(progressing in CANARY and bool(_unmeasured(status)))
+        for reason, waiting_for in PACED.items():
+            WAITING.labels(*labels, waiting_for).set(progressing == reason)
         ROLLED_BACK.labels(*labels).set("rollback" in status)
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
         ALTERED.labels(*labels).set(len(planned.altered))
@@ -157,7 +173,9 @@ class Reporter:
         namespace, _, name = key.partition("/")
         for state in STATES.values():
             _drop(NODES, namespace, name, state)
-        for each in (HALTED, CANARY_PAUSED, ROLLED_BACK, UNCONFIRMED, ALTERED):
+        for waiting_for in PACED.values():
+            _drop(WAITING, namespace, name, waiting_for)
+        for each in (HALTED, CANARY_PAUSED, CANARY_UNMEASURED, ROLLED_BACK, UNCONFIRMED, ALTERED):
             _drop(each, namespace, name)
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
@@ -183,6 +201,10 @@ def news(old: dict[str, Any], new: dict[str, Any], promoted_by_hand: str = "") -
         yield ENDED.get(reason, "RolloutStarted"), messages["Progressing"], type_
     if reason != was and reason in CANARY:
         yield reason, messages["Progressing"], CANARY[reason]
+    if reason != was and reason in PACED:
+        yield reason, messages["Progressing"], "Normal"
+    if _unmeasured(new) and not _unmeasured(old):
+        yield "CanaryUnmeasured", messages["Progressing"], "Warning"
     yield from _promoted(old.get("canary") or {}, new.get("canary") or {}, promoted_by_hand)
     if (rollback := new.get("rollback")) and rollback != old.get("rollback"):
         yield "RollbackStarted", _rollback(rollback), "Warning"
@@ -203,9 +225,15 @@ def _promoted(old: dict[str, Any], new: dict[str, Any], by_hand: str) -> Iterato
     is_over = bool(old) and not new and old["id"] == by_hand
     if "promotedAt" in old or not ("promotedAt" in new or is_over):
         return
-    way = "after its pause" if new.get("promotedBy") == BY_TIME else "by hand"
+    way = WAYS.get(new.get("promotedBy", ""), "by hand")
     nodes = (new or old)["nodes"]
     yield "CanaryPromoted", f"the canary of {nodes} nodes was promoted {way}; the others follow", "Normal"
+
+
+def _unmeasured(status: dict[str, Any]) -> str:
+    """Since when the metric of a canary is not known; empty while it is."""
+    metric: dict[str, str] = status.get("canary", {}).get("metric", {})
+    return metric.get("unknownSince", "")
 
 
 def _named(action: Action) -> str:

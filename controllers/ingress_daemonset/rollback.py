@@ -84,6 +84,8 @@ def _failure(rollouts: Sequence[NodeRollout], canary: Canary | None, now: dateti
     if stuck:
         names = ", ".join(stuck[:SHOWN])
         return f"pods on {names} did not become available within progressDeadlineSeconds"
+    if canary and canary.failure:
+        return f"the canary failed: {canary.failure}"
     fails_at = canary.fails_at if canary else None
     if canary and fails_at and fails_at <= now:
         return f"the canary failed for progressDeadlineSeconds: {canary.failing[0]}"

@@ -138,8 +138,12 @@ def _progressing(
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
     if all(each.phase is Phase.DRAINING for each in behind):
         return True, "Draining", f"{message}; {len(behind)} are detached, to be drained"
-    if canary and (stands := standstill(canary)):
-        return True, stands[0], f"{message}; {stands[1]}"
+    if canary and (paused := standstill(canary)):
+        return True, paused[0], f"{message}; {paused[1]}"
+    if (closed := findings.turns.closed) and (stands := closed.standstill(rollouts)):
+        return True, "WaitingForWindow", f"{message}; {stands}"
+    if (waves := findings.turns.waves) and (stands := waves.standstill()):
+        return True, "WavePaused", f"{message}; {stands}"
     if blocking := _blocking(resource, rollouts):
         return True, "WaitingForNodes", f"{message}; {blocking}"
     return True, "RollingBack" if rollback else "RollingOut", message

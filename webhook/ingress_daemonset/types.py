@@ -12,6 +12,7 @@ import msgspec
 import healthchecker
 from kube.types import ObjectMeta, Value, complete
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from webhook.ingress_daemonset.pacing import Metric, Pause, Waves, Window
 
 Raw = Mapping[str, Any]
 
@@ -150,11 +151,6 @@ class Timestamp(Value, frozen=True):
     grace_period_seconds: int = 0
 
 
-class Pause(Value, frozen=True):
-    duration_seconds: int = 0
-    """How long all canary nodes must have been available; 0 is until the canary is promoted by hand."""
-
-
 class Canary(Value, frozen=True):
     """The nodes that get a new template first."""
 
@@ -162,6 +158,7 @@ class Canary(Value, frozen=True):
     """How many of those that match; None is all of them."""
     node_selector: dict[str, str] = {}
     pause: Pause = Pause()
+    metric: Metric | None = None
 
 
 class RollingUpdate(Value, frozen=True):
@@ -178,6 +175,9 @@ class RollingUpdate(Value, frozen=True):
     attach_grace_period_seconds: int = 0
     """How long an attached node still counts as detached, until the load balancer sends it traffic."""
     canary: Canary | None = None
+    waves: Waves | None = None
+    window: Window | None = None
+    """Outside of it, no node begins to get a new template."""
     auto_rollback: bool = False
     """Whether nodes return to the last template that all of them had, when those with a new one fail."""
 

@@ -18,6 +18,7 @@ from webhook.ingress_daemonset.types import (
     Spec,
     is_some,
 )
+from webhook.ingress_daemonset.validate_pacing import pacing_problems
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
@@ -69,6 +70,7 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _budgets(rolling)
     yield from _annotations(rolling)
     yield from _canary(rolling)
+    yield from pacing_problems(rolling)
     if rolling.auto_rollback and not new.spec.revision_history_limit:
         message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
         yield "spec.revisionHistoryLimit", message

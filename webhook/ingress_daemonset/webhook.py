@@ -36,6 +36,7 @@ from webhook.ingress_daemonset.validate import (
     two_spellings,
     warnings,
 )
+from webhook.ingress_daemonset.validate_pacing import pacing_warnings
 
 Settings = Callable[[], IngressDaemonSetSettings]
 Raw = dict[str, Any]
@@ -99,7 +100,8 @@ class ValidatingWebhook:
         found = in_time(chain(spelt, problems(new, template), fields, port_problems(new, users)), deadline)
         if first := list(islice(found, MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
-        return allow(warnings=(*warnings(new), *port_warnings(new, users), *unknown))
+        unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
+        return allow(warnings=(*warnings(new), *unpaced, *port_warnings(new, users), *unknown))
 
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float

@@ -9,6 +9,10 @@ healthChecker:
   clusterRole: {{ include "drawbridge.fullname" $ }}-health-checker
 detachmentReminder: {{ .detachmentReminder | quote }}
 resyncPeriod: {{ .resyncPeriod | quote }}
+prometheus:
+  url: {{ .prometheus.url | quote }}
+  tokenFile: {{ .prometheus.tokenFile | quote }}
+  caFile: {{ .prometheus.caFile | quote }}
 {{- end }}
 {{- end }}
 

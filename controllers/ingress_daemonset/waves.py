@@ -1,0 +1,171 @@
+"""The nodes of one wave are updated, and a pause passes, before those of the next one begin.
+
+A wave is the nodes that have one value of a label now, in the order of the values; nodes without it are the last one.
+Which nodes are done is observed. Which wave it is, and since when it is complete, is in the status, and counts from
+when it is stored. All of it is void for another template or another label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from kube.types import rfc3339
+from webhook.ingress_daemonset import pacing
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
+
+Raw = Mapping[str, Any]
+UNFINISHED = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
+SHOWN = 10
+"""Waves that a status names at most."""
+UNLABELLED = ""
+"""Stands for the last wave."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """*groups* are the nodes by the value of the label, in their order; *stored* is the field of the status."""
+
+    wanted: pacing.Waves
+    revision: str
+    groups: Mapping[str, tuple[NodeRollout, ...]]
+    stored: Raw
+
+    @cached_property
+    def unfinished(self) -> tuple[str, ...]:
+        """The waves with nodes that are to be updated, or under way.
+
+        A NotReady node that has not begun holds up no wave: it is updated when it is Ready, or after all others.
+        """
+        return tuple(value for value, nodes in self.groups.items() if any(map(_is_unfinished, nodes)))
+
+    @property
+    def current(self) -> str | None:
+        """None before it is stored."""
+        return self.stored.get("current")
+
+    @property
+    def begins(self) -> tuple[NodeRollout, ...]:
+        """Those that may begin."""
+        if not self.unfinished:
+            return tuple(each for nodes in self.groups.values() for each in nodes)
+        if self.current is None or "completedAt" in self.stored:
+            return ()
+        return tuple(each for each in self.groups.get(self.current, ()) if each.node.ready)
+
+    @property
+    def withheld(self) -> set[NodeRollout]:
+        """Those of other waves that are detached, though their pods are untouched."""
+        others = (nodes for value, nodes in self.groups.items() if value != self.current)
+        return {each for nodes in others for each in nodes if each.untouched}
+
+    @property
+    def pause(self) -> timedelta:
+        return timedelta(seconds=self.wanted.pause.duration_seconds)
+
+    @property
+    def pause_ends_at(self) -> datetime | None:
+        """None while no wave is complete before another one."""
+        completed = time_of(self.stored.get("completedAt", ""))
+        return completed + self.pause if completed and self.unfinished else None
+
+    @property
+    def number(self) -> int:
+        """Of the current one, from 1."""
+        ranks = {value: rank for rank, value in enumerate(self.groups, start=1)}
+        return ranks.get(self.current or UNLABELLED, 1)
+
+    def in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
+        """The current wave first, then the others."""
+        others = (each for each in self.groups if each not in self.unfinished)
+        ranks = {value: rank for rank, value in enumerate((*self._ahead, *others))}
+        return sorted(rollouts, key=lambda each: ranks[value_of(each, self.wanted.by_label)])
+
+    def paused_for(self, now: datetime) -> timedelta:
+        """How long the rollout has waited between waves."""
+        completed = time_of(self.stored.get("completedAt", ""))
+        running = now - completed if completed else timedelta()
+        return timedelta(seconds=self.stored.get("pausedSeconds", 0)) + running
+
+    def still_paused(self, now: datetime) -> timedelta:
+        """How long it will wait."""
+        ends_at = self.pause_ends_at
+        ahead = len([each for each in self._ahead if each != self.current])
+        if ends_at is None:
+            return ahead * self.pause
+        return max(timedelta(), ends_at - now) + max(0, ahead - 1) * self.pause
+
+    def left(self) -> list[list[NodeRollout]]:
+        """Of each wave that is not over, what is to be updated, or under way."""
+        waves = [[each for each in self.groups[value] if each.phase in UNFINISHED] for value in self._ahead]
+        return [each for each in waves if each]
+
+    def status(self, now: datetime) -> dict[str, Any]:
+        """The field of the status; empty before there is something to update."""
+        if not self.unfinished:
+            return dict(self.stored)
+        if self.current is None:
+            return {"revision": self.revision, "label": self.wanted.by_label, **self._at(self.unfinished[0])}
+        if self.current in self.unfinished:
+            return {**self._kept, **self._at(self.current)}
+        ends_at = self.pause_ends_at or (now if not self.pause else None)
+        if ends_at and ends_at <= now:
+            paused = {"pausedSeconds": round(self.paused_for(now).total_seconds())}
+            return {**self._kept, **paused, **self._at(self.unfinished[0])}
+        completed = {"completedAt": self.stored.get("completedAt", rfc3339(now))}
+        return {**self._kept, **self._at(self.current), **completed}
+
+    def standstill(self) -> str:
+        """What is waited for in a pause; empty outside."""
+        if self.pause_ends_at is None or self.current is None:
+            return ""
+        following = f"{self._name(self._ahead[0])} begins at {rfc3339(self.pause_ends_at)}"
+        return f"{self._name(self.current)} is complete; {following}"
+
+    @property
+    def _ahead(self) -> list[str]:
+        """The unfinished waves, the current one first."""
+        return sorted(self.unfinished, key=lambda each: each != self.current)
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        names = ("revision", "label", "pausedSeconds")
+        return {name: self.stored[name] for name in names if name in self.stored}
+
+    def _at(self, current: str) -> dict[str, Any]:
+        following = [each for each in self.unfinished if each != current]
+        return {"current": current, "next": following[:SHOWN]}
+
+    def _name(self, value: str) -> str:
+        if value == UNLABELLED:
+            return f"the wave of the nodes without {self.wanted.by_label}"
+        return f"wave {value}"
+
+
+def waves_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Waves | None:
+    """None when nodes follow each other without waves, as they do back to the template that all of them had."""
+    wanted, revision = resource.spec.update_strategy.rolling_update.waves, revision_of(resource)
+    if wanted is None or revision == resource.current_revision:
+        return None
+    groups: dict[str, list[NodeRollout]] = {}
+    for each in rollouts:
+        groups.setdefault(value_of(each, wanted.by_label), []).append(each)
+    ordered = sorted(groups, key=lambda value: (value == UNLABELLED, value))
+    stored: Raw = resource.status.get("waves") or {}
+    is_same = (stored.get("revision"), stored.get("label")) == (revision, wanted.by_label)
+    return Waves(wanted, revision, {each: tuple(groups[each]) for each in ordered}, stored if is_same else {})
+
+
+def value_of(rollout: NodeRollout, label: str) -> str:
+    return rollout.node.metadata.labels.get(label, UNLABELLED)
+
+
+def _is_unfinished(rollout: NodeRollout) -> bool:
+    if rollout.phase is Phase.OUTDATED:
+        return rollout.node.ready
+    return rollout.phase in UNFINISHED

@@ -1,0 +1,246 @@
+"""A canary is promoted by its metric: when that was good for long enough, and never by what is not known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.canary_metric import (
+    Measurement,
+    Query,
+    filled,
+    has_failed,
+    has_passed,
+    judged,
+    sentence,
+)
+from controllers.ingress_daemonset.reporter import news
+from tests.factories import NOW
+from tests.ingress_daemonset_rolling import NODES, Rolling
+from webhook.ingress_daemonset import PROMOTE
+from webhook.ingress_daemonset.pacing import Metric
+from webhook.ingress_daemonset.types import time_of
+
+Raw = dict[str, Any]
+WANTED = Metric(query="errors", max=0.1, for_seconds=60, interval_seconds=30, failure_limit=2)
+QUERY = Query("a-1", "errors", 30)
+METRIC = {"query": 'errors{node=~"$(NODES)"}', "max": 0.1, "forSeconds": 60, "intervalSeconds": 30}
+CANARY = {"nodes": 1, "metric": METRIC}
+LOST = "connection refused"
+
+
+def after(*measurements: tuple[float, float | str], wanted: Metric = WANTED) -> Raw:
+    """What is stored after values, or errors, that were measured so many seconds after each other."""
+    found: Raw = {}
+    for seconds, value in measurements:
+        found = judged(wanted, found, measurement(seconds, value))
+    return found
+
+
+def measurement(seconds: float, value: float | str) -> Measurement:
+    at = NOW + timedelta(seconds=seconds)
+    return Measurement(QUERY, at, error=value) if isinstance(value, str) else Measurement(QUERY, at, value)
+
+
+@pytest.mark.parametrize(
+    ("measured", "passes", "fails", "says"),
+    [
+        pytest.param((), False, False, "not been measured", id="nothing was measured"),
+        pytest.param(((0, 0.0),), False, False, "good since", id="it was good once"),
+        pytest.param(((0, 0.0), (30, 0.1)), False, False, "good since", id="not for long enough"),
+        pytest.param(((0, 0), (30, 0), (60, 0)), True, False, "good since", id="for long enough"),
+        pytest.param(((0, 0), (60, 0)), True, False, "good since", id="one was late"),
+        pytest.param(((0, 0), (91, 0)), False, False, "good since", id="it was not measured for too long"),
+        pytest.param(((0, 0), (30, LOST), (60, 0)), True, False, "good since", id="one was lost"),
+        pytest.param(((0, 0), (60, LOST)), False, False, LOST, id="the last one was lost"),
+        pytest.param(((0, LOST), (60, LOST)), False, False, LOST, id="it was never known"),
+        pytest.param(((0, 0), (30, 0.2), (60, 0)), False, False, "good since", id="one was bad in between"),
+        pytest.param(((0, 0.2),), False, False, "above max", id="the first one was bad"),
+        pytest.param(((0, 0.2), (30, 0), (60, 0.2)), False, True, "failed", id="too many were bad"),
+        pytest.param(
+            ((0, 1), (30, 1), (60, 0), (120, 0)), False, True, "failed", id="good ones come too late"
+        ),
+    ],
+)
+def test_measurements_are_judged(
+    measured: tuple[tuple[float, float | str], ...], passes: bool, fails: bool, says: str
+) -> None:
+    found = after(*measured)
+    now = NOW + timedelta(seconds=measured[-1][0] if measured else 0)
+
+    assert (has_passed(WANTED, found, now), has_failed(found)) == (passes, fails)
+    assert says in sentence(WANTED, found)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "is_good"),
+    [
+        ({"max": 1.0}, 1.0, True),
+        ({"max": 1.0}, 1.01, False),
+        ({"min": 1.0}, 1.0, True),
+        ({"min": 1.0}, 0.99, False),
+        ({"min": 1.0, "max": 2.0}, 1.5, True),
+        ({"min": 1.0, "max": 2.0}, 2.5, False),
+        ({"min": 0.0, "max": 0.0}, 0.0, True),
+        ({}, 1.0, False),
+    ],
+)
+def test_bounds_are_inclusive_and_without_any_nothing_is_good(
+    bounds: Raw, value: float, is_good: bool
+) -> None:
+    wanted = Metric(query="errors", for_seconds=0, **bounds)
+    found = judged(wanted, {}, measurement(0, value))
+
+    assert has_passed(wanted, found, NOW) is is_good
+
+
+def test_a_measurement_counts_once() -> None:
+    once = after((0, 1.0))
+
+    assert judged(WANTED, once, measurement(0.4, 1.0)) == once
+    assert once["failures"] == 1
+
+
+def test_what_was_good_long_ago_promotes_nothing_now() -> None:
+    found = after((0, 0), (60, 0))
+
+    assert has_passed(WANTED, found, NOW + timedelta(seconds=150))
+    assert not has_passed(WANTED, found, NOW + timedelta(seconds=151))
+
+
+def test_what_is_stored_of_another_metric_is_void() -> None:
+    failed = after((0, 1), (30, 1))
+
+    assert not has_failed(judged(Metric(query="errors", max=2), failed, None))
+
+
+def test_it_is_said_since_when_it_is_not_known() -> None:
+    found = after((0, 0), (30, LOST), (60, "timed out"))
+
+    assert time_of(found["unknownSince"]) == NOW + timedelta(seconds=30)
+    assert "timed out" in sentence(WANTED, found)
+    assert "value" not in found
+
+
+def test_the_names_of_nodes_are_a_regular_expression_in_a_string() -> None:
+    assert filled('up{node=~"$(NODES)"}', ["n2", "n1.example"]) == 'up{node=~"n1[.]example|n2"}'
+
+
+def begun(**rolling: Any) -> Rolling:
+    here = Rolling(rolling={"canary": CANARY, **rolling})
+    here.roll_out()
+    return here
+
+
+def canary(here: Rolling) -> Raw:
+    found: Raw = here.status.get("canary", {})
+    return found
+
+
+def progressing(here: Rolling) -> Raw:
+    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
+
+
+def updated(here: Rolling) -> set[str]:
+    return {name for name in here.world.nodes if here.world.image_on(name) == "proxy:2"}
+
+
+def turns(here: Rolling, number: int = 100) -> None:
+    for _ in range(number):
+        here.turn()
+
+
+def test_the_others_follow_when_the_metric_was_good_for_its_time() -> None:
+    here = begun()
+    here.world.metric = 0.05
+    here.play(lambda: "promotedAt" in canary(here))
+    found = canary(here)
+    since, promoted = time_of(found["completeSince"]), time_of(found["promotedAt"])
+    assert since
+    assert promoted
+    assert found["promotedBy"] == "Metric"
+    assert timedelta(seconds=60) <= promoted - since < timedelta(seconds=120)
+    assert updated(here) == {"n1"}
+
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
+def test_it_is_measured_only_while_all_nodes_of_the_canary_are_as_desired() -> None:
+    here = begun()
+    here.world.metric = 0.05
+    here.play(lambda: here.world.query)
+    assert here.world.query
+    assert here.world.query.text == 'errors{node=~"n1"}'
+    assert "completeSince" in canary(here)
+
+    here.play(lambda: "passingSince" in canary(here)["metric"])
+    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
+    turns(here, 2)
+    assert here.world.query is None
+    assert "passingSince" not in canary(here)["metric"]
+
+
+@pytest.mark.parametrize("metric", [LOST, "the query has 2 series", "its value is NaN"])
+def test_what_is_not_known_waits_and_says_so(metric: str) -> None:
+    here = begun()
+    here.world.metric = metric
+    turns(here)
+
+    assert updated(here) == {"n1"}
+    assert progressing(here)["reason"] == "CanaryPaused"
+    assert metric in progressing(here)["message"]
+    here.world.metric = 0.05
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
+def test_a_canary_that_fails_waits_for_a_person() -> None:
+    here = begun()
+    here.world.metric = 0.2
+    here.play(lambda: progressing(here)["reason"] == "CanaryDegraded")
+    assert "it is 0.2, above max (0.1) (3 of 3)" in progressing(here)["message"]
+    here.world.metric = 0.0
+    turns(here)
+    assert updated(here) == {"n1"}
+    assert here.world.query is None
+
+    here.world.raw["metadata"].setdefault("annotations", {})[PROMOTE] = canary(here)["id"]
+    here.finish()
+    assert updated(here) == {*NODES}
+
+
+def test_the_pause_has_to_be_over_too() -> None:
+    here = begun(canary={**CANARY, "pause": {"durationSeconds": 900}})
+    here.world.metric = 0.0
+    here.play(lambda: "promotedAt" in canary(here))
+
+    since, promoted = (time_of(canary(here)[name]) for name in ("completeSince", "promotedAt"))
+    assert since
+    assert promoted
+    assert promoted - since >= timedelta(seconds=900)
+
+
+def test_another_template_is_measured_from_its_beginning() -> None:
+    here = begun()
+    here.world.metric = 0.2
+    here.play(lambda: progressing(here)["reason"] == "CanaryDegraded")
+    first = canary(here)["id"]
+    here.world.retemplate("proxy:3")
+    here.play(lambda: canary(here).get("id", first) != first)
+
+    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"], "failures": 0}
+
+
+def test_events_say_that_it_is_not_known_and_that_it_promoted() -> None:
+    here = begun()
+    here.play(lambda: "unknownSince" in canary(here).get("metric", {}))
+    here.world.metric = 0.0
+    here.finish()
+    pairs = zip(here.statuses, here.statuses[1:], strict=False)
+    events = {reason: message for old, new in pairs for reason, message, _ in news(old, new)}
+
+    assert LOST in events["CanaryUnmeasured"]
+    assert "by its metric" in events["CanaryPromoted"]
