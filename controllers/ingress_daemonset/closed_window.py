@@ -25,9 +25,14 @@ class ClosedWindow:
     opens_at: datetime | None
 
     def withholds(self, rollout: NodeRollout) -> bool:
-        """Whether its update may not begin. The way back to the template that all nodes had waits for no window."""
-        is_way_back = self.returns and rollout.drift is Drift.OUTDATED
-        return rollout.phase is Phase.OUTDATED and not is_way_back
+        """Whether its update may not begin. The way back to the template that all nodes had waits for no window.
+
+        A node that was detached while it was closed, as to be drained, has not begun.
+        """
+        if self.returns and rollout.drift is Drift.OUTDATED:
+            return False
+        is_under_way = closes_at(self.window, rollout.detached_at) is not None
+        return rollout.phase is Phase.OUTDATED or (rollout.untouched and not is_under_way)
 
     def standstill(self, rollouts: Sequence[NodeRollout]) -> str:
         """What is waited for; empty while nodes are under way, or none is to be updated."""

@@ -198,9 +198,11 @@ class _Planning:
         """Those whose template stays as it is for now."""
         if self._resource.spec.paused:
             return {*self._rollouts}
+        closed = self._closed
+        withheld = {each for each in self._rollouts if closed.withholds(each)} if closed else set()
         if self._canary:
-            return {*self._rollouts} - self._canary.nodes
-        return self._waves.withheld if self._waves else set()
+            return withheld | ({*self._rollouts} - self._canary.nodes)
+        return withheld | self._waves.withheld if self._waves else withheld
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.

@@ -142,7 +142,7 @@ def _progressing(
         return True, paused[0], f"{message}; {paused[1]}"
     if (closed := findings.turns.closed) and (stands := closed.standstill(rollouts)):
         return True, "WaitingForWindow", f"{message}; {stands}"
-    if (waves := findings.turns.waves) and (stands := waves.standstill()):
+    if (waves := findings.turns.waves) and (stands := waves.standstill(now)):
         return True, "WavePaused", f"{message}; {stands}"
     if blocking := _blocking(resource, rollouts):
         return True, "WaitingForNodes", f"{message}; {blocking}"

@@ -120,9 +120,9 @@ class Waves:
         completed = {"completedAt": self.stored.get("completedAt", rfc3339(now))}
         return {**self._kept, **self._at(self.current), **completed}
 
-    def standstill(self) -> str:
+    def standstill(self, now: datetime) -> str:
         """What is waited for in a pause; empty outside."""
-        if self.pause_ends_at is None or self.current is None:
+        if self.current is None or self.pause_ends_at is None or self.pause_ends_at <= now:
             return ""
         following = f"{self._name(self._ahead[0])} begins at {rfc3339(self.pause_ends_at)}"
         return f"{self._name(self.current)} is complete; {following}"

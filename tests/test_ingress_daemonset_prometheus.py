@@ -1,0 +1,249 @@
+"""A Prometheus is asked over real sockets, whatever it answers, and never waited for by a reconcile."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from controllers.clock import Clock
+from controllers.ingress_daemonset import prometheus
+from controllers.ingress_daemonset.canary_metric import Measurement, Query
+from controllers.ingress_daemonset.metric_reader import SOON, MetricReader
+from controllers.ingress_daemonset.prometheus import LONGEST, Inconclusive, ask, value_of
+from settings.ingress_daemonset import Prometheus
+from tests.factories import NOW
+from tests.fakes import FakeClock
+
+QUERY = Query("a-1", "errors", 30)
+KEY = "edge/web"
+
+
+def answered(kind: str, result: Any) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
+
+
+def series(*values: str) -> bytes:
+    return answered("vector", [{"metric": {"pod": "a"}, "value": [1, value]} for value in values])
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (series("0.25"), 0.25),
+        (series("-1e3"), -1000.0),
+        (answered("scalar", [1435781451.781, "1"]), 1.0),
+    ],
+)
+def test_a_single_value_is_taken(body: bytes, value: float) -> None:
+    assert value_of(200, body) == value
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (200, series(), "0 series: no series matches"),
+        (200, series("1", "2"), "2 series: write one with a single value"),
+        (200, series("NaN"), "NaN, which is no finite number"),
+        (200, series("+Inf"), r"\+Inf, which is no finite"),
+        (200, series("-Inf"), "-Inf, which is no finite"),
+        (200, series("much"), "no number: much"),
+        (200, answered("vector", [{"metric": {}, "histogram": [1, {}]}]), "a histogram"),
+        (200, answered("matrix", []), "the query has a matrix"),
+        (200, answered("string", [1, "x"]), "the query has a string"),
+        (200, answered("vector", {"a": 1}), "no readable value"),
+        (200, answered("vector", None), "no readable value"),
+        (200, answered("scalar", [1]), "no readable value"),
+        (200, b'{"status": "error", "error": "query timed out"}', "200: query timed out"),
+        (400, b'{"status": "error", "error": "parse\\n error"}', "400: parse  error"),
+        (200, b'{"status": "success"}', "without a reason"),
+        (502, b"<html>", "it answers 502, and not as Prometheus does"),
+        (200, b"", "not as Prometheus does"),
+        (200, b"[" * 60_000, "not as Prometheus does"),
+        (503, json.dumps({"error": "x" * 999}).encode(), "it answers 503: x{200}$"),
+    ],
+)
+def test_what_has_no_single_value_is_inconclusive(status: int, body: bytes, why: str) -> None:
+    with pytest.raises(Inconclusive, match=why):
+        value_of(status, body)
+
+
+@contextmanager
+def serving(*parts: bytes, keep_open: bool = False) -> Iterator[tuple[Prometheus, list[bytes]]]:
+    """A program that sends this after one request, and what it was sent."""
+    taken, asked = list[socket.socket](), list[bytes]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            connection = listener.accept()[0]
+            taken.append(connection)
+            while b"errors" not in b"".join(asked):
+                asked.append(connection.recv(9999))
+            for part in parts:
+                connection.sendall(part)
+            if not keep_open:
+                connection.close()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        yield Prometheus(url=f"http://127.0.0.1:{port}/prometheus/"), asked
+        thread.join()
+        for each in taken:
+            each.close()
+
+
+def http(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
+    head = (f"HTTP/1.1 {status}".encode(), b"Content-Length: %d" % len(body), *headers, b"", body)
+    return b"\r\n".join(head)
+
+
+def test_the_query_and_the_token_are_sent_and_no_proxy_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    (token := tmp_path / "token").write_text("secret\n")
+    with serving(http(series("1"))) as (there, asked):
+        assert ask(there.model_copy(update={"token_file": str(token)}), "errors > 0 & 1") == 1.0
+    head, _, body = b"".join(asked).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"POST /prometheus/api/v1/query HTTP")
+    assert b"Authorization: Bearer secret\r\n" in head + b"\r\n"
+    assert parse_qs(body.decode())["query"] == ["errors > 0 & 1"]
+
+
+def test_without_a_token_none_is_sent() -> None:
+    with serving(http(series("1"))) as (there, asked):
+        ask(there, "errors")
+
+    assert b"Authorization" not in b"".join(asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (http(b"", "302 Found", b"Location: http://127.0.0.1:1/"), "it answers 302"),
+        (http(b"x" * (LONGEST + 1)), "longer than 65536 bytes"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 99_999, "longer than 65536 bytes"),
+        (b"SSH-2.0\r\n", "SSH-2.0"),
+        (b"", "closed|without response|reset"),
+    ],
+)
+def test_whatever_answers_is_no_value(said: bytes, error: str) -> None:
+    with serving(said) as (there, _), pytest.raises((ValueError, OSError, HTTPException), match=error):
+        ask(there, "errors")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (b"HTTP/1.1 200 OK\r\n",),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{",),
+    ],
+)
+def test_one_that_does_not_end_its_answer_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...]
+) -> None:
+    monkeypatch.setattr(prometheus, "TIMEOUT", 0.2)
+    with (
+        serving(*parts, keep_open=True) as (there, _),
+        pytest.raises(OSError, match=r"within 0\.2 s|timed out"),
+    ):
+        ask(there, "errors")
+
+
+def test_one_that_is_not_there_or_not_configured_has_no_value() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(OSError, match="refused"):
+        ask(Prometheus(url=f"http://127.0.0.1:{port}"), "errors")
+    with pytest.raises(Inconclusive, match=r"set ingressDaemonSet\.prometheus\.url"):
+        ask(Prometheus(), "errors")
+
+
+def test_a_token_that_cannot_be_read_sends_nothing() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        ask(Prometheus(url="http://127.0.0.1:1", token_file="/none/token"), "errors")
+
+
+class Reading:
+    """A reader whose work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock, self.works = FakeClock(), list[Callable[[], None]]()
+        self.answers: list[float | Exception] = []
+        self.stop = threading.Event()
+        clock = Clock(lambda: NOW, self.clock)
+        self.reader = MetricReader(self.works.append, self.stop, self.ask, clock)
+
+    def ask(self, query: str) -> float:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def work(self) -> None:
+        while self.works:
+            self.works.pop(0)()
+
+
+def test_a_reconcile_is_due_soon_while_an_answer_is_awaited_and_then_after_the_interval() -> None:
+    here = Reading()
+    here.answers = [0.5]
+    assert here.reader.measured(KEY, QUERY) == (None, SOON)
+    assert here.reader.measured(KEY, QUERY) == (None, SOON)
+    assert len(here.works) == 1
+    here.work()
+    here.clock.advance(10)
+
+    assert here.reader.measured(KEY, QUERY) == (Measurement(QUERY, NOW, 0.5), 20)
+    here.clock.advance(20)
+    assert here.reader.measured(KEY, QUERY)[1] == SOON
+    assert len(here.works) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError("refused"), Inconclusive("2 series"), TimeoutError("late")]
+)
+def test_an_error_is_a_measurement_without_a_value(error: Exception) -> None:
+    here = Reading()
+    here.answers = [error]
+    here.reader.measured(KEY, QUERY)
+    here.work()
+
+    assert here.reader.measured(KEY, QUERY)[0] == Measurement(QUERY, NOW, None, str(error))
+
+
+def test_the_answer_to_another_query_or_to_one_that_is_no_longer_wanted_does_not_count() -> None:
+    here = Reading()
+    other = QUERY._replace(canary="b-2")
+    here.answers = [0.5, 0.75]
+    here.reader.measured(KEY, QUERY)
+    here.reader.measured(KEY, other)
+    here.work()
+    assert here.reader.measured(KEY, other)[0] == Measurement(other, NOW, 0.75)
+
+    here.answers = [0.25]
+    here.reader.measured(KEY, QUERY)
+    assert here.reader.measured(KEY, None) == (None, None)
+    here.work()
+    assert here.reader.measured(KEY, QUERY)[0] is None
+
+
+def test_nothing_is_asked_when_the_process_ends() -> None:
+    here = Reading()
+    here.reader.measured(KEY, QUERY)
+    here.stop.set()
+    here.work()
+
+    assert here.reader.measured(KEY, QUERY)[0] is None

@@ -1,0 +1,322 @@
+"""The nodes with one value of a label are done, and a pause is over, before those with the next one begin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from controllers.ingress_daemonset.reporter import news
+from tests.ingress_daemonset_rolling import Rolling
+from webhook.ingress_daemonset import PROMOTE, UPDATE_NOW
+from webhook.ingress_daemonset.types import time_of
+
+Raw = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+ZONES = {"n1": "b", "n2": "a", "n3": "b", "n4": "a", "n5": "c"}
+PAUSED = {"byLabel": ZONE, "pause": {"durationSeconds": 600}}
+
+
+def rolling_with(zones: dict[str, str], waves: Raw = PAUSED, **rolling: Any) -> Rolling:
+    here = Rolling(*zones, rolling={"waves": waves, **rolling})
+    for name, zone in zones.items():
+        label(here, name, zone)
+    return here
+
+
+def begun(zones: dict[str, str] = ZONES, waves: Raw = PAUSED, **rolling: Any) -> Rolling:
+    here = rolling_with(zones, waves, **rolling)
+    here.roll_out()
+    return here
+
+
+def label(here: Rolling, name: str, zone: str) -> None:
+    here.world.nodes[name]["metadata"]["labels"] = {ZONE: zone} if zone else {}
+
+
+def updated(here: Rolling, image: str = "proxy:2") -> set[str]:
+    return {name for name in here.world.nodes if here.world.image_on(name) == image}
+
+
+def progressing(here: Rolling) -> Raw:
+    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
+
+
+def reason(here: Rolling) -> str:
+    return str(progressing(here)["reason"])
+
+
+def order(here: Rolling) -> list[set[str]]:
+    """The nodes in groups that were updated between two pauses."""
+    found: list[set[str]] = []
+    while here.rollout:
+        here.play(lambda: reason(here) == "WavePaused" or not here.rollout)
+        found.append(updated(here) - {name for group in found for name in group})
+        here.play(lambda: reason(here) != "WavePaused")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("zones", "waves"),
+    [
+        (ZONES, [{"n2", "n4"}, {"n1", "n3"}, {"n5"}]),
+        ({**ZONES, "n2": "", "n5": ""}, [{"n4"}, {"n1", "n3"}, {"n2", "n5"}]),
+        ({"n1": "10", "n2": "9", "n3": "9a"}, [{"n1"}, {"n2"}, {"n3"}]),
+        ({"n1": "", "n2": ""}, [{"n1", "n2"}]),
+        ({"n1": "a", "n2": "a"}, [{"n1", "n2"}]),
+    ],
+)
+def test_waves_follow_in_the_order_of_their_values_and_nodes_without_one_come_last(
+    zones: dict[str, str], waves: list[set[str]]
+) -> None:
+    here = begun(zones)
+
+    assert order(here) == waves
+    assert "waves" not in here.status
+
+
+def test_no_node_begins_before_the_pause_is_over() -> None:
+    here = begun()
+    here.play(lambda: reason(here) == "WavePaused")
+    completed = time_of(here.status["waves"]["completedAt"])
+    assert completed
+    assert here.world.plan().requeue_at == completed + timedelta(seconds=600)
+    assert "wave a is complete; wave b begins at" in progressing(here)["message"]
+    here.play(lambda: here.world.off())
+
+    assert here.world.now - completed >= timedelta(seconds=600)
+    assert here.status["waves"]["pausedSeconds"] >= 600
+
+
+def test_without_a_pause_a_wave_follows_as_soon_as_the_one_before_is_complete() -> None:
+    here = begun(waves={"byLabel": ZONE})
+    seen = list[set[str]]()
+    while here.rollout:
+        if here.world.off():
+            seen.append({ZONES[name] for name in here.world.off()})
+        here.turn()
+
+    assert all(len(zones) == 1 for zones in seen)
+    assert [zone for zones, _ in zip(seen, range(9999), strict=False) for zone in zones] == sorted(
+        zone for zones in seen for zone in zones
+    )
+
+
+def test_the_status_says_which_wave_it_is_and_when_it_ends() -> None:
+    here = begun()
+    here.turn()
+    here.play(lambda: here.rollout.get("wave") == 2)
+    assert (here.rollout["waves"], here.status["waves"]["current"]) == (3, "b")
+    assert here.status["waves"]["next"] == ["c"]
+    assert here.rollout["nextNodes"][-1] == "n5"
+    ends = time_of(here.rollout["estimatedEnd"])
+    assert ends
+    here.finish()
+
+    assert abs(here.world.now - ends) < timedelta(seconds=180)
+
+
+def test_a_pause_is_no_part_of_any_deadline() -> None:
+    here = rolling_with(ZONES, {"byLabel": ZONE, "pause": {"durationSeconds": 9999}})
+    here.world.raw["spec"]["progressDeadlineSeconds"] = 60
+    here.roll_out()
+    here.play(lambda: reason(here) == "WavePaused")
+    here.world.later(5000)
+    here.turn()
+
+    assert reason(here) == "WavePaused"
+    conditions = {each["type"]: each["status"] for each in here.status["conditions"]}
+    assert conditions["Degraded"] == "False"
+
+
+def test_waves_follow_the_canary_and_its_nodes_are_done() -> None:
+    here = begun(canary={"nodes": 1})
+    here.play(lambda: reason(here) == "CanaryPaused")
+    assert updated(here) == {"n1"}
+    assert "waves" not in here.status
+    here.world.raw["metadata"].setdefault("annotations", {})[PROMOTE] = here.status["canary"]["id"]
+    here.play(lambda: reason(here) == "WavePaused")
+    assert updated(here) == {"n1", "n2", "n4"}
+
+    here.finish()
+    assert updated(here) == {*ZONES}
+
+
+def test_the_way_back_to_the_former_template_waits_for_no_wave() -> None:
+    here = begun()
+    here.play(lambda: reason(here) == "WavePaused" and here.status["waves"]["current"] == "b")
+    here.world.retemplate("proxy:1")
+    began = here.world.now
+    here.play(lambda: not updated(here) and not here.rollout)
+
+    assert here.world.now - began < timedelta(seconds=590)
+
+
+def test_another_template_begins_with_the_first_wave_and_attaches_what_was_detached_for_the_former_one() -> (
+    None
+):
+    here = begun()
+    here.play(lambda: here.world.off() & {"n1", "n3"})
+    here.world.retemplate("proxy:3")
+    here.play(lambda: not here.world.off())
+    assert updated(here, "proxy:3") == set()
+    assert here.status["waves"]["current"] == "a"
+
+    here.finish()
+    assert updated(here, "proxy:3") == {*ZONES}
+
+
+def test_a_node_whose_label_changes_is_of_the_wave_of_its_new_value() -> None:
+    here = begun()
+    here.play(lambda: reason(here) == "WavePaused")
+    label(here, "n1", "c")
+    here.play(lambda: reason(here) == "WavePaused" and here.status["waves"]["current"] == "b")
+    assert updated(here) == {"n2", "n4", "n3"}
+    label(here, "n5", "a")
+    here.play(lambda: reason(here) != "WavePaused")
+    here.play(lambda: reason(here) == "WavePaused" or not here.rollout)
+
+    assert updated(here) == {"n2", "n4", "n3", "n5"}
+    here.finish()
+    assert updated(here) == {*ZONES}
+
+
+def test_a_node_under_way_whose_label_changes_is_completed() -> None:
+    here = begun()
+    here.play(lambda: updated(here))
+    [name, *_] = updated(here)
+    label(here, name, "c")
+    here.play(lambda: reason(here) == "WavePaused")
+
+    assert name in updated(here)
+    assert here.world.off() == set()
+
+
+def test_a_node_that_is_not_ready_holds_up_no_wave_and_is_updated_when_it_is_ready() -> None:
+    here = rolling_with(ZONES)
+    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "False"
+    here.roll_out()
+    here.play(lambda: reason(here) == "WavePaused")
+    assert updated(here) == {"n4"}
+    here.play(lambda: updated(here) >= {"n1", "n3"})
+    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "True"
+    here.finish()
+
+    assert updated(here) == {*ZONES}
+
+
+def test_nodes_that_are_never_ready_are_the_last_ones() -> None:
+    here = rolling_with(ZONES, {"byLabel": ZONE})
+    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "False"
+    here.roll_out()
+    here.play(lambda: updated(here) == {*ZONES})
+
+    assert here.world.off() == {"n2"}
+
+
+def test_a_paused_rollout_and_an_urgent_one_keep_their_waves() -> None:
+    here = begun()
+    here.play(lambda: reason(here) == "WavePaused")
+    revision = here.rollout["toRevision"]
+    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = revision
+    here.world.raw["spec"]["paused"] = True
+    here.world.later(9999)
+    for _ in range(20):
+        here.turn()
+    assert updated(here) == {"n2", "n4"}
+    here.world.raw["spec"]["paused"] = False
+    here.play(lambda: reason(here) == "WavePaused")
+
+    assert updated(here) == {"n1", "n2", "n3", "n4"}
+
+
+def test_the_first_installation_and_new_nodes_wait_for_no_wave() -> None:
+    here = rolling_with(ZONES)
+
+    assert reason(here) == "Complete"
+    assert "waves" not in here.status
+
+
+def test_an_event_says_that_a_wave_is_complete() -> None:
+    here = begun()
+    here.finish()
+    pairs = zip(here.statuses, here.statuses[1:], strict=False)
+    events = [
+        message for old, new in pairs for reason_, message, _ in news(old, new) if reason_ == "WavePaused"
+    ]
+
+    assert ["wave a is complete" in events[0], "wave b is complete" in events[1]] == [True, True]
+    assert len(events) == 2
+
+
+class InWaves(RuleBasedStateMachine):
+    """Whatever happens, no two zones have nodes that begin to get a template at the same time."""
+
+    @initialize(nodes=st.integers(1, 3), seconds=st.sampled_from([0, 60]))
+    def begin(self, nodes: int, seconds: int) -> None:
+        waves = {"byLabel": ZONE, "pause": {"durationSeconds": seconds}}
+        self.here = rolling_with(ZONES, waves, maxUnavailableNodes=nodes)
+        self.version, self.began = 1, set[str]()
+
+    @rule()
+    def retemplate(self) -> None:
+        self.version += 1
+        self.here.world.retemplate(f"proxy:{self.version}")
+        self.under_way = {*self.here.world.off()}
+
+    @rule(turns=st.integers(1, 30))
+    def work(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+
+    @rule()
+    def lose_the_last_status(self) -> None:
+        """As a leader that is killed before it writes, or one with a stale cache."""
+        before = self.here.status
+        self.turn()
+        self.here.world.raw["status"] = before
+
+    @rule(name=st.sampled_from([*ZONES]), ready=st.booleans())
+    def lose_or_find_a_node(self, name: str, ready: bool) -> None:
+        self.here.world.nodes[name]["status"]["conditions"][0]["status"] = str(ready)
+
+    def turn(self) -> None:
+        """The nodes that are detached by it are of one zone, in which or before which no other is unfinished."""
+        off = self.here.world.off()
+        unfinished = {zone for name, zone in ZONES.items() if self.is_unfinished(name)}
+        self.here.turn()
+        self.began = self.here.world.off() - off
+        zones = {ZONES[name] for name in self.began}
+        if unfinished and self.version > 1:
+            assert len(zones) <= 1, zones
+            assert not off or zones <= {ZONES[name] for name in off} or self.all_given_back(off), (off, zones)
+
+    def all_given_back(self, off: set[str]) -> bool:
+        """Those that were detached for the template before, or whose node is lost."""
+        return all(name in self.under_way or not self.is_ready(name) for name in off)
+
+    def is_ready(self, name: str) -> bool:
+        ready = self.here.world.nodes[name]["status"]["conditions"][0]["status"]
+        return bool(ready == "True")
+
+    def is_unfinished(self, name: str) -> bool:
+        return self.is_ready(name) and self.here.world.image_on(name) != f"proxy:{self.version}"
+
+    @invariant()
+    def within_the_budget(self) -> None:
+        if "here" in self.__dict__:
+            rolling = self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
+            assert len(self.here.world.off()) <= rolling["maxUnavailableNodes"]
+
+
+InWaves.TestCase.settings = settings(
+    max_examples=20,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestInWaves = InWaves.TestCase
