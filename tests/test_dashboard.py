@@ -317,6 +317,32 @@ def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) 
     assert api.get(ROLLOUTS, "web", "edge")["metadata"]["annotations"][PROMOTE] == "aaaaaaaaaa-1"
 
 
+def test_a_metric_waves_and_a_window_are_shown(api: FakeAPI, page: Page, world: World) -> None:
+    raw = api.get(ROLLOUTS, "web", "edge")
+    metric = {"measuredAt": "2026-01-02T03:04:05Z", "message": "it is 1, above max (0.1) (1 of 3)"}
+    canary = {
+        "id": "aaaaaaaaaa-1",
+        "revision": "aaaaaaaaaa",
+        "nodes": 2,
+        "nodesComplete": 2,
+        "metric": metric,
+    }
+    waves = {"label": "topology.kubernetes.io/zone", "current": "a", "completedAt": "2026-01-02T03:04:05Z"}
+    rollout = {
+        "toRevision": "aaaaaaaaaa",
+        "nodes": 2,
+        "nodesLeft": 1,
+        "windowOpensAt": "2999-01-02T03:04:05Z",
+    }
+    raw["status"] = raw.get("status", {}) | {"canary": canary, "waves": waves, "rollout": rollout}
+    api.put(ROLLOUTS, raw)
+
+    shown = page.text("/rollouts")
+    assert "Its metric: it is 1, above max (0.1) (1 of 3)." in shown
+    assert "Waves by topology.kubernetes.io/zone: a, complete since" in shown
+    assert "The window opens" in shown
+
+
 def test_a_rollout_is_paused_and_resumed(api: FakeAPI, page: Page, world: World) -> None:
     def paused() -> Any:
         return api.get(ROLLOUTS, "web", "edge")["spec"].get("paused", False)

@@ -14,6 +14,8 @@ from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
+from cli.rollout.waves import Waves, waves_of
+from cli.rollout.waves import sentence as waves_sentence
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -51,6 +53,7 @@ class IngressDaemonSetExplanation(Document, frozen=True):
     history: tuple[Ended, ...]
     now: datetime
     events: tuple[EventRow, ...]
+    waves: Waves | None = None
 
 
 def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
@@ -69,6 +72,7 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
         history=history_of(status),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
+        waves=waves_of(status),
     )
 
 
@@ -85,6 +89,8 @@ def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
         yield Table(("CONDITION", "STATUS"), sorted(explained.conditions.items()))
     if explained.course:
         yield f"Its rollout: {sentence(explained.course, explained.now)}"
+    if explained.waves:
+        yield waves_sentence(explained.waves)
     if explained.history:
         yield history_table(explained.history, explained.now)
     yield f"How far its rollout is: drawbridge rollout get {explained.ingress_daemonset.partition('/')[2]}"

@@ -14,6 +14,17 @@ from webhook.ingress_daemonset.types import time_of
 Raw = Mapping[str, Any]
 
 
+class Metric(Document, frozen=True):
+    """What was measured of a canary; *value* is empty, and *message* says why, when that was not conclusive."""
+
+    value: str
+    message: str
+    measured_at: datetime | None
+    passing_since: datetime | None
+    failures: int
+    failed_at: datetime | None
+
+
 class Canary(Document, frozen=True):
     """*complete_since* is None while its nodes are not as desired, *promoted_at* before it is promoted."""
 
@@ -22,6 +33,7 @@ class Canary(Document, frozen=True):
     nodes_complete: int
     complete_since: datetime | None
     promoted_at: datetime | None
+    metric: Metric | None = None
 
 
 def canary_of(status: Raw) -> Canary | None:
@@ -34,7 +46,29 @@ def canary_of(status: Raw) -> Canary | None:
         raw.get("nodesComplete", 0),
         time_of(raw.get("completeSince", "")),
         time_of(raw.get("promotedAt", "")),
+        _metric(raw["metric"]) if "metric" in raw else None,
     )
+
+
+def _metric(raw: Raw) -> Metric:
+    measured, passing, failed = (
+        time_of(raw.get(name, "")) for name in ("measuredAt", "passingSince", "failedAt")
+    )
+    return Metric(
+        raw.get("value", ""), raw.get("message", ""), measured, passing, raw.get("failures", 0), failed
+    )
+
+
+def metric_sentence(metric: Metric, now: datetime) -> str:
+    if metric.measured_at is None:
+        return "Its metric has not been measured yet"
+    measured = f"measured {duration((now - metric.measured_at).total_seconds())} ago"
+    if metric.failed_at:
+        return f"Its metric has failed: {metric.message}"
+    if metric.message:
+        return f"Its metric: {metric.message}; {measured}"
+    since = metric.passing_since or metric.measured_at
+    return f"Its metric: {metric.value}, good for {duration((now - since).total_seconds())}; {measured}"
 
 
 def sentence(canary: Canary, now: datetime) -> str:

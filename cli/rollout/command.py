@@ -1,4 +1,4 @@
-"""`drawbridge rollout get|pause|resume|promote|restart|history|undo|abort`."""
+"""`drawbridge rollout get|pause|resume|promote|now|restart|history|undo|abort`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from cli.rollout.progress import (
     restart,
     rollout_of,
     table_of,
+    update_now,
 )
 from cli.rollout.reader import revisions_of, stored_of
 from cli.rollout.revisions import aborted, chosen, history_of, images_of, undo
@@ -86,6 +87,17 @@ def promote_rollout(session: Session, name: str) -> None:
     It counts for this canary alone: a later template has another one.
     """
     _write(session, name, promote, "Promote the canary", "promoted")
+
+
+@rollout.command("now", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def update_nodes_now(session: Session, name: str) -> None:
+    """Do not wait for the window with the present template.
+
+    It counts for this template alone. Canary, waves and budget stay.
+    """
+    _write(session, name, update_now, "Update nodes outside of the window", "not waiting for its window")
 
 
 @rollout.command("restart", cls=Command)

@@ -13,7 +13,10 @@ Raw = Mapping[str, Any]
 
 
 class Course(Document, frozen=True):
-    """A rollout in progress; *next_nodes* has five at most, *estimated_end* is None when it cannot be known."""
+    """A rollout in progress; *next_nodes* has five at most, *estimated_end* is None when it cannot be known.
+
+    *window_opens_at* is None while nodes may begin.
+    """
 
     from_revision: str
     to_revision: str
@@ -25,6 +28,7 @@ class Course(Document, frozen=True):
     waves: int
     next_nodes: tuple[str, ...]
     estimated_end: datetime | None
+    window_opens_at: datetime | None = None
 
 
 class Ended(Document, frozen=True):
@@ -54,6 +58,7 @@ def course_of(status: Raw) -> Course | None:
         waves=raw.get("waves", 0),
         next_nodes=tuple(raw.get("nextNodes") or ()),
         estimated_end=time_of(raw.get("estimatedEnd", "")),
+        window_opens_at=time_of(raw.get("windowOpensAt", "")),
     )
 
 
@@ -77,8 +82,16 @@ def sentence(course: Course, now: datetime) -> str:
     """Where it is, and when it is expected to end."""
     return (
         f"wave {course.wave} of {course.waves}, {course.nodes_left} of {course.nodes} nodes left,"
-        f" {course.at_a_time} at a time; {expectation(course, now)}"
+        f" {course.at_a_time} at a time; {opening(course, now)}{expectation(course, now)}"
     )
+
+
+def opening(course: Course, now: datetime) -> str:
+    """Empty while nodes may begin."""
+    if course.window_opens_at is None or course.window_opens_at <= now:
+        return ""
+    left = duration((course.window_opens_at - now).total_seconds())
+    return f"its window opens in {left}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
 
 
 def expectation(course: Course, now: datetime) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
 from cli.rollout import canary as canaries
+from cli.rollout import waves as waves_by_label
 from cli.rollout.canary import Canary
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from kube.types import ObjectMeta, Value
@@ -63,6 +64,7 @@ class Rollout(Document, frozen=True):
     course: Course | None
     history: tuple[Ended, ...]
     canary: Canary | None = None
+    waves: waves_by_label.Waves | None = None
 
 
 class Rollouts(Document, frozen=True):
@@ -86,6 +88,7 @@ def rollout_of(stored: Stored) -> Rollout:
         course=course_of(status),
         history=history_of(status),
         canary=canaries.canary_of(status),
+        waves=waves_by_label.waves_of(status),
     )
 
 
@@ -117,6 +120,10 @@ def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
             yield f"Next: {', '.join(rollout.course.next_nodes)}"
     if rollout.canary:
         yield canaries.sentence(rollout.canary, now)
+        if rollout.canary.metric and not rollout.canary.promoted_at:
+            yield canaries.metric_sentence(rollout.canary.metric, now)
+    if rollout.waves:
+        yield waves_by_label.sentence(rollout.waves)
     yield ""
     rows = [
         (each.type, each.status, each.reason, age(each.since, now), each.message)
@@ -150,6 +157,12 @@ def pause(stored: Stored, paused: bool) -> dict[str, Any] | None:
 def promote(stored: Stored) -> dict[str, Any] | None:
     """The patch for the version of *stored*; None when its canary is promoted already. Failure without a canary."""
     patch = canaries.promote(stored.metadata.annotations, stored.status)
+    return patch and {"metadata": {**patch, **_version(stored)}}
+
+
+def update_now(stored: Stored) -> dict[str, Any] | None:
+    """The patch for the version of *stored*; None when it does not wait for its window. Failure without one."""
+    patch = waves_by_label.update_now(stored.spec, stored.metadata.annotations)
     return patch and {"metadata": {**patch, **_version(stored)}}
 
 

@@ -78,6 +78,15 @@ class Pause(Document, frozen=True):
     seconds: int | None
 
 
+class WavePause(Document, frozen=True):
+    """After the nodes with a value of *label*; an empty one is of those without it."""
+
+    label: str
+    wave: str
+    begins_at: datetime
+    seconds: int
+
+
 class Rollout(Document, frozen=True):
     """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without."""
 
@@ -96,6 +105,7 @@ class Rollout(Document, frozen=True):
     now: datetime
     assumptions: tuple[str, ...]
     pause: Pause | None = None
+    wave_pauses: tuple[WavePause, ...] = ()
 
 
 def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
@@ -131,6 +141,7 @@ def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
         now=facts.now,
         assumptions=tuple(_assumptions(snapshot.resource)),
         pause=_pause(ahead.pause),
+        wave_pauses=tuple(_wave_pauses(rolling, ahead)),
     )
 
 
@@ -170,6 +181,10 @@ def parts(found: Rollout) -> Iterator[Part]:
     if found.pause:
         began = _after(found.pause.begins_at, found.now)
         yield f"After {began}, it is paused for its canary: {_promotion(found.pause)}."
+    for paused in found.wave_pauses:
+        wave = f"wave {paused.wave}" if paused.wave else f"the wave of nodes without {paused.label}"
+        began = _after(paused.begins_at, found.now)
+        yield f"After {began}, {wave} is complete: the next one begins after {duration(paused.seconds)}."
     if found.remaining:
         yield f"{found.remaining} nodes more follow in the same way; their time is estimated."
     if found.not_updated:
@@ -208,6 +223,13 @@ def _pause(pause: forecasts.Pause | None) -> Pause | None:
     return Pause(pause.begins_at, None if seconds is None else round(seconds))
 
 
+def _wave_pauses(rolling: RollingUpdate, ahead: forecasts.Forecast) -> Iterator[WavePause]:
+    if rolling.waves:
+        for each in ahead.wave_pauses:
+            seconds = rolling.waves.pause.duration_seconds
+            yield WavePause(rolling.waves.by_label, each.wave, each.begins_at, seconds)
+
+
 def _promotion(pause: Pause) -> str:
     if pause.seconds is None:
         return "it goes on with drawbridge rollout promote, and the time until then is not counted"
@@ -216,6 +238,10 @@ def _promotion(pause: Pause) -> str:
 
 def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
     rolling: RollingUpdate = resource.spec.update_strategy.rolling_update
+    if rolling.canary and rolling.canary.metric:
+        yield "the metric of the canary is good from its first measurement on, unless it has failed before"
+    if rolling.window:
+        yield f"nodes begin in the window only: from {rolling.window.start} {rolling.window.time_zone} on"
     if rolling.timestamp:
         yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
     if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":

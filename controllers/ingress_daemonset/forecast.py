@@ -9,13 +9,15 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from controllers.ingress_daemonset.canary import BY_HAND
+from msgspec.structs import replace as changed
+
+from controllers.ingress_daemonset.canary import BY_HAND, stored_canary
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import Snapshot, budget, plan
 from controllers.ingress_daemonset.simulated_cluster import Pace, SimulatedCluster
 from controllers.ingress_daemonset.status import why
 from settings.ingress_daemonset import HealthChecker
-from webhook.ingress_daemonset.types import time_of
+from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 ASSUMED = 30.0
 """Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
@@ -55,6 +57,14 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class WavePause:
+    """After the wave of the nodes with a value of the label; empty is that of those without."""
+
+    wave: str
+    begins_at: datetime
+
+
+@dataclass(frozen=True)
 class Forecast:
     """*steps* are in their order; at most *limit* of *nodes* are under way at a time.
 
@@ -69,6 +79,7 @@ class Forecast:
     remaining: int = 0
     ends_at: datetime | None = None
     pause: Pause | None = None
+    wave_pauses: tuple[WavePause, ...] = ()
 
     @property
     def waves(self) -> tuple[tuple[Step, ...], ...]:
@@ -80,6 +91,7 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
     """*plans* bounds the work: that many calls of the planner. Graces and *pace* are the only time that passes."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
+    snapshot = replace(snapshot, resource=with_good_metric(snapshot.resource))
     cluster, record = SimulatedCluster(snapshot, pace), _Record(snapshot.now)
     bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
     for _ in range(bound):
@@ -88,12 +100,27 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
         is_changed = cluster.apply(planned.actions)
         if cluster.report(planned.status or {}) or is_changed:
             record.pause = _pause(cluster.canary) or record.pause
+            record.note_wave(cluster.waves)
             continue
         events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
         if not events:
             return record.forecast(snapshot, cluster.now, is_over=True)
         cluster.advance(min(events))
     return record.forecast(snapshot, cluster.now, is_over=False)
+
+
+def with_good_metric(resource: IngressDaemonSet) -> IngressDaemonSet:
+    """Whose canary has no metric, and pauses for the time in which it has to be good; by hand when it has failed."""
+    canary = resource.spec.update_strategy.rolling_update.canary
+    if canary is None or canary.metric is None:
+        return resource
+    seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
+    if "failedAt" in stored_canary(resource).get("metric", {}):
+        seconds = 0
+    canary = changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
+    rolling = changed(resource.spec.update_strategy.rolling_update, canary=canary)
+    strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
+    return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
 
 
 def measured(rollouts: Iterable[NodeRollout]) -> list[float]:
@@ -122,7 +149,14 @@ class _Record:
     began: datetime
     rollouts: tuple[NodeRollout, ...] = ()
     pause: Pause | None = None
+    wave_pauses: tuple[WavePause, ...] = ()
     _steps: dict[str, Step] = field(default_factory=dict)
+
+    def note_wave(self, waves: Mapping[str, Any]) -> None:
+        """One that is complete, once."""
+        completed = time_of(waves.get("completedAt", ""))
+        if completed and (found := WavePause(waves["current"], completed)) not in self.wave_pauses:
+            self.wave_pauses = (*self.wave_pauses, found)
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
         unchanged = set(map(id, self.rollouts))
@@ -153,7 +187,9 @@ class _Record:
         steps = tuple(sorted(self._steps.values(), key=lambda each: (each.begins_at, each.node)))
         left = tuple(Left(each.node.name, each.phase, why(each, now)) for each in waiting if is_over)
         ends_at = _estimated(steps, remaining, limit, now)
-        return Forecast(len(self.rollouts), limit, steps, left, remaining, ends_at, self.pause)
+        return Forecast(
+            len(self.rollouts), limit, steps, left, remaining, ends_at, self.pause, self.wave_pauses
+        )
 
 
 def _pause(canary: Mapping[str, Any]) -> Pause | None:

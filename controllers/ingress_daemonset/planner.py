@@ -263,7 +263,8 @@ class _Planning:
             waits += [self._canary.ends_at, self._canary.fails_at]
         if self._waves:
             waits.append(self._waves.pause_ends_at)
-        if window := window_of(self._resource):
+        waiting = any(each.phase in (Phase.OUTDATED, Phase.DETACHING) for each in self._rollouts)
+        if waiting and (window := window_of(self._resource)):
             waits.append(self._closed.opens_at if self._closed else closes_at(window, self._now))
         for each in self._rollouts:
             waits += [each.overdue_at, each.judged_at, each.settled_at]

@@ -105,6 +105,12 @@ class SimulatedCluster:
         found: Mapping[str, Any] = self._resource.status.get("canary") or {}
         return found
 
+    @property
+    def waves(self) -> Mapping[str, Any]:
+        """As in the status."""
+        found: Mapping[str, Any] = self._resource.status.get("waves") or {}
+        return found
+
     def next_event(self) -> datetime | None:
         return min((*self._available_at.values(), *self._timestamp_at.values()), default=None)
 
