@@ -124,7 +124,7 @@ elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonS
   resolvConf: nameserver 10.0.0.2}
 ingressDaemonSet: {enabled: true,
   healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
-  detachmentReminder: 1m, resyncPeriod: 1m}
+  detachmentReminder: 1m, resyncPeriod: 1m, prometheus: {url: "http://a:9090", tokenFile: /a, caFile: /b}}
 """
     settings, default = parse(text % CA.replace("\n", "\\n")), Settings()
     assert set(changed_fields(default, settings)) >= {
@@ -288,6 +288,8 @@ BAD = {
     "elasticity: {resolvConf: 'nameservers 10.0.0.2'}": "'nameservers 10.0.0.2' is no line of a resolv.conf",
     "elasticity: {localReplica: 1}": "did you mean localReplicas",
     "ingressDaemonSet: {detachmentReminder: 0s}": "detachmentReminder: '0s' is no time",
+    "ingressDaemonSet: {prometheus: {url: 'prometheus:9090'}}": "url: 'prometheus:9090' is no URL that can be asked",
+    "ingressDaemonSet: {prometheus: {tokenFile: token}}": "tokenFile: 'token' is not the absolute path of a file",
     "ingressDaemonSet: {resyncPeriod: often}": "resyncPeriod: 'often' is not a duration",
     "ingressDaemonSet: {healthChecker: {imagePullPolicy: Sometimes}}": "imagePullPolicy: 'Sometimes'",
     "ingressDaemonSet: {healthChecker: {serviceAccount: x}}": "serviceAccount: unknown field",

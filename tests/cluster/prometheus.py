@@ -31,6 +31,9 @@ SWITCHED_ON = {
 OF_INGRESS_DAEMONSETS = {
     "drawbridge_ingress_daemonset_altered",
     "drawbridge_ingress_daemonset_canary_paused",
+    "drawbridge_ingress_daemonset_canary_measurements_total",
+    "drawbridge_ingress_daemonset_canary_unmeasured",
+    "drawbridge_ingress_daemonset_waiting",
     "drawbridge_ingress_daemonset_checker_reads_total",
     "drawbridge_ingress_daemonset_halted",
     "drawbridge_ingress_daemonset_nodes",
