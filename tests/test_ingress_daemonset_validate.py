@@ -32,6 +32,14 @@ def rolling(**fields: Any) -> Raw:
     return {"updateStrategy": {"rollingUpdate": fields}}
 
 
+def measured(**metric: Any) -> Raw:
+    return rolling(canary={"nodes": 1, "metric": {"query": "errors", **metric}})
+
+
+def windowed(**window: Any) -> Raw:
+    return rolling(window={"start": "02:00", "durationSeconds": 3600, **window})
+
+
 def pod(**fields: Any) -> Raw:
     return {"template": {"spec": fields}}
 
@@ -62,6 +70,15 @@ NODE = {"key": "example.com/detached"}
         ),
         (rolling(canary={}), "R.canary", r"nodes, such as 1 or 10%, or nodeSelector, or both"),
         (rolling(canary={"nodes": "0%"}), "R.canary.nodes", r"it is 0%: write 1 or more, or remove canary"),
+        (measured(), "R.canary.metric", "it has no bounds: write min, or max, or both"),
+        (measured(query=" ", max=1), "R.canary.metric.query", "it is empty: write a query in PromQL"),
+        (measured(min=2, max=1.5), "R.canary.metric.min", r"it is 2, more than max \(1\.5\)"),
+        (rolling(waves={"byLabel": "a zone"}), "R.waves.byLabel", "'a zone' is not the key of a label"),
+        (windowed(timeZone="Moon/Crater"), "R.window.timeZone", "such as Europe/Berlin"),
+        (windowed(timeZone="../../etc/passwd"), "R.window.timeZone", "is not known"),
+        (windowed(start="2 am"), "R.window.start", "'2 am'; write hours and minutes, such as 02:00"),
+        (windowed(durationSeconds=0), "R.window.durationSeconds", "it is 0; write 1 to 604800, a week"),
+        (windowed(days=["Sat", "Caturday"]), "R.window.days", "'Caturday' is none; write of Mon, Tue"),
         (
             rolling(maxUnavailableNodes="0%", maxDegradedNodes="00%"),
             "R.maxDegradedNodes",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kube.types import rfc3339
 from tests.cluster.ingress_daemonset import (
     CONFIRMED,
     DETACHED,
+    INGRESS_DAEMONSETS,
     MISSING_ACCOUNT,
     Raw,
     awaiting,
@@ -141,6 +144,60 @@ def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
     assert {each.node for each in pods if each.spec["containers"][0]["command"][-1] == CRASHES} == {node}
 
 
+def one_rack_is_updated_after_the_other(edge: Edge) -> None:
+    for name, rack in zip("abcd", ("west", "east", "west", ""), strict=True):
+        edge.patch_node(name, metadata={"labels": {RACK: rack} if rack else {}})
+    waves = {"byLabel": RACK, "pause": {"durationSeconds": 5}}
+    edge.create(rolling=detaching(2, **by_node(1, value="true"), waves=waves))
+    edge.settle(*"abcd")
+    edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abcd", image="proxy:2")
+
+    said = edge.await_event("WavePaused")
+    assert ["wave east is complete" in said, "wave west is complete" in said] == [True, True]
+    first = first_detached(edge)
+    order = sorted(first, key=lambda name: first[name])
+    assert (order[0], {*order[1:3]}, order[3]) == ("b", {"a", "c"}, "d")
+    assert first["d"] - max(first["a"], first["c"]) >= timedelta(seconds=5)
+    assert edge.violations(edge.promise(2, node=on_node(1))) == []
+
+
+def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
+    edge.create(rolling=detaching(1, **by_node(1, value="true")))
+    edge.settle(*"ab")
+    edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
+    opens = (datetime.now(UTC) + timedelta(seconds=90)).replace(second=0, microsecond=0)
+    window = {"start": f"{opens:%H:%M}", "durationSeconds": 3600}
+    edge.change(updateStrategy={"rollingUpdate": {"window": window}})
+    edge.retemplate("proxy:2")
+    assert f"the window opens at {rfc3339(opens)}" in edge.await_event("WaitingForWindow")
+    edge.settle(*"ab", image="proxy:2")
+    assert min(first_detached(edge).values()) >= opens
+
+    later = opens + timedelta(hours=12)
+    edge.wait(lambda: "rollout" not in edge.status(), "the end of the rollout")
+    edge.change(updateStrategy={"rollingUpdate": {"window": {"start": f"{later:%H:%M}"}}})
+    edge.retemplate("proxy:3")
+    edge.wait(lambda: edge.reasons().get("Progressing") == "True WaitingForWindow", "the status to say so")
+    urgent = {UPDATE_NOW: edge.status()["rollout"]["toRevision"]}
+    edge.client.patch(INGRESS_DAEMONSETS, "web", {"metadata": {"annotations": urgent}}, edge.namespace)
+    edge.settle(*"ab", image="proxy:3")
+    assert edge.violations(edge.promise(1, node=on_node(1))) == []
+
+
+RACK, UPDATE_NOW = "tests/rack", "drawbridge.io/update-now"
+
+
+def first_detached(edge: Edge) -> dict[str, datetime]:
+    """When each node was seen to be detached first."""
+    found: dict[str, datetime] = {}
+    for each in edge.history():
+        if isinstance(each.object, SeenNode) and DETACHED in each.object.annotations:
+            found.setdefault(edge.short(each.object.name), each.seen)
+    return found
+
+
 RUNS, CRASHES = "import time; time.sleep(3600)", "raise SystemExit(3)"
 
 
@@ -160,6 +217,8 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
     a_canary_that_crashes_again_and_again_is_rolled_back: tuple("ab"),
+    one_rack_is_updated_after_the_other: tuple("abcd"),
+    nodes_begin_in_the_window_or_when_it_is_urgent: tuple("ab"),
 }
 
 

@@ -50,8 +50,9 @@ def _window(window: Window) -> Iterator[Problem]:
         yield f"{WINDOW}.timeZone", message
     if not START.fullmatch(window.start):
         yield f"{WINDOW}.start", f"it is {window.start!r:.20}; write hours and minutes, such as 02:00"
-    if not 0 < window.duration_seconds <= (longest := LONGEST.total_seconds()):
-        message = f"it is {window.duration_seconds}; write 1 to {longest:.0f}, a week"
+    longest = int(LONGEST.total_seconds())
+    if not 0 < window.duration_seconds <= longest:
+        message = f"it is {window.duration_seconds}; write 1 to {longest}, a week"
         yield f"{WINDOW}.durationSeconds", message
     if unknown := [each for each in window.days if each not in DAYS]:
         yield f"{WINDOW}.days", f"{unknown[0]!r:.20} is none; write of {', '.join(DAYS)}"
