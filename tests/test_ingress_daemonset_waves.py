@@ -218,6 +218,23 @@ def test_nodes_that_are_never_ready_are_the_last_ones() -> None:
     assert here.world.off() == {"n2"}
 
 
+def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_again() -> None:
+    here = rolling_with(ZONES, maxUnavailableNodes=4)
+    for name in ("n2", "n1"):
+        here.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+    here.roll_out()
+    here.play(lambda: updated(here) >= {"n3", "n4", "n5"} and here.world.off() & {"n1", "n2"})
+    here.pods = 99999
+    writes = 0
+    for _ in range(300):
+        before = here.world.off()
+        here.turn()
+        writes += here.world.off() != before
+
+    assert writes == 0
+    assert here.world.off() == {"n2"}
+
+
 def test_a_paused_rollout_and_an_urgent_one_keep_their_waves() -> None:
     here = begun()
     here.play(lambda: reason(here) == "WavePaused")

@@ -31,8 +31,9 @@ class ClosedWindow:
         """
         if self.returns and rollout.drift is Drift.OUTDATED:
             return False
-        is_under_way = closes_at(self.window, rollout.detached_at) is not None
-        return rollout.phase is Phase.OUTDATED or (rollout.untouched and not is_under_way)
+        if rollout.untouched:
+            return closes_at(self.window, rollout.detached_at) is None
+        return rollout.phase is Phase.OUTDATED
 
     def standstill(self, rollouts: Sequence[NodeRollout]) -> str:
         """What is waited for; empty while nodes are under way, or none is to be updated."""
@@ -51,8 +52,9 @@ class ClosedWindow:
 
 def window_of(resource: IngressDaemonSet) -> Window | None:
     """The one in force; None where updates may begin at any time, or must not wait for this template."""
-    is_urgent = resource.metadata.annotations.get(UPDATE_NOW) == revision_of(resource)
-    return None if is_urgent else resource.spec.update_strategy.rolling_update.window
+    window = resource.spec.update_strategy.rolling_update.window
+    urgent = resource.metadata.annotations.get(UPDATE_NOW) if window else None
+    return None if urgent and urgent == revision_of(resource) else window
 
 
 def closed_window_of(resource: IngressDaemonSet, now: datetime) -> ClosedWindow | None:

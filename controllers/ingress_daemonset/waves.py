@@ -7,7 +7,7 @@ when it is stored. All of it is void for another template or another label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -42,7 +42,10 @@ class Waves:
 
         A NotReady node that has not begun holds up no wave: it is updated when it is Ready, or after all others.
         """
-        return tuple(value for value, nodes in self.groups.items() if any(map(_is_unfinished, nodes)))
+        return self._with(_is_unfinished) or self._with(lambda each: each.phase in UNFINISHED)
+
+    def _with(self, is_one: Callable[[NodeRollout], bool]) -> tuple[str, ...]:
+        return tuple(value for value, nodes in self.groups.items() if any(map(is_one, nodes)))
 
     @property
     def current(self) -> str | None:
@@ -52,11 +55,10 @@ class Waves:
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
         """Those that may begin."""
-        if not self.unfinished:
-            return tuple(each for nodes in self.groups.values() for each in nodes)
-        if self.current is None or "completedAt" in self.stored:
+        if self.current not in self.unfinished or "completedAt" in self.stored:
             return ()
-        return tuple(each for each in self.groups.get(self.current, ()) if each.node.ready)
+        others = bool(self._with(_is_unfinished))
+        return tuple(each for each in self.groups[self.current] if each.node.ready or not others)
 
     @property
     def withheld(self) -> set[NodeRollout]:
@@ -149,8 +151,8 @@ class Waves:
 
 def waves_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Waves | None:
     """None when nodes follow each other without waves, as they do back to the template that all of them had."""
-    wanted, revision = resource.spec.update_strategy.rolling_update.waves, revision_of(resource)
-    if wanted is None or revision == resource.current_revision:
+    wanted = resource.spec.update_strategy.rolling_update.waves
+    if wanted is None or (revision := revision_of(resource)) == resource.current_revision:
         return None
     groups: dict[str, list[NodeRollout]] = {}
     for each in rollouts:
