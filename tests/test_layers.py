@@ -41,10 +41,13 @@ INGRESS_DAEMONSET = [
         "__init__",
         "evictions",
         "node_matching",
+        "pacing",
         "template",
         "types",
         "validate",
+        "validate_pacing",
         "webhook",
+        "windows",
     )
 ]
 
@@ -118,6 +121,10 @@ PLANS = [
     "controllers/ingress_daemonset/simulated_cluster.py",
     "controllers/ingress_daemonset/forecast.py",
     "controllers/ingress_daemonset/confirmation.py",
+    "controllers/ingress_daemonset/canary.py",
+    "controllers/ingress_daemonset/canary_metric.py",
+    "controllers/ingress_daemonset/closed_window.py",
+    "controllers/ingress_daemonset/waves.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
     "controllers/ip_reservation/compaction.py",

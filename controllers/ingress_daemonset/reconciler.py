@@ -187,6 +187,9 @@ class Reconciler:
             memory.status_at = self._clock.monotonic()
             memory.pruned |= _pruned(resource, status, stored)
             self._reporter.report(resource, status)
+            if guarded:
+                # What decides about nodes counts from now on, and the watch does not bring back our own write.
+                due = self.pace(key_of(resource.metadata))
         self._reporter.measure(resource, planned)
         return due
 
