@@ -94,6 +94,24 @@ def test_what_was_waited_for_is_followed_at_once_though_nothing_changes_beside(
     assert here.off()
 
 
+def test_a_measured_canary_costs_one_query_and_one_write_per_interval() -> None:
+    here, asked = measured(), list[str]()
+    here.ask = lambda query: asked.append(query) or 1.0  # type: ignore[func-returns-value]
+    here.api.edit("IngressDaemonSet", KEY, {"spec": failing_late()})
+    here.api.deliver()
+    before = len(here.api.writes)
+    looked = here.looks(600)
+
+    assert 19 <= len(asked) <= 21
+    assert len(here.api.writes) - before <= len(asked) + 1
+    assert looked <= 5 * len(asked)
+
+
+def failing_late() -> Raw:
+    metric = {**METRIC, "failureLimit": 999}
+    return {"updateStrategy": {"rollingUpdate": {"canary": {"nodes": 1, "metric": metric}}}}
+
+
 def test_a_time_without_a_leader_is_not_taken_for_good() -> None:
     here = measured()
     since = metric(here)["passingSince"]
