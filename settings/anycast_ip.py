@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.values import Count, Labels, Matching, Model, Period, Text
+from settings.values import Address, Count, Duration, Labels, Matching, Model, Period, Text
 
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 
@@ -37,8 +37,18 @@ class Pool(Model):
         return max(self.retain.count, self.min_idle)
 
 
+class AllowListHTTP(Model):
+    """The endpoint of the controllers that answers with the allow-list."""
+
+    enabled: bool = False
+    bind_address: Address = ":8082"
+
+
 class AllowList(Model):
-    """The ConfigMap in the release's namespace with all addresses that nodes have or may get; without a name, none."""
+    """The ConfigMap in the release's namespace with all addresses that nodes have or may get; without a name, none.
+
+    A node gets an address only when that has been in it for *announce_before*.
+    """
 
     config_map: Annotated[
         str,
@@ -47,6 +57,22 @@ class AllowList(Model):
             "is not the name of a ConfigMap; use lower case letters, digits and '-'",
         ),
     ] = ""
+    announce_before: Duration = 0.0
+    http: AllowListHTTP = AllowListHTTP()
+
+    @model_validator(mode="after")
+    def _there_is_a_list(self) -> Self:
+        if not self.config_map and self.announce_before:
+            raise ValueError(
+                f"configMap is empty, but announceBefore is {self.announce_before:g}s: addresses are announced in a"
+                " ConfigMap; name one, for example configMap: anycast-ips, or leave announceBefore at 0s"
+            )
+        if not self.config_map and self.http.enabled:
+            raise ValueError(
+                "configMap is empty, but http.enabled is true: the endpoint answers with that ConfigMap; name one, for"
+                " example configMap: anycast-ips, or leave http.enabled off"
+            )
+        return self
 
 
 class AnycastIPSettings(Model):

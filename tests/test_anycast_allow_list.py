@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import REGISTRY
 
-from controllers.anycast_ip.allow_list import (
+from controllers.anycast_ip.claim import claim_for, name_of
+from controllers.anycast_ip.entries import (
     IDLE,
     IN_USE,
     JSON,
@@ -17,10 +20,11 @@ from controllers.anycast_ip.allow_list import (
     TEXT,
     Entry,
     data_of,
+    dated,
     entries,
 )
-from controllers.anycast_ip.claim import claim_for
 from kube.errors import Conflict, KubeError, Unreachable
+from kube.types import rfc3339
 from lab.cloud import Knobs
 from settings.anycast_ip import AllowList
 from tests.anycast_world import SETTINGS, Lab
@@ -97,10 +101,58 @@ def test_the_entries(claims: list[Any], nodes: dict[str, Any], expected: list[tu
 
 
 def test_one_address_a_line_and_the_same_as_json() -> None:
-    data = data_of((Entry(address="9.0.0.1", id="eip-1", node="n1", state=IN_USE),))
+    data = data_of((Entry(address="9.0.0.1", id="eip-1", node="n1", state=IN_USE, since=NOW),))
 
     assert data[TEXT] == "9.0.0.1\n"
-    assert json.loads(data[JSON]) == [{"address": "9.0.0.1", "id": "eip-1", "node": "n1", "state": "in use"}]
+    assert json.loads(data[JSON]) == [
+        {"address": "9.0.0.1", "id": "eip-1", "node": "n1", "state": "in use", "since": rfc3339(NOW)}
+    ]
+
+
+LISTED_ONCE = Entry(address="9.0.0.2", id="eip-2", node="n2", state=IN_USE, since=NOW - timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param([], NOW, id="it is new"),
+        pytest.param([LISTED_ONCE], LISTED_ONCE.since, id="as before"),
+        pytest.param([replace(LISTED_ONCE, state=IDLE, node="")], LISTED_ONCE.since, id="in another state"),
+        pytest.param([replace(LISTED_ONCE, address="9.0.0.9")], NOW, id="with another IP"),
+        pytest.param([replace(LISTED_ONCE, since=None)], NOW, id="by a version that wrote no time"),
+        pytest.param([replace(LISTED_ONCE, since=NOW + timedelta(days=9))], NOW, id="in the future"),
+    ],
+)
+def test_since_when_an_address_is_listed(before: list[Entry], expected: datetime) -> None:
+    (found,) = dated((replace(LISTED_ONCE, since=None),), tuple(before), NOW)
+
+    assert found.since == expected
+
+
+@pytest.mark.parametrize(
+    ("claims", "shown", "expected"),
+    [
+        pytest.param([], OPEN, [LISTED_ONCE], id="its claim was deleted"),
+        pytest.param([], node(), [], id="its node is not open"),
+        pytest.param([], None, [], id="its node is gone"),
+        pytest.param([replace(MINE, releasing=True)], OPEN, [], id="it is being released"),
+        pytest.param([replace(kept(1, address="eip-2"), releasing=True)], OPEN, [], id="another claim releases it"),
+    ],
+)  # fmt: skip
+def test_what_an_open_node_uses_stays_listed_without_a_claim(
+    claims: list[Any], shown: Any, expected: list[Entry]
+) -> None:
+    nodes = {"u2": shown} if shown else {}
+
+    assert entries(claims, nodes, {"eip-2": "9.0.0.2"}, (LISTED_ONCE,)) == tuple(expected)
+
+
+def test_an_address_that_only_a_node_shows_is_not_listed() -> None:
+    assert entries([], {"u2": OPEN}, {}, ()) == ()
+
+
+def test_an_orphan_is_not_listed_before_its_release() -> None:
+    assert entries([replace(MINE, uid="orphan-eip-2")], {}, {"eip-2": "9.0.0.2"}) == ()
 
 
 def test_without_a_name_nothing_is_written() -> None:
@@ -170,6 +222,65 @@ def test_what_another_client_changes_or_deletes_is_written_again() -> None:
     assert published(lab) == before
     del lab.kube.objects["configmaps", NAME]
     lab.run(lambda: published(lab) == before, 400, "created again")
+
+
+def test_what_a_kubelet_writes_to_its_node_does_not_change_the_list() -> None:
+    lab = lab_with(count=1)
+    opened(lab, "n1", "n2")
+    lab.leave("n2")
+    lab.run(lambda: "idle" in published(lab).values(), 60, "idle")
+    lab.run_for(5)
+    before = published(lab)
+    (spare,) = idle(lab)
+    seen = writes(lab)
+    for address in (lab.on("n1")[0].id, spare):
+        lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: address, ADDRESS: "6.6.6.6"}}})
+        lab.run_for(20)
+        lab.start()
+        lab.run_for(20)
+
+    assert published(lab) == before
+    assert not any("6.6.6.6" in each for each in seen)
+
+
+def test_an_address_in_use_stays_listed_when_its_claim_is_deleted() -> None:
+    lab = lab_with()
+    opened(lab, "n1")
+    lab.run(lambda: "in use" in published(lab).values(), 30, "listed")
+    seen = writes(lab)
+    (claim,) = lab.claims.claims.values()
+    del lab.kube.objects["configmaps", name_of(claim.uid)]
+    lab.start()
+    lab.run(lambda: bool(lab.claims.claims), 60, "claimed again")
+    lab.run_for(10)
+
+    assert published(lab) == {lab.on("n1")[0].ip: "in use"}
+    assert seen == []
+
+
+def test_how_long_it_could_not_be_written_is_a_metric() -> None:
+    lab = lab_with()
+
+    def fail(name: str, body: Any) -> None:
+        if name == NAME:
+            raise Unreachable("reset")
+
+    opened(lab, "n1")
+    lab.run_for(10)
+    assert sample("behind_seconds") == 0
+    assert sample("addresses") == 1
+    lab.kube.before_write = fail
+    opened(lab, "n2")
+    lab.run_for(200)
+    assert 100 < (sample("behind_seconds") or 0) <= 200
+    lab.kube.before_write = lambda name, body: None
+    lab.run_for(60)
+    assert sample("behind_seconds") == 0
+    assert sample("addresses") == 2
+
+
+def sample(name: str) -> float | None:
+    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_allow_list_{name}")
 
 
 def test_a_config_map_of_another_kind_is_left_alone() -> None:

@@ -65,6 +65,7 @@ class Actions:
             Do.FREE: self._free,
             Do.TAG: self._tag,
             Do.ALLOCATE: self._allocate,
+            Do.ANNOUNCE: self._announce,
             Do.BIND: self._bind,
             Do.UNBIND: self._unbind,
             Do.RELEASE: self._release,
@@ -189,12 +190,20 @@ class Actions:
         log.info("address allocated", node=claim.node, uid=claim.uid, address=address)
         return FIRST_WATCH
 
+    async def _announce(self, snapshot: Snapshot, _: Step) -> float:
+        """What is being released is not listed, and would wait for ever."""
+        self._stays(claim_in(snapshot))
+        return snapshot.announcement.left(self._memory.clocks.now()) if snapshot.announcement else 0.0
+
+    def _stays(self, claim: Claim) -> None:
+        if claim.releasing or claim.pooled:  # it was not released after all
+            self._claims.put(replace(claim, releasing=False, pooled=None))
+
     async def _bind(self, snapshot: Snapshot, _: Step) -> float:
         claim, waits = claim_in(snapshot), self._memory.waits
         if left := waits.left(claim.uid, Do.BIND, claim.address):
             return left
-        if claim.releasing or claim.pooled:  # it was not released after all, and is to stay
-            self._claims.put(replace(claim, releasing=False, pooled=None))
+        self._stays(claim)
         waits.again(claim.uid, Do.BIND)
         await self._cloud.associate(claim.address, claim.instance)
         return FIRST_WATCH

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import structlog
+from prometheus_client import Gauge
 
-from controllers.anycast_ip.claim import MANAGED_BY, MANAGER, Claim
-from controllers.anycast_ip.planner import is_open
+from controllers.anycast_ip.claim import MANAGED_BY, MANAGER
+from controllers.anycast_ip.entries import (
+    LABEL,
+    LABEL_VALUE,
+    Entries,
+    data_of,
+    dated,
+    entries,
+    entries_in,
+    recorded,
+)
 from controllers.anycast_ip.sources import Sources
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import CONFIG_MAPS
-from kube.types import ConfigMap, Node
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID
+from kube.types import ConfigMap
 
-LABEL, LABEL_VALUE = "drawbridge.io/allow-list", "anycast-ip"
-TEXT, JSON = "addresses.txt", "addresses.json"
 PERIOD = 2.0
 """Seconds from one look at the addresses to the next."""
 AGAIN = 30.0
@@ -27,60 +33,13 @@ AGAIN = 30.0
 REREAD = 300.0
 """Seconds after which the ConfigMap is read again: another client may have changed or deleted it."""
 
-IN_USE, PROMISED, IDLE = "in use", "promised", "idle"
+ADDRESSES = Gauge("drawbridge_anycast_ip_allow_list_addresses", "Addresses in the allow-list.")
+BEHIND = Gauge(
+    "drawbridge_anycast_ip_allow_list_behind_seconds",
+    "For how long the allow-list could not be written; 0 while it is as it should be.",
+)
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """*state*: an open node uses it; or it is promised to a node that is not open yet; or it is idle in the pool."""
-
-    address: str
-    id: str
-    node: str = ""
-    state: str
-
-
-Entries = tuple[Entry, ...]
-DECODER = msgspec.json.Decoder(Entries)
-
-
-def entries(claims: Iterable[Claim], nodes: Mapping[str, Node], ips: Mapping[str, str]) -> Entries:
-    """One for each address, sorted; *nodes* by uid, *ips* by the ids of addresses.
-
-    What is being released is no longer among them, nor is what has no IP that is known yet.
-    """
-    stay = (each for each in claims if ips.get(each.address) and not each.releasing)
-    by_id = {each.address: _entry(each, nodes.get(each.uid), ips[each.address]) for each in stay}
-    return tuple(sorted(by_id.values(), key=lambda each: (each.address, each.id)))
-
-
-def _entry(claim: Claim, node: Node | None, ip: str) -> Entry:
-    state = IN_USE if node and is_open(node) else IDLE if claim.pooled else PROMISED
-    return Entry(address=ip, id=claim.address, node="" if claim.pooled else claim.node, state=state)
-
-
-def shown_ips(nodes: Iterable[Node]) -> dict[str, str]:
-    """By the ids that the nodes show."""
-    shown = (each.metadata.annotations for each in nodes)
-    return {each[ADDRESS_ID]: each[ADDRESS] for each in shown if ADDRESS_ID in each and ADDRESS in each}
-
-
-def data_of(found: Entries) -> dict[str, str]:
-    """One address a line, and the same as JSON."""
-    lines = dict.fromkeys(each.address for each in found)
-    return {
-        TEXT: "".join(f"{each}\n" for each in lines),
-        JSON: msgspec.json.format(msgspec.json.encode(found)).decode() + "\n",
-    }
-
-
-def entries_in(found: ConfigMap) -> Entries:
-    """What an earlier leader wrote; none where another client has written something else."""
-    try:
-        return DECODER.decode(found.data.get(JSON, "[]"))
-    except (msgspec.MsgspecError, ValueError):
-        return ()
 
 
 class AllowListStore:
@@ -89,10 +48,10 @@ class AllowListStore:
     def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
         self._client, self._namespace, self._check = client, namespace, check
 
-    def read(self, name: str) -> ConfigMap | None:
-        """ValueError when it is not ours."""
+    def read(self, name: str, timeout: float | None = None) -> ConfigMap | None:
+        """As the API server has it; ValueError when it is not ours. *timeout* in seconds, by default the client's."""
         try:
-            found = self._client.get(CONFIG_MAPS, name, self._namespace, type=ConfigMap)
+            found = self._client.get(CONFIG_MAPS, name, self._namespace, type=ConfigMap, timeout=timeout)
         except NotFound:
             return None
         if LABEL not in found.metadata.labels:
@@ -114,40 +73,67 @@ class AllowListStore:
 
 
 class AllowList:
-    """`turn` writes it when it changes."""
+    """`turn` writes it when it changes; *enqueue* adds the uid of each claim whose address was listed."""
 
-    def __init__(self, sources: Sources, store: AllowListStore) -> None:
-        self._sources, self._store = sources, store
+    def __init__(self, sources: Sources, store: AllowListStore, enqueue: Callable[[str], None]) -> None:
+        self._sources, self._store, self._enqueue = sources, store, enqueue
         self._clock = sources.memory.clocks.monotonic
+        self._announcements = sources.memory.announcements
         self._name, self._due, self._read_at = "", -math.inf, -math.inf
+        self._failing_since: float | None = None
         self._found: ConfigMap | None = None
         self._ips: dict[str, str] = {}
 
     def turn(self) -> None:
         """What is due; before the cluster's addresses were read once, they are not known well enough."""
         name = self._sources.settings().allow_list.config_map
-        if not name or self._clock() < self._due or self._sources.inventory.read_at is None:
+        if not name:
+            self._report("")
+            return
+        if self._clock() < self._due or self._sources.inventory.read_at is None:
             return
         self._due = self._clock() + PERIOD
         try:
             self._publish(name)
+            self._report("")
         except (KubeError, ValueError) as error:
             self._due, self._read_at = self._clock() + AGAIN, -math.inf
+            self._report(str(error))
             log.warning("allow-list not written", name=name, error=str(error))
+
+    def _report(self, problem: str) -> None:
+        self._announcements.failed(problem)
+        now = self._clock()
+        since = now if self._failing_since is None else self._failing_since
+        self._failing_since = since if problem else None
+        BEHIND.set(now - since if problem else 0.0)
 
     def _publish(self, name: str) -> None:
         if name != self._name or self._clock() >= self._read_at + REREAD:
             self._found = self._store.read(name)
             self._name, self._read_at = name, self._clock()
-        data = data_of(self._entries())
+            self._announcements.read(recorded(entries_in(self._found)))
+        before = entries_in(self._found)
+        listed = self._entries(before)
+        data = data_of(listed)
         if self._found is None or self._found.data != data:
             self._found = self._store.write(name, data, self._found)
-            log.info("allow-list written", name=name, addresses=data[TEXT].count("\n"))
+            self._announcements.written(recorded(listed))
+            self._enqueue_new(listed, before)
+            log.info("allow-list written", name=name, addresses=len(listed))
+        ADDRESSES.set(len(listed))
 
-    def _entries(self) -> Entries:
+    def _entries(self, before: Entries) -> Entries:
+        """IPs are as the cloud says. The annotations of nodes do not count: each kubelet can write its node's."""
         nodes = {each.metadata.uid: each for each in self._sources.nodes.list()}
         claims = self._sources.claims.claims.values()
-        before = {each.id: each.address for each in entries_in(self._found)} if self._found else {}
-        known = before | self._ips | self._sources.inventory.ips() | shown_ips(nodes.values())
+        known = {each.id: each.address for each in before} | self._ips | self._sources.inventory.ips()
         self._ips = {each.address: known[each.address] for each in claims if each.address in known}
-        return entries(claims, nodes, self._ips)
+        return dated(entries(claims, nodes, self._ips, before), before, self._sources.memory.clocks.now())
+
+    def _enqueue_new(self, listed: Entries, before: Entries) -> None:
+        """Nodes may wait for it."""
+        new = {each.id for each in listed} - {each.id for each in before}
+        for claim in self._sources.claims.claims.values():
+            if claim.address in new:
+                self._enqueue(claim.uid)

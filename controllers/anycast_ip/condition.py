@@ -1,7 +1,8 @@
 """The Node condition AnycastIPReady: whether a node's anycast IP is bound, for readers that know conditions.
 
-It is True while the node is open, and False with the reason while something is in the way. A node that joins and is
-served has none until it is open: so a join costs one write, and to a reader an absent condition is not True.
+It is True while the node is open, and False with the reason while something is in the way, or its address is being
+announced. Any other node that joins and is served has none until it is open: so a join costs one write, and to a
+reader an absent condition is not True.
 """
 
 from __future__ import annotations

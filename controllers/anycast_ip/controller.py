@@ -179,7 +179,7 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     chores = (
         Orphans(sources, edges.recorder, reconciler.add),
         Upkeep(sources, reconciler.add),
-        AllowList(sources, edges.published.allow_list),
+        AllowList(sources, edges.published.allow_list, reconciler.add),
     )
     return Feature(sources, queue, reconciler, conditions, resync, chores)
 

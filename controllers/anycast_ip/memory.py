@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from controllers.anycast_ip.announcements import Announcements
 from controllers.anycast_ip.locks import Locks
 from controllers.anycast_ip.snapshot import Do
 from kube.errors import Backoff
@@ -90,6 +91,7 @@ class Memory:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks, self.waits, self.locks = clocks, Waits(clocks.monotonic), Locks()
+        self.announcements = Announcements(clocks.now)
         self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
 
     def forget(self, uid: str) -> None:

@@ -7,10 +7,11 @@ Else it is released, then its tags are deleted, and only then its claim.
 from __future__ import annotations
 
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
+from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
 from controllers.anycast_ip.pool import is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
-from kube.types import Node, is_super
+from kube.types import Node, is_super, rfc3339
 from settings import AnycastIPSettings
 from webhook.anycast_ip import (
     ADDRESS,
@@ -24,6 +25,7 @@ from webhook.anycast_ip import (
 )
 
 NOTHING = Step(Do.NOTHING)
+ANNOUNCED = "AnycastIpAnnounced"
 SLOW = 150.0
 """Seconds that an address may be on its way before an Event says so."""
 SURE = 600.0
@@ -212,7 +214,22 @@ def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
         return Step(Do.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
     if not claim.ours:
         return Step(Do.FORGET)
-    return Step(Do.WATCH, _stopped(seen)) if seen.blocked or seen.arrears else Step(Do.BIND, address=seen)
+    if seen.blocked or seen.arrears:
+        return Step(Do.WATCH, _stopped(seen))
+    if snapshot.announcement:
+        return Step(Do.ANNOUNCE, _announced(seen, snapshot.announcement), seen)
+    return Step(Do.BIND, address=seen)
+
+
+def _announced(seen: Address, announcement: Announcement) -> Note | None:
+    """None while it is about to be listed."""
+    if announcement.problem:
+        return Note("AnycastIpDelayed", f"{seen.id} must be in the allow-list first: {announcement.problem}")
+    if announcement.since is None or announcement.until is None:
+        return None
+    since, until = rfc3339(announcement.since), rfc3339(announcement.until)
+    text = f"{seen.ip} ({seen.id}) is in the allow-list since {since}, and is bound at {until}"
+    return Note(ANNOUNCED, text, "Normal")
 
 
 def _plan_order(snapshot: Snapshot) -> Step:

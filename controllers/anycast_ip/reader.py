@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
+from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.claim import (
     NODE_INSTANCE,
     POOLED,
@@ -66,7 +67,15 @@ class Reader:
         related = replace(related, was_wanted=uid in self._memory.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
-        return Snapshot(uid, node, claim, related, order, seen, self._pool(node, claim))
+        pool, announcement = self._pool(node, claim), self._announcement(claim)
+        return Snapshot(uid, node, claim, related, order, seen, pool, announcement)
+
+    def _announcement(self, claim: Claim | None) -> Announcement | None:
+        """None when the address may be bound."""
+        seconds = self._settings().allow_list.announce_before
+        if not seconds or claim is None:
+            return None
+        return self._memory.announcements.of(claim.address, seconds)
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
         if node and claim and claim.address:

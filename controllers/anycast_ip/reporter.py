@@ -12,7 +12,7 @@ from prometheus_client import Gauge, Histogram
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
 from controllers.anycast_ip.actions import StillThere
-from controllers.anycast_ip.planner import is_open
+from controllers.anycast_ip.planner import ANNOUNCED, is_open
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
 from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
@@ -20,7 +20,7 @@ from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
 from webhook.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
 
-STATES = ("waiting", "working", "open", "leaving")
+STATES = ("waiting", "announcing", "working", "open", "leaving")
 NODES_BY_STATE = Gauge(
     "drawbridge_anycast_ip_nodes",
     "Nodes by what their address is at; waiting: something stands in the way, see their Events.",
@@ -69,12 +69,16 @@ class Reporter:
         self._quotas: Sequence[Quota] = ()
         self._notes: dict[str, Note] = {}
         self._states: dict[str, str] = {}
+        self._announced = set[str]()
+        """Uids of nodes that waited for the announcement of their addresses, and are not open yet."""
         for state in STATES:
             NODES_BY_STATE.labels(state).set_function(partial(self._nodes_in, state))
 
     def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
         """Count the node by its state, and report the note of *step*."""
         self._count(snapshot.uid, state_of(snapshot, step, settings))
+        if step.do is Do.ANNOUNCE:
+            self._announced.add(snapshot.uid)
         if step.note:
             self.note(snapshot, step.note)
 
@@ -94,6 +98,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """The node is gone, and so is its claim."""
         self._notes.pop(uid, None)
+        self._announced.discard(uid)
         self._count(uid, "")
 
     def note(self, snapshot: Snapshot, note: Note) -> None:
@@ -113,7 +118,7 @@ class Reporter:
     def trouble(self, uid: str) -> Note | None:
         """What was last in the way of the node, as far as this process knows."""
         note = self._notes.get(uid)
-        return note if note and note.type == "Warning" else None
+        return note if note and (note.type == "Warning" or note.reason == ANNOUNCED) else None
 
     def failure(self, snapshot: Snapshot, do: Do, error: Exception, failures: int) -> None:
         """*failures* is how many there were in a row, this one included."""
@@ -136,8 +141,10 @@ class Reporter:
 
     def _opened(self, snapshot: Snapshot) -> None:
         metadata = snapshot.node.metadata if snapshot.node else None
-        if metadata and ADDRESS_ID not in metadata.annotations and metadata.creation_timestamp:
+        is_first = metadata and ADDRESS_ID not in metadata.annotations
+        if is_first and snapshot.uid not in self._announced and metadata and metadata.creation_timestamp:
             OPENED.observe((self._now() - metadata.creation_timestamp).total_seconds())
+        self._announced.discard(snapshot.uid)
         self.note(
             snapshot, Note("AnycastIpBound", "The anycast IP is bound: the node is open for work", "Normal")
         )
@@ -174,4 +181,6 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
         return "leaving" if claim and step.do is not Do.NOTHING else ""
     if is_open(node):
         return "open"
+    if step.do is Do.ANNOUNCE and not (step.note and step.note.type == "Warning"):
+        return "announcing"
     return "waiting" if step.note else "working"

@@ -7,6 +7,7 @@ from enum import Enum, StrEnum
 from typing import Literal
 
 from cloud.types import Address
+from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.claim import Claim
 from kube.types import Node
 
@@ -38,6 +39,7 @@ class Do(StrEnum):
     RECORD = "record the address"
     RENEW = "renew"
     WATCH = "watch"
+    ANNOUNCE = "announce"
     BIND = "bind"
     OPEN = "open"
     CLOSE = "close"
@@ -132,7 +134,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*node* is None when it is gone."""
+    """*node* is None when it is gone; *announcement* is why the address is not to be bound yet, if so."""
 
     uid: str
     node: Node | None = None
@@ -141,6 +143,7 @@ class Snapshot:
     order: Order = Order()
     seen: Seen = Seen()
     pool: Pool = Pool()
+    announcement: Announcement | None = None
 
     @property
     def name(self) -> str:

@@ -1,0 +1,491 @@
+"""An address is in the allow-list for `announceBefore` before it is bound, whatever fails and whoever leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from controllers.anycast_ip.allow_list import REREAD
+from controllers.anycast_ip.allow_list import AllowList as Published
+from controllers.anycast_ip.announcements import LISTED, LONGEST_WRITE, Announcement, Announcements
+from controllers.anycast_ip.entries import TEXT
+from kube.errors import Conflict, Unreachable
+from kube.leader_election import LeadershipLost
+from lab.cloud import Knobs
+from settings.anycast_ip import AllowList
+from tests.anycast_world import CALLS, Killed, Lab
+from tests.factories import NOW
+from tests.test_anycast_allow_list import NAME, published
+from tests.test_anycast_faults import PLENTY, STEPS, claim_of, happen, run_with_deaths
+from tests.test_anycast_pool import pooling
+from webhook.anycast_ip import is_tainted
+
+BEFORE = 120.0
+LATE = LONGEST_WRITE.total_seconds()
+ROUNDING = 1e-5
+"""Times of day have microseconds."""
+BOUND = ("BINDING", "BIND", "BIND_ENI", "UNBINDING")
+
+
+def lab_with(count: int = 0, idle: int = 0, before: float = BEFORE, **knobs: Any) -> Lab:
+    return Lab(Knobs(**{**PLENTY, **knobs}), announcing(before, count, idle))
+
+
+def announcing(before: float = BEFORE, count: int = 0, idle: int = 0) -> Any:
+    given = {"configMap": NAME, "announceBefore": f"{before:g}s"}
+    return pooling(count, idle, allow_list=AllowList.model_validate(given))
+
+
+class Watched:
+    """What others see of a lab: since when each address is in the ConfigMap, and what is bound meanwhile."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.since, self.wrong = lab, dict[str, float](), list[str]()
+        self.binds: list[tuple[str, float]] = []
+        """Of each bind, the address and for how long it had been listed."""
+        answered, call = lab.kube.api.after, lab.sender.call
+
+        def after(asked: Any, reply: Any) -> None:
+            self.look()
+            answered(asked, reply)
+
+        def called(api: Any, params: Any, type: Any, timeout: float) -> Any:  # noqa: A002
+            if api.action == "AssociateAddress":
+                self.look()
+                self._bound(lab.world.addresses[params["AddressId"]].ip)
+            return call(api, params, type, timeout)
+
+        lab.kube.api.after = after
+        lab.sender.call = called  # type: ignore[method-assign, assignment]
+
+    def look(self) -> None:
+        listed = listed_in(self.lab)
+        for ip in self.since.keys() - listed:
+            status = next((each.status for each in self.lab.elastic() if each.ip == ip), "")
+            if status in BOUND:
+                self.wrong.append(f"{ip} is not listed any more, but {status}")
+        self.since = {ip: self.since.get(ip, self.lab.clock()) for ip in listed}
+
+    def _bound(self, ip: str) -> None:
+        listed = self.lab.clock() - self.since[ip] if ip in self.since else -1.0
+        self.binds.append((ip, listed))
+        if listed < self.lab.settings.allow_list.announce_before - ROUNDING:
+            self.wrong.append(f"{ip} is bound after {listed} s in the list")
+
+
+def listed_in(lab: Lab) -> set[str]:
+    found = lab.kube.objects.get(("configmaps", NAME))
+    return set(found["data"][TEXT].split()) if found else set()
+
+
+def nodes_in(state: str) -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": state})
+
+
+def opened_so_far() -> float:
+    return REGISTRY.get_sample_value("drawbridge_anycast_ip_open_seconds_count") or 0.0
+
+
+T0, LATER = {"eip-1": NOW}, NOW + timedelta(seconds=1)
+
+
+def test_what_this_process_wrote_counts_from_the_answer() -> None:
+    now = [NOW]
+    found = Announcements(lambda: now[0])
+    assert found.of("eip-1", 60.0) == Announcement()
+    now[0] = LATER
+    found.written(T0)
+
+    assert found.of("eip-1", 60.0) == Announcement(LATER, LATER + timedelta(seconds=60))
+    now[0] = LATER + timedelta(seconds=59.9)
+    found.written(T0 | {"eip-2": now[0]})
+    assert found.of("eip-1", 60.0)
+    now[0] = LATER + timedelta(seconds=60)
+    assert found.of("eip-1", 60.0) is None
+    assert found.of("eip-2", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "since"),
+    [
+        pytest.param(NOW - timedelta(hours=1), NOW - timedelta(hours=1) + LONGEST_WRITE, id="long ago"),
+        pytest.param(NOW - timedelta(seconds=1), NOW, id="just now: no later than it is read"),
+        pytest.param(NOW + timedelta(hours=1), NOW, id="in the future"),
+        pytest.param(None, NOW, id="not recorded"),
+    ],
+)
+def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
+    recorded: Any, since: Any
+) -> None:
+    found = Announcements(lambda: NOW)
+    found.read({"eip-1": recorded})
+
+    assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
+
+
+def test_an_address_that_another_client_took_out_of_the_list_counts_again() -> None:
+    now = [NOW]
+    found = Announcements(lambda: now[0])
+    found.written(T0)
+    now[0] += timedelta(hours=1)
+    found.read({})
+    assert found.of("eip-1", 1.0) == Announcement()
+    found.written({"eip-1": now[0]})
+
+    assert found.of("eip-1", 1.0) == Announcement(now[0], now[0] + timedelta(seconds=1))
+
+
+def test_the_next_look_is_at_the_end_of_the_wait() -> None:
+    assert Announcement().left(NOW) == LISTED
+    assert Announcement(NOW, NOW + timedelta(seconds=90)).left(NOW) == 90.0
+    assert Announcement(NOW, NOW).left(LATER) == 0.0
+
+
+def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_until_when() -> None:
+    lab = lab_with()
+    watched, before = Watched(lab), opened_so_far()
+    lab.join()
+    lab.run(lambda: listed_in(lab) != set(), 30, "listed")
+    lab.run_for(5)
+    (ip,) = listed_in(lab)
+    assert published(lab) == {ip: "promised"}
+    assert is_tainted(lab.node())
+    assert nodes_in("announcing") == 1
+    assert nodes_in("waiting") == 0
+    condition = lab.node().condition
+    assert condition
+    assert (condition.status, condition.reason) == ("False", "AnycastIpAnnounced")
+    assert condition.message.startswith(f"{ip} (eip-")
+    assert "is bound at 20" in condition.message
+    assert "AnycastIpAnnounced" in lab.recorder.reasons
+    asked = lab.count("DescribeAddresses")
+    lab.run(lab.all_open, BEFORE + 10, "open")
+
+    assert [each for each, _ in watched.binds] == [ip]
+    assert BEFORE <= watched.binds[0][1] < BEFORE + 2
+    assert watched.wrong == []
+    assert lab.count("DescribeAddresses") - asked < 10
+    assert nodes_in("announcing") == 0
+    assert opened_so_far() == before, "the wait is not counted as slowness"
+
+
+def test_without_a_wait_an_address_is_bound_at_once() -> None:
+    lab = lab_with(before=0)
+    before = opened_so_far()
+    lab.join()
+    lab.run(lab.all_open, 10, "open")
+
+    assert opened_so_far() == before + 1
+
+
+@pytest.mark.parametrize("kind", ["a spare", "the address of a node that left"])
+def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str) -> None:
+    lab = lab_with(count=1, idle=kind == "a spare")
+    watched = Watched(lab)
+    if kind != "a spare":
+        lab.join()
+        lab.run(lab.all_open, BEFORE + 30, "open")
+        lab.leave()
+    lab.run(lambda: list(published(lab).values()) == ["idle"], 60, "idle")
+    lab.run_for(BEFORE if kind == "a spare" else 1)
+    lab.join("n2")
+    lab.run(lambda: lab.is_open("n2"), 15, "open")
+
+    assert watched.wrong == []
+
+
+def test_a_fresh_spare_waits_for_the_rest() -> None:
+    lab = lab_with(idle=1)
+    watched = Watched(lab)
+    lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
+    lab.run_for(BEFORE / 2)
+    lab.join()
+    lab.run(lab.all_open, BEFORE / 2 + 10, "open")
+
+    assert watched.wrong == []
+
+
+def test_an_address_that_was_in_use_is_bound_again_at_once() -> None:
+    lab = lab_with()
+    watched = Watched(lab)
+    lab.join()
+    lab.run(lab.all_open, BEFORE + 30, "open")
+    (address,) = lab.on()
+    with lab.world.advanced() as now:
+        lab.world.history.put(address.id, replace(address, status="UNBIND", instance_id=""), now)
+    lab.run(lambda: is_tainted(lab.node()), 400, "closed")
+    lab.run(lab.all_open, 20, "open")
+
+    assert watched.wrong == []
+
+
+def test_an_address_whose_release_had_begun_is_listed_again_before_it_is_bound() -> None:
+    lab = lab_with()
+    watched = Watched(lab)
+    lab.join()
+    lab.run(lab.all_open, BEFORE + 30, "open")
+
+    def fail(action: str) -> None:
+        if action == "ReleaseAddresses":
+            raise Unreachable("reset")
+
+    lab.sender.before = fail
+    lab.leave()
+    lab.run(lambda: claim_of(lab, "n1").releasing and not listed_in(lab), 60, "being released")
+    lab.join("n2", "ins-n1")
+    lab.run(lab.all_open, BEFORE + 60, "open")
+
+    assert watched.wrong == []
+    assert watched.binds[-1][1] >= BEFORE
+
+
+@pytest.mark.parametrize(("then", "within"), [(0.0, 15), (30.0, 45), (300.0, 320)])
+def test_a_change_of_the_setting_counts_for_those_who_wait(then: float, within: float) -> None:
+    lab = lab_with()
+    watched = Watched(lab)
+    lab.join()
+    lab.run(lambda: listed_in(lab) != set(), 30, "listed")
+    lab.settings = announcing(then)
+    began = lab.clock()
+    lab.run(lab.all_open, within, "open")
+
+    assert lab.clock() - began >= then
+    assert watched.wrong == []
+
+
+def test_while_the_list_cannot_be_written_nodes_stay_closed_and_say_why() -> None:
+    lab = lab_with(before=20)
+    watched, failing = Watched(lab), True
+
+    def fail(name: str, body: Any) -> None:
+        if name == NAME and failing:
+            raise Unreachable("no route to the API server")
+
+    lab.kube.before_write = fail
+    lab.join()
+    lab.run_for(300)
+    condition = lab.node().condition
+    assert condition
+    assert condition.reason == "AnycastIpDelayed"
+    assert "must be in the allow-list first: " in condition.message
+    assert "no route" in condition.message
+    assert nodes_in("waiting") == 1
+    failing = False
+    lab.run(lab.all_open, 60 + 20, "open")
+
+    assert watched.wrong == []
+
+
+def test_a_list_of_another_owner_keeps_nodes_closed() -> None:
+    lab = lab_with(before=20)
+    theirs = {"metadata": {"name": NAME, "labels": {"app": "theirs"}}, "data": {TEXT: "9.0.0.1\n"}}
+    lab.kube.place("configmaps", theirs)
+    lab.join()
+    lab.run_for(300)
+
+    condition = lab.node().condition
+    assert condition
+    assert "has no label drawbridge.io/allow-list" in condition.message
+
+
+def test_a_list_that_was_deleted_is_announced_again() -> None:
+    lab = lab_with(idle=1)
+    watched = Watched(lab)
+    lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
+    lab.run_for(BEFORE)
+    del lab.kube.objects["configmaps", NAME]
+    watched.look()
+    lab.run(lambda: len(listed_in(lab)) == 1, 310, "listed again")
+    lab.join()
+    lab.run(lab.all_open, BEFORE + 30, "open")
+
+    assert watched.wrong == []
+
+
+@pytest.mark.parametrize("every", [7.0, 31.0])
+def test_leaders_that_die_all_the_time_neither_shorten_the_wait_nor_begin_it_again(every: float) -> None:
+    lab = lab_with()
+    watched = Watched(lab)
+    lab.join()
+    lab.run(lambda: listed_in(lab) != set(), 30, "listed")
+    began = lab.clock()
+    while not lab.all_open():
+        assert lab.clock() - began < BEFORE + LATE + 3 * every
+        lab.start()
+        end = lab.clock() + every
+        lab.run(lambda: lab.all_open() or lab.clock() >= end, 60, "time")  # noqa: B023
+
+    assert watched.wrong == []
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["after it was done", "before it was done"])
+@pytest.mark.parametrize("action", CALLS)
+def test_a_death_at_any_call_neither_shortens_the_wait_nor_begins_it_again(action: str, after: bool) -> None:
+    lab = lab_with(before=60)
+    watched, deaths = Watched(lab), 0
+
+    def die(verb: str) -> None:
+        nonlocal deaths
+        if verb == action and deaths < 3:
+            deaths += 1
+            raise Killed
+
+    edge = lab.kube if action in ("write", "delete") else lab.sender
+    setattr(edge, "after" if after else "before", die)
+    for name in ("n1", "n2"):
+        lab.join(name)
+    run_with_deaths(lab, lab.all_open, 60 + LATE + 60, "open")
+    lab.leave("n1")
+    run_with_deaths(lab, lab.is_clean, 300, "clean")
+    lab.run_for(5)
+
+    assert deaths
+    assert watched.wrong == []
+    assert listed_in(lab) == {each.ip for each in lab.elastic()}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_death_at_the_write_of_the_list_restarts_the_wait_only_if_it_was_not_written(moment: str) -> None:
+    lab = lab_with()
+    watched, dying = Watched(lab), False
+
+    def begin(name: str, body: Any) -> None:
+        nonlocal dying
+        dying = name == NAME and body["data"][TEXT] != ""
+        if dying and moment == "before":
+            raise Killed
+
+    def end(verb: str) -> None:
+        if dying and moment == "after":
+            raise Killed
+
+    lab.kube.before_write, lab.kube.after = begin, end
+    lab.join()
+    with pytest.raises(Killed):
+        lab.run_for(30)
+    assert bool(listed_in(lab)) is (moment == "after")
+    lab.kube.before_write, lab.kube.after = (lambda name, body: None), (lambda verb: None)
+    lab.clock.advance(BEFORE / 2)
+    lab.start()
+    began = lab.clock()
+    lab.run(lab.all_open, BEFORE + 30, "open")
+
+    waited = lab.clock() - began
+    assert (waited < BEFORE / 2 + LATE + 10) is (moment == "after")
+    assert watched.wrong == []
+
+
+def test_a_former_leader_neither_overwrites_the_list_nor_binds() -> None:
+    lab = lab_with(idle=1)
+    watched = Watched(lab)
+    lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
+    lab.run_for(10)
+    former = next(each for each in lab.feature.chores if isinstance(each, Published))
+    lab.start()
+    lab.settings = announcing(idle=3)
+    lab.run(lambda: len(listed_in(lab)) == 3, 300, "more are listed")
+    listed = listed_in(lab)
+
+    def overtake(name: str, body: Any) -> None:
+        if name == NAME:
+            lab.kube.before_write = lambda name, body: None
+            lab.kube.place("configmaps", {**lab.kube.objects["configmaps", NAME], "immutable": False})
+
+    lab.kube.before_write = overtake
+    lab.clock.advance(REREAD)
+    former.turn()
+    assert former._failing_since is not None, "it has tried"
+    assert listed_in(lab) == listed, "what it has read is not the newest version"
+
+    def lost() -> None:
+        raise LeadershipLost("another process leads")
+
+    lab.may_write = lost
+    lab.clock.advance(40)
+    with pytest.raises(LeadershipLost):
+        former.turn()
+    lab.may_write = lambda: None
+
+    assert listed_in(lab) == listed
+    assert watched.wrong == []
+
+
+def test_an_old_copy_of_the_nodes_takes_nothing_out_of_the_list() -> None:
+    lab = lab_with(before=20)
+    watched = Watched(lab)
+    lab.join()
+    lab.run(lab.all_open, 90, "open")
+    old = lab.nodes()
+    lab.shown = lambda: old
+    lab.join("n2")
+    lab.leave("n1")
+    lab.run_for(120)
+    assert len(listed_in(lab)) == 1
+    lab.shown = lab.nodes
+    lab.run(lambda: lab.is_open("n2") and lab.is_clean(), 200, "settled")
+    lab.run_for(5)
+
+    assert listed_in(lab) == {each.ip for each in lab.elastic()}
+    assert watched.wrong == []
+
+
+@pytest.mark.parametrize("error", [Unreachable("reset"), Conflict(409, "Conflict", "changed")])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_lost_answer_to_the_write_does_not_shorten_the_wait(moment: str, error: Exception) -> None:
+    lab = lab_with(before=20)
+    watched, left, name_written = Watched(lab), 3, ""
+
+    def fail(name: str, body: Any) -> None:
+        nonlocal left, name_written
+        name_written = name
+        if name == NAME and left and moment == "before":
+            left -= 1
+            raise error
+
+    def lose(verb: str) -> None:
+        nonlocal left
+        if name_written == NAME and left and moment == "after":
+            left -= 1
+            raise error
+
+    lab.kube.before_write, lab.kube.after = fail, lose
+    lab.join()
+    lab.run(lab.all_open, 3 * 30 + 20 + 30, "open")
+
+    assert watched.wrong == []
+
+
+KNOBS = st.sampled_from(
+    [
+        {},
+        {"lost": 0.3},
+        {"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1},
+        {"filter_lag_seconds": 30.0, "bind_fails": 0.2},
+        {"internal_errors": 0.2, "errors_after_commit": True},
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, knobs=KNOBS, seed=st.integers(0, 1000), count=st.integers(0, 2), idle=st.integers(0, 2))
+def test_whatever_happens_no_address_is_bound_unannounced_nor_leaves_the_list_while_bound(
+    steps: list[tuple[str, int]], knobs: dict[str, Any], seed: int, count: int, idle: int
+) -> None:
+    lab = lab_with(count, idle, before=8, seed=seed, **knobs)
+    watched = Watched(lab)
+    for verb, number in steps:
+        happen(lab, verb, number)
+    lab.sender.before = lab.kube.after = lambda verb: None
+    settled: Callable[[], bool] = lambda: lab.all_open() and lab.is_settled()  # noqa: E731
+    run_with_deaths(lab, settled, 1500, "settled")
+    lab.run_for(10)
+
+    assert watched.wrong == []
+    assert listed_in(lab) == {each.ip for each in lab.elastic()}
