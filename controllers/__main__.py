@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 
 import structlog
 
@@ -26,6 +27,7 @@ from settings import Settings, SettingsError, config_path
 from settings.file import SettingsFile
 from telemetry import logs, stop_on_signals
 from telemetry.http import CannotListen, serve_health, serve_metrics
+from telemetry.server import Server
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +67,8 @@ def serving(
         closing.callback(health.close)
         access = metrics_access(client, now.metrics)
         closing.callback(serve_metrics(now.metrics.bind_address, access=access).close)
+        for each in endpoints(client, settings):
+            closing.callback(each.close)
         threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
         yield
 
@@ -75,12 +79,28 @@ def enabled(settings: SettingsFile) -> dict[str, Controller]:
     A feature is a package here that has ``enabled(settings)``, and a module ``controller`` with
     ``run(context, settings)``, which is imported only for an enabled one.
     """
-    features = [each.name for each in pkgutil.iter_modules(controllers.__path__) if each.ispkg]
     return {
         name: partial(import_module(f"controllers.{name}.controller").run, settings=lambda: settings.current)
-        for name in features
-        if import_module(f"controllers.{name}").enabled(settings.current)
+        for name in features(settings)
     }
+
+
+def endpoints(client: Client, settings: SettingsFile) -> Iterator[Server]:
+    """What each replica serves for the enabled features, whoever leads; CannotListen.
+
+    A feature that serves has a module ``endpoint`` with ``serve(client, settings)``.
+    """
+    for name in features(settings):
+        if find_spec(f"controllers.{name}.endpoint"):
+            serve = import_module(f"controllers.{name}.endpoint").serve
+            if server := serve(client, lambda: settings.current):
+                yield server
+
+
+def features(settings: SettingsFile) -> list[str]:
+    """The names of those that are enabled."""
+    found = [each.name for each in pkgutil.iter_modules(controllers.__path__) if each.ispkg]
+    return [name for name in found if import_module(f"controllers.{name}").enabled(settings.current)]
 
 
 def follow(_old: Settings, new: Settings) -> None:

@@ -43,7 +43,7 @@ def serve_health(address: str, *, live: Check, ready: Check) -> Server:
             return Response(200, version_json(), {"Content-Type": "application/json"})
         return text(404, f"not found; here are {', '.join([*checks, VERSION_PATH])}")
 
-    return _serving("health.healthProbeBindAddress", address, respond)
+    return serve("health.healthProbeBindAddress", address, respond)
 
 
 def everyone(_authorization: str) -> Response | None:
@@ -57,10 +57,11 @@ def serve_metrics(address: str, registry: CollectorRegistry = REGISTRY, access: 
             return text(404, f"not found; here is {METRICS_PATH}")
         return access(request.headers.get("authorization", "")) or metrics(request, registry)
 
-    return _serving("metrics.bindAddress", address, respond)
+    return serve("metrics.bindAddress", address, respond)
 
 
-def _serving(setting: str, address: str, respond: Respond) -> Server:
+def serve(setting: str, address: str, respond: Respond) -> Server:
+    """Answer by *respond* at the *address* that *setting* has; CannotListen."""
     try:
         return Server(listen_address(address), respond)
     except OSError as error:

@@ -145,7 +145,9 @@ def parsed(head: bytes) -> tuple[str, Request]:
 
 
 def head_of(response: Response) -> bytes:
-    always = {"Content-Length": len(response.body), "Cache-Control": "no-store", "Connection": "close"}
-    lines = [f"{name}: {value}" for name, value in {**response.headers, **always}.items()]
+    """No cache stores it unless the response says otherwise; one without a body by its status has no length."""
     status = HTTPStatus(response.status)
+    length = {} if status is HTTPStatus.NOT_MODIFIED else {"Content-Length": len(response.body)}
+    headers = {"Cache-Control": "no-store", **response.headers, **length, "Connection": "close"}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([f"HTTP/1.1 {status.value} {status.phrase}", *lines, "", ""]).encode()

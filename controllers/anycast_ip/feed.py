@@ -1,0 +1,171 @@
+"""Answer with the allow-list over HTTP: on each replica, as the API server has it when the request comes.
+
+Nothing is answered from memory, so that no client gets an older list after a newer one, whichever replica it reaches
+and whoever leads. What cannot be read, or was never written, is answered with 503 and not with an empty list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from controllers.anycast_ip.entries import DECODER, JSON, TEXT, data_of
+from kube.errors import KubeError
+from kube.types import ConfigMap
+from telemetry.server import TEXT as PLAIN
+from telemetry.server import Request, Response, text
+
+ANY, CIDRS, ADDRESSES = "/", "/cidrs.txt", "/addresses.json"
+PAUSE = 0.05
+"""Seconds from one read to the next at least: however many ask, the API server is asked twenty times a second."""
+TRY_AGAIN = 10
+"""Seconds after which a client may ask again when the list cannot be read."""
+REQUESTS = Counter(
+    "drawbridge_anycast_ip_allow_list_requests",
+    "Requests for the allow-list over HTTP, by result.",
+    ["result"],
+)
+for _result in ("sent", "unchanged", "unavailable", "not_found"):
+    REQUESTS.labels(_result)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Unavailable(Exception):
+    """There is no list to answer with; the message says why."""
+
+
+@dataclass(frozen=True)
+class Representation:
+    """The list in one format; *etag* is the same on all replicas as long as the body is."""
+
+    content_type: str
+    body: bytes
+
+    @property
+    def etag(self) -> str:
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+
+class Feed:
+    """`respond` is for any number of threads. *read* brings the ConfigMap, or None; KubeError, ValueError."""
+
+    def __init__(
+        self,
+        read: Callable[[], ConfigMap | None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], object],
+    ) -> None:
+        self._read, self._clock, self._sleep = read, clock, sleep
+        self._reading = threading.Lock()
+        self._began = -PAUSE
+        self._found: ConfigMap | Unavailable = Unavailable("it was not read yet")
+        self._problem = ""
+
+    def respond(self, request: Request) -> Response:
+        if request.path not in (ANY, CIDRS, ADDRESSES):
+            REQUESTS.labels("not_found").inc()
+            return text(404, f"not found; here are {ANY}, {CIDRS} and {ADDRESSES}")
+        try:
+            found = representations(*self._fresh())[wants_json(request)]
+        except Unavailable as error:
+            return self._unavailable(str(error))
+        self._problem = ""
+        return _answer(request, found)
+
+    def _fresh(self) -> tuple[str, str]:
+        """Both texts of the ConfigMap, from a read that began after this call; those who wait share one."""
+        asked = self._clock()
+        with self._reading:
+            if self._began <= asked:
+                self._sleep(max(0.0, self._began + PAUSE - self._clock()))
+                self._began = self._clock()
+                self._found = self._outcome()
+            found = self._found
+        if isinstance(found, Unavailable):
+            raise found
+        return found.data.get(JSON, ""), found.data.get(TEXT, "")
+
+    def _outcome(self) -> ConfigMap | Unavailable:
+        try:
+            found = self._read()
+        except (KubeError, ValueError) as error:
+            return Unavailable(str(error))
+        return found or Unavailable("the controllers have not written it yet")
+
+    def _unavailable(self, problem: str) -> Response:
+        REQUESTS.labels("unavailable").inc()
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("allow-list not served", error=problem)
+        message = f"the allow-list is not available: {problem}; keep the one that you have"
+        headers = {"Content-Type": PLAIN, "Retry-After": str(TRY_AGAIN)}
+        return Response(503, f"{message}\n".encode(), headers)
+
+
+def _answer(request: Request, found: Representation) -> Response:
+    headers = {"Content-Type": found.content_type, "ETag": found.etag, "Cache-Control": "no-cache"}
+    headers["Vary"] = "Accept"
+    is_known = matches(request.headers.get("if-none-match", ""), found.etag)
+    REQUESTS.labels("unchanged" if is_known else "sent").inc()
+    return Response(304, b"", headers) if is_known else Response(200, found.body, headers)
+
+
+@lru_cache(maxsize=2)
+def representations(as_json: str, as_text: str) -> tuple[Representation, Representation]:
+    """As plain text and as JSON, of what the ConfigMap has; Unavailable when both do not say the same."""
+    try:
+        found = DECODER.decode(as_json)
+        cidrs = "".join(f"{cidr(each)}\n" for each in dict.fromkeys(each.address for each in found))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {error}") from None
+    if data_of(found)[TEXT] != as_text:
+        raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {TEXT} differs from {JSON}")
+    return Representation(PLAIN, cidrs.encode()), Representation("application/json", as_json.encode())
+
+
+def cidr(address: str) -> str:
+    """ValueError when it is no IP."""
+    found = ip_address(address)
+    return f"{found}/{found.max_prefixlen}"
+
+
+def wants_json(request: Request) -> bool:
+    """By the path, else by the header Accept: when it names JSON, and plain text not before it."""
+    if request.path != ANY:
+        return request.path == ADDRESSES
+    weights = _weights(request.headers.get("accept", ""))
+    return weights.get("application/json", 0.0) > 0.0 and weights["application/json"] >= weights.get(
+        "text/plain", 0.0
+    )
+
+
+def _weights(accept: str) -> dict[str, float]:
+    """By media type; 0 where the weight cannot be read."""
+    found = {}
+    for each in accept.split(","):
+        media, *parameters = (part.strip() for part in each.split(";"))
+        weights = [part[2:] for part in parameters if part.lower().startswith("q=")]
+        found[media.lower()] = _number(weights[0]) if weights else 1.0
+    return found
+
+
+def _number(weight: str) -> float:
+    try:
+        return float(weight)
+    except ValueError:
+        return 0.0
+
+
+def matches(if_none_match: str, etag: str) -> bool:
+    """Whether the client has it already."""
+    known = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
+    return bool(known & {etag, "*"})

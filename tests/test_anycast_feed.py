@@ -1,0 +1,324 @@
+"""The allow-list over HTTP: the newest one from each replica, or none rather than a wrong one."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers.__main__ import endpoints
+from controllers.anycast_ip.entries import IN_USE, JSON, LABEL, TEXT, Entry, data_of
+from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, wants_json
+from kube.client import Client
+from kube.errors import Unreachable
+from kube.resources import CONFIG_MAPS
+from kube.types import ConfigMap
+from lab.waiting import until
+from settings import Settings
+from telemetry.server import Request, Response
+from tests.factories import NOW
+from tests.fake_api import FakeAPI, connection_to
+from tests.fakes import FakeClock
+from tests.sockets import free_ports
+
+NAME = "anycast-ips"
+
+
+def settings_of(**changed: Any) -> Settings:
+    (port,) = free_ports(1)
+    http = {"enabled": True, "bindAddress": f"127.0.0.1:{port}"}
+    given = {"enabled": True, "clusterID": "cls-abc", "allowList": {"configMap": NAME, "http": http}}
+    return Settings.model_validate({"anycastIP": given | changed})
+
+
+def data(*addresses: str) -> dict[str, str]:
+    found = (Entry(address=each, id=f"eip-{each}", node="n1", state=IN_USE, since=NOW) for each in addresses)
+    return data_of(tuple(found))
+
+
+ONE, TWO = data("9.0.0.1"), data("9.0.0.1", "2402:4e00::1")
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "expected"),
+    [
+        ("/", "", False),
+        ("/", "*/*", False),
+        ("/", "text/plain", False),
+        ("/", "application/json", True),
+        ("/", "application/json, text/plain, */*", True),
+        ("/", "text/html, Application/JSON;q=0.9, */*;q=0.8", True),
+        ("/", "application/json;q=0.5, text/plain", False),
+        ("/", "application/json;q=0", False),
+        ("/", "application/json;q=much", False),
+        ("/cidrs.txt", "application/json", False),
+        ("/addresses.json", "text/plain", True),
+    ],
+)
+def test_the_format_is_that_of_the_path_or_the_one_that_the_client_prefers(
+    path: str, accept: str, expected: bool
+) -> None:
+    assert wants_json(Request(path, headers={"accept": accept})) is expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", False),
+        ('"a"', True),
+        ('"b"', False),
+        ('"b", "a"', True),
+        ('W/"a"', True),
+        ("*", True),
+        ("a", False),
+    ],
+)
+def test_which_list_the_client_has(header: str, expected: bool) -> None:
+    assert matches(header, '"a"') is expected
+
+
+def test_plain_text_has_a_cidr_on_each_line_and_json_is_that_of_the_config_map() -> None:
+    as_text, as_json = representations(TWO[JSON], TWO[TEXT])
+
+    assert as_text.body == b"9.0.0.1/32\n2402:4e00::1/128\n"
+    assert as_json.body.decode() == TWO[JSON]
+    assert as_text.etag != as_json.etag
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        pytest.param({JSON: "", TEXT: ""}, "truncated", id="emptied"),
+        pytest.param({JSON: "[]"}, "differs", id="one of both emptied"),
+        pytest.param({TEXT: "6.6.6.6\n"}, "differs", id="one of both changed"),
+        pytest.param({JSON: "{}"}, "Expected `array`", id="no list"),
+        pytest.param(data("0.0.0.0/0"), "does not appear to be an IPv4", id="no address"),
+    ],
+)
+def test_a_config_map_that_another_client_has_changed_is_not_answered(
+    changed: dict[str, str], why: str
+) -> None:
+    found = ONE | changed
+
+    with pytest.raises(Unavailable, match=why):
+        representations(found[JSON], found[TEXT])
+
+
+class World:
+    """A ConfigMap, and the replicas that serve it."""
+
+    def __init__(self, replicas: int = 1) -> None:
+        self.api = FakeAPI()
+        self.api.ensure_namespace("drawbridge")
+        self.clock = FakeClock()
+        self.client = Client(connection_to(self.api))
+        self.feeds = [Feed(self._read, self.clock, self.clock.advance) for _ in range(replicas)]
+
+    def _read(self) -> ConfigMap | None:
+        found = self.client.list(CONFIG_MAPS, "drawbridge", type=ConfigMap).items
+        return next((each for each in found if each.metadata.name == NAME), None)
+
+    def write(self, data: dict[str, str]) -> None:
+        metadata = {"name": NAME, "namespace": "drawbridge", "labels": {LABEL: "anycast-ip"}}
+        self.api.put(CONFIG_MAPS, {"metadata": metadata, "data": data})
+
+    def ask(self, replica: int = 0, path: str = "/", **headers: str) -> Response:
+        self.clock.advance(0.001)
+        given = {name.replace("_", "-"): each for name, each in headers.items()}
+        return self.feeds[replica].respond(Request(path, headers=given))
+
+
+def requests(result: str) -> float:
+    name = "drawbridge_anycast_ip_allow_list_requests_total"
+    return REGISTRY.get_sample_value(name, {"result": result}) or 0.0
+
+
+def test_before_it_was_written_there_is_no_list_rather_than_an_empty_one() -> None:
+    world, before = World(), requests("unavailable")
+    answer = world.ask()
+
+    assert answer.status == 503
+    assert b"have not written it yet" in answer.body
+    assert b"keep the one that you have" in answer.body
+    assert answer.headers["Retry-After"] == "10"
+    assert requests("unavailable") == before + 1
+
+
+def test_a_list_without_addresses_is_an_answer_when_the_leader_wrote_it() -> None:
+    world = World()
+    world.write(data())
+
+    assert world.ask()[:2] == (200, b"")
+
+
+def test_all_replicas_answer_the_newest_list_with_the_same_etag() -> None:
+    world = World(replicas=3)
+    world.write(ONE)
+    first = [world.ask(each) for each in range(3)]
+    assert len({(each.body, each.headers["ETag"]) for each in first}) == 1
+    world.write(TWO)
+    for each in (2, 0, 1, 0):
+        assert world.ask(each).body.splitlines() == [b"9.0.0.1/32", b"2402:4e00::1/128"]
+
+
+def test_a_client_that_has_the_list_gets_no_body() -> None:
+    world, before = World(replicas=2), requests("unchanged")
+    world.write(ONE)
+    etag = world.ask().headers["ETag"]
+    answer = world.ask(1, if_none_match=etag)
+    assert (answer.status, answer.body, answer.headers["ETag"]) == (304, b"", etag)
+    assert requests("unchanged") == before + 1
+    assert world.ask(1, "/addresses.json", if_none_match=etag).status == 200
+    world.write(TWO)
+    assert world.ask(1, if_none_match=etag).status == 200
+
+
+@pytest.mark.parametrize("then", ["the API server is away", "the ConfigMap is deleted", "it is changed"])
+def test_what_was_read_once_is_no_answer_later(then: str) -> None:
+    world = World()
+    world.write(ONE)
+    assert world.ask().status == 200
+    if then == "the ConfigMap is deleted":
+        world.client.delete(CONFIG_MAPS, NAME, "drawbridge")
+    elif then == "it is changed":
+        world.write(ONE | {TEXT: ""})
+    else:
+        world.api.fault = fail
+
+    assert world.ask().status == 503
+    world.api.fault = lambda call: None
+    world.write(ONE)
+    assert world.ask().status == 200
+
+
+def fail(_call: object) -> None:
+    raise Unreachable("connection refused")
+
+
+def test_another_path_is_not_found_and_costs_no_read() -> None:
+    world = World()
+
+    assert world.ask(path="/metrics").status == 404
+    assert world.api.calls == []
+
+
+def test_however_many_ask_one_after_the_other_the_api_server_is_asked_twenty_times_a_second() -> None:
+    world = World()
+    world.write(ONE)
+    began, asked = world.clock(), len(world.api.calls)
+    for _ in range(50):
+        world.ask()
+
+    passed = world.clock() - began
+    assert len(world.api.calls) - asked <= passed / PAUSE + 1
+
+
+def test_those_who_wait_for_a_read_share_the_next_one() -> None:
+    begun, go, reads = threading.Semaphore(0), threading.Event(), []
+    found = ConfigMap(data=ONE)
+
+    def read() -> ConfigMap:
+        reads.append(found)
+        begun.release()
+        assert go.wait(30)
+        return reads[-1]
+
+    ticks, asked = itertools.count(), set[int]()
+
+    def clock() -> float:
+        asked.add(threading.get_ident())
+        return float(next(ticks))
+
+    feed = Feed(read, clock, lambda seconds: None)
+    answers: list[Response] = []
+
+    def ask() -> None:
+        answers.append(feed.respond(Request("/")))
+
+    first = threading.Thread(target=ask)
+    first.start()
+    assert begun.acquire(timeout=30)
+    waiting = [threading.Thread(target=ask) for _ in range(3)]
+    for each in waiting:
+        each.start()
+    until(lambda: len(asked) == 4, what="all to have asked")
+    found = ConfigMap(data=TWO)
+    go.set()
+    for each in (first, *waiting):
+        each.join(30)
+
+    assert sorted(len(each.body.splitlines()) for each in answers) == [1, 2, 2, 2]
+    assert len(reads) == 2
+
+
+@contextmanager
+def served(world: World) -> Iterator[int]:
+    """The port of a replica."""
+    given: Any = SimpleNamespace(current=settings_of())
+    (server,) = endpoints(world.client, given)
+    with closing(server):
+        yield server.server_address[1]
+
+
+def sent(port: int, method: str, path: str = "/", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request(
+            method, path, headers={key.replace("_", "-"): each for key, each in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_each_replica_serves_it_over_http() -> None:
+    world = World()
+    with served(world) as port:
+        assert sent(port, "GET")[0] == 503
+        world.write(ONE)
+        status, headers, body = sent(port, "GET")
+        assert (status, body) == (200, b"9.0.0.1/32\n")
+        assert headers["Cache-Control"] == "no-cache"
+        assert headers["Vary"] == "Accept"
+        head = sent(port, "HEAD")
+        assert (head[0], head[1]["ETag"], head[1]["Content-Length"], head[2]) == (
+            200,
+            headers["ETag"],
+            "11",
+            b"",
+        )
+        status, unchanged, body = sent(port, "GET", If_None_Match=headers["ETag"])
+        assert (status, unchanged["ETag"], body) == (304, headers["ETag"], b"")
+        assert "Content-Length" not in unchanged
+        assert sent(port, "GET", Accept="application/json")[2].decode() == ONE[JSON]
+        assert sent(port, "POST")[0] == 405
+
+
+def test_a_config_map_of_another_owner_is_not_served() -> None:
+    world = World()
+    theirs = {"metadata": {"name": NAME, "namespace": "drawbridge"}, "data": ONE | {"password": "secret"}}
+    world.api.put(CONFIG_MAPS, theirs)
+    with served(world) as port:
+        status, _, body = sent(port, "GET")
+
+    assert status == 503
+    assert b"has no label" in body
+    assert b"secret" not in body
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"enabled": False}, id="without anycastIP"),
+        pytest.param({"allowList": {"configMap": NAME}}, id="without the endpoint"),
+    ],
+)
+def test_it_listens_only_when_it_is_on(changed: dict[str, Any]) -> None:
+    given: Any = SimpleNamespace(current=settings_of(**changed))
+
+    assert list(endpoints(World().client, given)) == []
