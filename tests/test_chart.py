@@ -198,7 +198,7 @@ def select_their_pods(objects: Objects) -> None:
         labels = selector.get("matchLabels", selector).items()
         found = {pod for pod, template in pods.items() if labels <= template["metadata"]["labels"].items()}
         base, _, part = name.rpartition("-")
-        parts = {"metrics": ("webhook", "controllers")}.get(part, (part,))
+        parts = {"metrics": ("webhook", "controllers"), "addresses": ("controllers",)}.get(part, (part,))
         assert found == {f"{base.replace('eks', 'drawbridge')}-{each}" for each in parts}, (kind, name)
         for pod in found:
             [container, *_] = pods[pod]["spec"]["containers"]

@@ -114,7 +114,7 @@ ipReservation:
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1},
-  pool: {retain: {count: 1, age: 1h}, minIdle: 1}, allowList: {configMap: a}}
+  pool: {retain: {count: 1, age: 1h}, minIdle: 1}, allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1, budgets: [{maxPods: 0}]}, scaleInOrder: false,
@@ -248,6 +248,12 @@ BAD = {
     "anycastIP: {allowList: {configMap: Allow_List}}": (
         "anycastIP.allowList.configMap: 'Allow_List' is not the name of a ConfigMap"
     ),
+    "anycastIP: {allowList: {announceBefore: 90s}}": (
+        "configMap is empty, but announceBefore is 90s: addresses are announced in a ConfigMap; name one"
+    ),
+    "anycastIP: {allowList: {http: {enabled: true}}}": "configMap is empty, but http.enabled is true",
+    "anycastIP: {enabled: true, clusterID: cls-1, allowList: {configMap: a, http: {enabled: true,"
+    ' bindAddress: ":8080"}}}': "a port is used twice (webhook.port 9443, health",
     # A scheme would become part of the signed host, a path breaks signatures.
     'cloud: {endpoint: "http://127.0.0.1:8080"}': (
         "cloud.endpoint: 'http://127.0.0.1:8080' is not host or host:port;"

@@ -65,7 +65,28 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- end }}
 {{- end }}
 
+{{/* Not empty when the controllers serve the allow-list over HTTP. */}}
+{{- define "drawbridge.servesAllowList" -}}
+{{- if and .Values.anycastIP.enabled .Values.anycastIP.allowList.http.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "drawbridge.validateAllowList" -}}
+{{- with .Values.anycastIP.allowList }}
+{{- $wait := include "drawbridge.microseconds" .announceBefore | float64 }}
+{{- if and (gt $wait 0.0) (not .configMap) }}
+{{- fail (printf "anycastIP.allowList.announceBefore is %s, but anycastIP.allowList.configMap is empty: addresses are announced in a ConfigMap; name one, for example anycast-ips, or leave announceBefore at 0s" .announceBefore) }}
+{{- end }}
+{{- if and .http.enabled (not .configMap) }}
+{{- fail "anycastIP.allowList.http.enabled is true, but anycastIP.allowList.configMap is empty: the controllers answer with that ConfigMap; name one, for example anycast-ips, or leave http.enabled off" }}
+{{- end }}
+{{- if and .http.from (ne (include "drawbridge.networkPolicy" $) "true") }}
+{{- fail "anycastIP.allowList.http.from is set, but networkPolicy is off, and any source could connect: set networkPolicy.enabled to true, or leave from out" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "drawbridge.validateAnycastIP" -}}
+{{- include "drawbridge.validateAllowList" . }}
 {{- $names := include "drawbridge.twoNames" . | fromJson }}
 {{- $zone := get $names "anycastIP.anycastZone" }}
 {{- $type := get $names "anycastIP.addressType" }}

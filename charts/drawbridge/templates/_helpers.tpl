@@ -80,10 +80,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "drawbridge.validatePorts" -}}
 {{- $used := dict }}
-{{- range list
+{{- $ports := list
   (list "config.webhookPort" (int .Values.config.webhookPort | toString))
   (list "config.healthProbeBindAddress" (include "drawbridge.port" .Values.config.healthProbeBindAddress))
   (list "config.metricsBindAddress" (include "drawbridge.port" .Values.config.metricsBindAddress)) }}
+{{- if include "drawbridge.servesAllowList" . }}
+{{- $ports = append $ports (list "anycastIP.allowList.http.bindAddress" (include "drawbridge.port" .Values.anycastIP.allowList.http.bindAddress)) }}
+{{- end }}
+{{- range $ports }}
 {{- $field := index . 0 }}
 {{- $port := index . 1 }}
 {{- with get $used $port }}
