@@ -86,7 +86,7 @@ def enabled(settings: SettingsFile) -> dict[str, Controller]:
 
 
 def endpoints(client: Client, settings: SettingsFile) -> Iterator[Server]:
-    """What each replica serves for the enabled features, whoever leads; CannotListen.
+    """What each replica serves for the enabled features, also while another one leads; CannotListen.
 
     A feature that serves has a module ``endpoint`` with ``serve(client, settings)``.
     """

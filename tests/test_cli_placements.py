@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import Claim, body
+from controllers.anycast_ip.entries import LABEL, Entry, data_of
 from tests import cli
 from tests.factories import raw_pod
 from tests.fake_api import Denied, FakeAPI, refusal
@@ -63,6 +65,46 @@ def test_idle_addresses_are_listed_in_the_order_in_which_nodes_get_them() -> Non
         ("", "idle", "eip-2"),
         ("", "idle", "eip-1"),
     ]
+
+
+def test_addresses_that_are_announced_are_listed_with_the_time_that_is_left() -> None:
+    api = cli.installed("anycastIP")
+    waiting = Entry(
+        address="9.0.0.1", id="eip-1", node="new", state="promised", since=NOW - timedelta(minutes=4)
+    )
+    spare = replace(waiting, address="9.0.0.2", id="eip-2", node="", state="idle", since=NOW)
+    others = (
+        replace(waiting, address="9.0.0.3", id="eip-3", state="in use", since=NOW),
+        replace(waiting, address="9.0.0.4", id="eip-4", since=NOW - timedelta(hours=1)),
+    )
+    put_allow_list(api, spare, waiting, *others)
+    assert cli.shown(api, "addresses", "list")["announcing"] == []
+    announce_before(api, "10m")
+
+    found = cli.shown(api, "addresses", "list")["announcing"]
+    assert [(each["node"], each["address"]) for each in found] == [("new", "9.0.0.1"), ("", "9.0.0.2")]
+    printed = cli.run(api, "addresses", "list").output
+    assert "IN THE ALLOW-LIST SINCE" in printed
+    assert "9.0.0.1     new    " in printed
+    api.fault = denied_config_map
+    assert cli.shown(api, "addresses", "list")["announcing"] == []
+
+
+def denied_config_map(call: Any) -> Any:
+    return FORBIDDEN if call.path.endswith("/configmaps/anycast-ips") else None
+
+
+def put_allow_list(api: FakeAPI, *found: Entry) -> None:
+    metadata = {"name": "anycast-ips", "namespace": "drawbridge", "labels": {LABEL: "anycast-ip"}}
+    api.put(CLAIMS, {"metadata": metadata, "data": data_of(found)})
+
+
+def announce_before(api: FakeAPI, duration: str) -> None:
+    """As `helm upgrade` would."""
+    held = api.get(CLAIMS, "drawbridge-config", "drawbridge")
+    document = yaml.safe_load(held["data"]["config.yaml"])
+    document["anycastIP"]["allowList"] |= {"configMap": "anycast-ips", "announceBefore": duration}
+    api.put(CLAIMS, held | {"data": {"config.yaml": yaml.safe_dump(document)}})
 
 
 def placed(api: FakeAPI, name: str, node: str = "", **annotations: str) -> None:

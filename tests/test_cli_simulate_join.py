@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from cli.cluster import Cluster
 from cli.explain.reader import Installation, Reader
 from cli.simulate.reader import DAEMON_SETS, simulate_join
 from controllers.anycast_ip.claim import Claim, body, claim_for, spare_for
+from controllers.anycast_ip.entries import Entry
 from settings import AnycastIPSettings
 from tests import cli
 from tests.charts import helm_needed, render, settings_in
@@ -20,6 +22,7 @@ from tests.factories import NOW
 from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import node as followed
 from tests.ingress_daemonset_world import raw_resource
+from tests.test_cli_placements import announce_before, put_allow_list
 from webhook.anycast_ip import TAINT
 
 NODES, CONFIG_MAPS, IDS = cli.resource("Node"), cli.resource("ConfigMap"), cli.resource("IngressDaemonSet")
@@ -107,6 +110,25 @@ def test_idle_addresses_need_no_order_and_nodes_that_wait_come_first(api: FakeAP
     assert orders["seconds"] == pytest.approx(5 / 9)
     assert {each["quota"]: each["needed"] for each in orders["quotas"]}["DAILY_EIP_APPLY"] == 5
     assert "From the pool, without an order: 3 addresses." in cli.run(api, "simulate", "join", "8").output
+
+
+def test_how_long_addresses_are_announced_and_which_need_not_wait(api: FakeAPI) -> None:
+    announce_before(api, "10m")
+    since = {"eip-0": datetime(2026, 1, 1, tzinfo=UTC), "eip-1": datetime.now(UTC)}
+    for number in range(3):
+        spare = replace(spare_for(f"spare-{number}", AnycastIPSettings(), NOW), address=f"eip-{number}")
+        put_claim(api, spare)
+    put_allow_list(
+        api, *(Entry(address="9.9.9.9", id=each, state="idle", since=at) for each, at in since.items())
+    )
+
+    orders = cli.shown(api, "simulate", "join", "8")["orders"]
+    assert (orders["announcedFor"], orders["announced"], orders["fromPool"]) == (600.0, 1, 3)
+    printed = cli.run(api, "simulate", "join", "8").output
+    assert (
+        "Each is in the allow-list for 10m before it is bound; 1 of the idle ones have been for that long."
+        in printed
+    )
 
 
 def put_claim(api: FakeAPI, claim: Claim) -> None:

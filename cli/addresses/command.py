@@ -21,8 +21,9 @@ def list_addresses(session: Session) -> None:
     """List the anycast IPs of nodes.
 
     Nodes that wait for one, and IPs of gone nodes that are being released, come first;
-    then idle ones, in the order in which new nodes get them. Below them is what is left
-    of the cloud's quotas, as the leader last read them.
+    then idle ones, in the order in which new nodes get them. Below them are those that are
+    announced before they are bound, and what is left of the cloud's quotas, as the leader
+    last read them.
     """
     value = addresses_of(session.cluster)
     session.output.show(value, timed(parts_of))

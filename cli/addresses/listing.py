@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from cli.addresses.announcing import Announcing, table
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, warning
 from controllers.anycast_ip.claim import Claim, instance_of, read
 from controllers.anycast_ip.quotas import QuotasRead
@@ -62,11 +63,15 @@ class QuotaLeft(Document, frozen=True):
 
 
 class Addresses(Document, frozen=True):
-    """*quotas* are what the leader last read of the cloud's, at *quotas_read_at*; none where that is not known."""
+    """*quotas* are what the leader last read of the cloud's, at *quotas_read_at*; none where that is not known.
+
+    *announcing* are those that are not to be bound yet.
+    """
 
     addresses: tuple[Address, ...]
     quotas: tuple[QuotaLeft, ...] = ()
     quotas_read_at: datetime | None = None
+    announcing: tuple[Announcing, ...] = ()
 
 
 def with_quotas(addresses: tuple[Address, ...], read_: QuotasRead | None) -> Addresses:
@@ -104,6 +109,8 @@ def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
     columns = ("NODE", "IP", "STATE", "AGE", "OPENED AFTER", "ID", "INSTANCE", "RELEASED WITH THE NODE")
     rows = [_row(each, now) for each in found.addresses]
     yield Table(columns, rows, empty="no node needs an anycast IP", wide=4)
+    if found.announcing:
+        yield table(found.announcing, now)
     if found.quotas_read_at:
         quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in found.quotas]
         yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)

@@ -1,19 +1,25 @@
-"""Read the nodes, the address claims, and what the leader last knew of the cloud's quotas."""
+"""Read the nodes, the address claims, the allow-list, and what the leader last knew of the cloud's quotas."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
+
+from cli.addresses.announcing import announcing
 from cli.addresses.listing import Addresses, listed, with_quotas
 from cli.cluster import Cluster
 from cli.installed.reader import installed
 from cli.installed.types import Lease
 from controllers.anycast_ip.claim import SELECTED
+from controllers.anycast_ip.entries import Entries, entries_in
 from controllers.anycast_ip.quotas import QuotasRead, quotas_in
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, LEASES
 from kube.types import ConfigMap
 from settings import LeaderElection
+from settings.anycast_ip import AllowList
 
 
 def addresses_of(cluster: Cluster) -> Addresses:
@@ -24,10 +30,22 @@ def addresses_of(cluster: Cluster) -> Addresses:
     )
     election = ours.in_force.leader_election
     quotas = partial(read_quotas, cluster, election)
-    found = cluster.read_all({"nodes": cluster.nodes, "claims": claims, "quotas": quotas})
-    return with_quotas(
-        listed(found["nodes"], found["claims"].items, ours.in_force.anycast_ip), found["quotas"]
-    )
+    settings = ours.in_force.anycast_ip
+    allowed = partial(read_allow_list, cluster, ours.namespace, settings.allow_list)
+    found = cluster.read_all({"nodes": cluster.nodes, "claims": claims, "quotas": quotas, "allowed": allowed})
+    addresses = with_quotas(listed(found["nodes"], found["claims"].items, settings), found["quotas"])
+    waiting = announcing(found["allowed"], settings.allow_list, datetime.now(UTC))
+    return msgspec.structs.replace(addresses, announcing=waiting)
+
+
+def read_allow_list(cluster: Cluster, namespace: str, settings: AllowList) -> Entries:
+    """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
+    if not settings.announce_before:
+        return ()
+    try:
+        return entries_in(cluster.client.get(CONFIG_MAPS, settings.config_map, namespace, type=ConfigMap))
+    except KubeError:
+        return ()
 
 
 def read_quotas(cluster: Cluster, election: LeaderElection) -> QuotasRead | None:

@@ -20,12 +20,13 @@ TAG_VALUES = 2
 class Supply:
     """Of addresses: so many are there or *ordered* already, *idle* are those of them that no node uses.
 
-    *quotas* is None where they are not known.
+    *quotas* is None where they are not known. *announced* of the idle ones may be bound at once.
     """
 
     ordered: int
     idle: int = 0
     quotas: QuotasRead | None = None
+    announced: int = 0
 
 
 class Quota(Document, frozen=True):
@@ -45,7 +46,8 @@ class Quota(Document, frozen=True):
 class Orders(Document, frozen=True):
     """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both.
 
-    *from_pool* of the new ones get an idle address; *needed* is how many are ordered.
+    *from_pool* of the new ones get an idle address; *needed* is how many are ordered. Each address is announced for
+    *announced_for* seconds before it is bound, but *announced* of the idle ones have been for so long.
     """
 
     address_type: str
@@ -56,6 +58,8 @@ class Orders(Document, frozen=True):
     per_second: float
     seconds: float
     quotas: tuple[Quota, ...]
+    announced_for: float = 0.0
+    announced: int = 0
 
 
 def orders_for(count: int, nodes: Iterable[FollowedNode], supply: Supply, settings: Settings) -> Orders:
@@ -77,6 +81,8 @@ def orders_for(count: int, nodes: Iterable[FollowedNode], supply: Supply, settin
             _quota(supply, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
             Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
         ),
+        announced_for=settings.anycast_ip.allow_list.announce_before,
+        announced=supply.announced,
     )
 
 
@@ -97,6 +103,9 @@ def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
         f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
         f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
     )
+    if orders.announced_for:
+        known = f"; {orders.announced} of the idle ones have been for that long" if orders.from_pool else ""
+        yield f"Each is in the allow-list for {duration(orders.announced_for)} before it is bound{known}."
     rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
     yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
     short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]

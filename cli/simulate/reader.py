@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from cli.addresses.announcing import announcing
 from cli.addresses.listing import claims_in
-from cli.addresses.reader import read_quotas
+from cli.addresses.reader import read_allow_list, read_quotas
 from cli.errors import Failure
 from cli.explain.ip import counted
 from cli.explain.reader import Reader
@@ -37,6 +38,7 @@ from cli.simulate.values import Values, ValuesFacts, concerns_pods
 from cli.simulate.values import simulate as compare
 from cli.simulate.values_settings import Unreadable, outcome, values_in
 from controllers.anycast_ip.claim import SELECTED
+from controllers.anycast_ip.entries import recorded
 from controllers.anycast_ip.pool import in_line
 from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
@@ -169,8 +171,13 @@ def _supply(reader: Reader) -> Supply:
     namespace = installed(reader.cluster).namespace
     claims = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
     idle = in_line(each for each in claims_in(claims) if each.pooled)
-    quotas = read_quotas(reader.cluster, reader.installation.settings.leader_election)
-    return Supply(len(claims), len(idle), quotas)
+    settings = reader.installation.settings
+    quotas = read_quotas(reader.cluster, settings.leader_election)
+    allow_list = settings.anycast_ip.allow_list
+    listed = read_allow_list(reader.cluster, namespace, allow_list)
+    waiting = {each.id for each in announcing(listed, allow_list, datetime.now(UTC))}
+    announced = sum(each.address not in waiting for each in idle if each.address in recorded(listed))
+    return Supply(len(claims), len(idle), quotas, announced)
 
 
 def simulate_values(reader: Reader, text: str) -> Values:

@@ -191,7 +191,7 @@ class Actions:
         return FIRST_WATCH
 
     async def _announce(self, snapshot: Snapshot, _: Step) -> float:
-        """What is being released is not listed, and would wait for ever."""
+        """What is being released is not listed, and would wait forever."""
         self._stays(claim_in(snapshot))
         return snapshot.announcement.left(self._memory.clocks.now()) if snapshot.announcement else 0.0
 
