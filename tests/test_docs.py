@@ -83,7 +83,11 @@ def as_written(field: FieldInfo) -> str:
         case bool() as flag:
             return str(flag).lower()
         case float() as seconds if is_duration(field):
-            return next(f"{seconds / unit:g}{name}" for unit, name in UNITS if not seconds % unit)
+            return (
+                "0s"
+                if not seconds
+                else next(f"{seconds / unit:g}{name}" for unit, name in UNITS if not seconds % unit)
+            )
         case str() as text if text.startswith(":") or yaml.safe_load(text) != text:
             return f'"{text}"'
         case other:

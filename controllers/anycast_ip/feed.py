@@ -1,7 +1,7 @@
 """Answer with the allow-list over HTTP: on each replica, as the API server has it when the request comes.
 
 Nothing is answered from memory, so that no client gets an older list after a newer one, from any two replicas and
-across changes of the leader. What cannot be read, or was never written, is answered with 503 and not with an empty list.
+across changes of the leader. What cannot be read, or was never written, is answered with 503, not with an empty list.
 """
 
 from __future__ import annotations
