@@ -1,4 +1,4 @@
-"""An address is in the allow-list for `announceBefore` before it is bound, whatever fails and whoever leads."""
+"""An address is in the allow-list for `announceBefore` before it is bound, whatever fails and across leaders."""
 
 from __future__ import annotations
 
