@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 
 from controllers.anycast_ip.claim import MANAGED_BY, MANAGER
 from controllers.anycast_ip.entries import (
+    IN_USE,
     LABEL,
     LABEL_VALUE,
     Entries,
@@ -73,7 +74,7 @@ class AllowListStore:
 
 
 class AllowList:
-    """`turn` writes it when it changes; *enqueue* adds the uid of each claim whose address was listed."""
+    """`turn` writes it when it changes; *enqueue* adds the uid of a claim whose address was listed."""
 
     def __init__(self, sources: Sources, store: AllowListStore, enqueue: Callable[[str], None]) -> None:
         self._sources, self._store, self._enqueue = sources, store, enqueue
@@ -113,13 +114,14 @@ class AllowList:
             self._found = self._store.read(name)
             self._name, self._read_at = name, self._clock()
             self._announcements.read(recorded(entries_in(self._found)))
+            self._enqueue_waiting(entries_in(self._found))
         before = entries_in(self._found)
         listed = self._entries(before)
         data = data_of(listed)
         if self._found is None or self._found.data != data:
             self._found = self._store.write(name, data, self._found)
             self._announcements.written(recorded(listed))
-            self._enqueue_new(listed, before)
+            self._enqueue_waiting(listed, before)
             log.info("allow-list written", name=name, addresses=len(listed))
         ADDRESSES.set(len(listed))
 
@@ -131,9 +133,9 @@ class AllowList:
         self._ips = {each.address: known[each.address] for each in claims if each.address in known}
         return dated(entries(claims, nodes, self._ips, before), before, self._sources.memory.clocks.now())
 
-    def _enqueue_new(self, listed: Entries, before: Entries) -> None:
-        """Nodes may wait for it."""
-        new = {each.id for each in listed} - {each.id for each in before}
-        for claim in self._sources.claims.claims.values():
+    def _enqueue_waiting(self, listed: Entries, before: Entries = ()) -> None:
+        """Nodes may wait for what is listed and was not *before*."""
+        new = {each.id for each in listed if each.state != IN_USE} - {each.id for each in before}
+        for claim in self._sources.claims.claims.values() if new else ():
             if claim.address in new:
                 self._enqueue(claim.uid)
