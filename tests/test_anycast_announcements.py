@@ -382,7 +382,7 @@ def test_a_death_at_the_write_of_the_list_restarts_the_wait_only_if_it_was_not_w
     assert watched.wrong == []
 
 
-def test_a_former_leader_neither_overwrites_the_list_nor_binds() -> None:
+def test_a_former_leader_does_not_overwrite_the_list() -> None:
     lab = lab_with(idle=1)
     watched = Watched(lab)
     lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
