@@ -35,6 +35,7 @@ ALLOCATE = Api("AllocateAddresses", VPC, 10, writes=True)
 ASSOCIATE = Api("AssociateAddress", VPC, 10, writes=True, repeatable=False)
 DISASSOCIATE = Api("DisassociateAddress", VPC, 10, writes=True, repeatable=False)
 RELEASE = Api("ReleaseAddresses", VPC, 10, writes=True, repeatable=False)
+MODIFY_BANDWIDTH = Api("ModifyAddressesBandwidth", VPC, 20, writes=True, repeatable=False)
 DESCRIBE_INSTANCES = Api("DescribeInstances", CVM, 40)
 # That a tag is there, or is not, counts as success.
 CREATE_TAGS = Api("CreateTags", TAG, 20, writes=True)

@@ -53,6 +53,7 @@ class BatchedCloud:
         self._binds = self._batcher("associate", _each(self._associate), alone)
         self._unbinds = self._batcher("disassociate", _each(cloud.disassociate), alone)
         self._releases = self._batcher("release", self._release, Shape(RELEASES, distance=1.2))
+        self._bandwidths = self._batcher("bandwidth", self._set_bandwidths, Shape(RELEASES, distance=1.2))
         # Each node has two tags.
         self._new_tags = self._batcher("create-tags", self._create_tags, Shape(5 * TAGS, distance=0.4))
         self._old_tags = self._batcher("delete-tags", self._delete_tags, Shape(5 * TAGS, distance=1.0))
@@ -98,6 +99,10 @@ class BatchedCloud:
 
     def release(self, address_id: str) -> Pending[None]:
         return self._releases.submit(address_id, address_id)
+
+    def set_bandwidth(self, address_id: str, bandwidth: int) -> Pending[None]:
+        """In Mbps."""
+        return self._bandwidths.submit(address_id, (address_id, bandwidth))
 
     def has_tags(self, tags: Collection[Tag]) -> bool:
         """Whether this process has created them all; the cloud may have others."""
@@ -159,6 +164,14 @@ class BatchedCloud:
         if len(refused) < len(set(ids)):
             self._quota.try_again()  # what was given back may be had again
         return [refused.get(each) for each in ids]
+
+    def _set_bandwidths(self, wanted: Sequence[tuple[str, int]]) -> Sequence[CloudError | None]:
+        """One call for all that get the same."""
+        refused: dict[str, CloudError] = {}
+        for bandwidth in sorted({each for _, each in wanted}):
+            ids = [address_id for address_id, each in wanted if each == bandwidth]
+            refused |= self._cloud.set_bandwidth(ids, bandwidth)
+        return [refused.get(address_id) for address_id, _ in wanted]
 
     def _create_tags(self, wanted: Sequence[Collection[Tag]]) -> Sequence[CloudError | None]:
         tags = {tag for each in wanted for tag in each}

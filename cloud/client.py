@@ -25,8 +25,9 @@ K = TypeVar("K")
 PAGE = 100
 FILTER_VALUES = 100
 RELEASES = 20
-"""The cloud documents no limit; the smallest that any of its batches has."""
+"""The cloud documents no limit; the smallest that any of its batches has. Changes of bandwidths have none, either."""
 TAGS = 10
+NO_MORE: Mapping[str, object] = {}
 
 
 def connect(
@@ -120,6 +121,12 @@ class Cloud:
         refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES)
         return {each: error for each, error in refused.items() if not isinstance(error, Gone)}
 
+    def set_bandwidth(self, ids: Collection[str], bandwidth: int) -> dict[str, CloudError]:
+        """Give addresses so many Mbps, bound or not; returns those that were refused, and why."""
+        rest = {"InternetMaxBandwidthOut": bandwidth}
+        items = {each: each for each in ids}
+        return self._each(apis.MODIFY_BANDWIDTH, "AddressIds", items, RELEASES, rest=rest)
+
     def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
         refused = self._each(apis.CREATE_TAGS, "Tags", _by_tag(tags), TAGS, TagExists)
@@ -137,11 +144,12 @@ class Cloud:
         items: Mapping[K, object],
         size: int,
         *also: type[CloudError],
+        rest: Mapping[str, object] = NO_MORE,
     ) -> dict[K, CloudError]:
         """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
 
         def call(some: Sequence[K]) -> None:
-            self._call(api, {field: [items[each] for each in some]}, responses.Done)
+            self._call(api, {field: [items[each] for each in some], **rest}, responses.Done)
 
         refused = in_halves(call, list(items), (*ITEM_REFUSED, *also), general=PERHAPS_FOR_ALL, size=size)
         if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:

@@ -58,6 +58,9 @@ class AddressRow(Pascal):
     tag_set: list[TagRow] | None = None
     is_blocked: bool | None = None
     is_arrears: bool | None = None
+    bandwidth: int | None = None
+    internet_charge_type: str | None = None
+    bandwidth_package_id: str | None = None
 
     def value(self) -> Address:
         kind = self.address_type or "EIP"
@@ -73,6 +76,9 @@ class AddressRow(Pascal):
             tags={tag.key: tag.value for tag in self.tag_set or ()},
             blocked=bool(self.is_blocked),
             arrears=bool(self.is_arrears),
+            bandwidth=self.bandwidth or 0,
+            charge_type=self.internet_charge_type or "",
+            bandwidth_package=self.bandwidth_package_id or "",
         )
 
 

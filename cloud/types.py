@@ -20,7 +20,10 @@ UNBINDING, UNBIND = "UNBINDING", "UNBIND"
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Trust *status* and *instance_id* together: an instance id alone may be a leftover, or too early."""
+    """Trust *status* and *instance_id* together: an instance id alone may be a leftover, or too early.
+
+    *bandwidth* is in Mbps. It, and how traffic is paid, are 0 and "" where the cloud does not say.
+    """
 
     id: str
     status: str
@@ -32,6 +35,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     blocked: bool = False
     arrears: bool = False
+    bandwidth: int = 0
+    charge_type: str = ""
+    bandwidth_package: str = ""
 
 
 class Quota(msgspec.Struct, frozen=True):

@@ -96,6 +96,30 @@ def test_an_address_lives_from_its_tags_to_its_release(emulator: Emulator) -> No
     assert emulator.world.tags == set()
 
 
+def test_several_addresses_get_one_bandwidth_and_only_what_is_refused_does_not(emulator: Emulator) -> None:
+    ours = edge(emulator)
+    ids = [ours.allocate(order(f"t{number}", bandwidth=5)) for number in range(3)]
+    assert [each.bandwidth for each in ours.addresses(ids)] == [5, 5, 5]
+    refused = ours.set_bandwidth([*ids, "eip-00000000"], 7)
+
+    assert {each: type(why) for each, why in refused.items()} == {"eip-00000000": errors.Gone}
+    assert [each.bandwidth for each in ours.addresses(ids)] == [7, 7, 7]
+    assert {each.charge_type for each in ours.addresses(ids)} == {"TRAFFIC_POSTPAID_BY_HOUR"}
+    again = ours.set_bandwidth(ids, 7)  # the task of the first is still at work
+    assert {type(why) for why in again.values()} == {errors.StateConflict}
+
+
+def test_a_change_of_bandwidth_whose_answer_is_lost_is_not_repeated_blindly(emulator: Emulator) -> None:
+    ours = edge(emulator)
+    address = ours.allocate(order())
+    emulator.knobs.lost = 1.0
+    with pytest.raises(errors.Unavailable):
+        ours.set_bandwidth([address], 9)
+
+    assert calls(emulator, "ModifyAddressesBandwidth") == 1
+    assert emulator.world.addresses[address].bandwidth == 9
+
+
 def test_a_lost_answer_to_an_allocation_costs_no_second_address(emulator: Emulator) -> None:
     emulator.knobs.lost = 1.0
     ours = edge(emulator, sleep=lambda seconds: setattr(emulator.knobs, "lost", 0.0))

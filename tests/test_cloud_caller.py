@@ -233,12 +233,14 @@ def test_binding_unbinding_and_releasing_are_not_repeated_blindly() -> None:
         "AssociateAddress",
         "DisassociateAddress",
         "ReleaseAddresses",
+        "ModifyAddressesBandwidth",
     }
     assert {api.action for api in every if api.writes} == {
         "AllocateAddresses",
         "AssociateAddress",
         "DisassociateAddress",
         "ReleaseAddresses",
+        "ModifyAddressesBandwidth",
         "CreateTags",
         "DeleteTags",
     }

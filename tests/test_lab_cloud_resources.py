@@ -295,6 +295,26 @@ def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock
         elsewhere("AllocateAddresses")
 
 
+def test_a_bandwidth_is_changed_bound_or_not_but_not_while_another_task_runs(
+    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
+) -> None:
+    first, second = (call("AllocateAddresses")["AddressSet"][0] for _ in range(2))
+    wider = {"AddressIds": [first, second], "InternetMaxBandwidthOut": 50}
+    assert call.refused("ModifyAddressesBandwidth", **wider) == "OperationDenied.MutexTaskRunning"
+    clock.advance(2)
+    call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
+    clock.advance(2)
+    call("ModifyAddressesBandwidth", **wider)
+    clock.advance(1)
+
+    assert [each.bandwidth for each in cloud.world.addresses.values()] == [50, 50]
+    assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
+    too_wide = {"AddressIds": [first], "InternetMaxBandwidthOut": 101}
+    assert call.refused("ModifyAddressesBandwidth", **too_wide) == "InvalidParameterValue.BandwidthOutOfRange"
+    gone = {"AddressIds": ["eip-00000000"], "InternetMaxBandwidthOut": 5}
+    assert call.refused("ModifyAddressesBandwidth", **gone) == "InvalidAddressId.NotFound"
+
+
 def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
     call: Sdk, cloud: Cloud, clock: FakeClock
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.cloud import addresses, binding, describe, instances, quotas, sts, tags
+from lab.cloud import addresses, bandwidth, binding, describe, instances, quotas, sts, tags
 from lab.cloud.action import Action
 from lab.cloud.envelope import Fault
 from lab.cloud.orders import OVERSEAS
@@ -34,7 +34,7 @@ class Product:
 PRODUCTS = {
     "vpc": Product(
         "2017-03-12",
-        {**addresses.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
+        {**addresses.ACTIONS, **bandwidth.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
     ),
     "cvm": Product("2017-03-12", instances.ACTIONS),
     "tag": Product("2018-08-13", tags.ACTIONS, regional=False),
