@@ -4,7 +4,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from settings.values import Address, Count, Duration, Labels, Matching, Model, Period, Text
+from settings.values import (
+    HOST_AND_PORT,
+    Address,
+    Count,
+    Duration,
+    Image,
+    Labels,
+    Matching,
+    Model,
+    Period,
+    Text,
+)
 
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 
@@ -26,10 +37,16 @@ class Retain(Model):
 
 
 class Pool(Model):
-    """Addresses that are bound to nothing; *min_idle* of them are there, if need be ordered before a node comes."""
+    """Addresses that are bound to nothing; *min_idle* of them are there, if need be ordered before a node comes.
+
+    With *prefer* zone, a node gets one whose last node was in its zone, if there is one; else the longest idle one.
+    Addresses of the user with all tags of *adopt*, which are bound to nothing, are in the pool, too; {} is none.
+    """
 
     retain: Retain = Retain()
     min_idle: Annotated[int, Field(ge=0, le=1000)] = 0
+    prefer: Literal["oldest", "zone"] = "oldest"
+    adopt: dict[Text, Text] = {}
 
     @property
     def size(self) -> int:
@@ -75,7 +92,49 @@ class AllowList(Model):
         return self
 
 
+class EgressCheck(Model):
+    """With a *url*, a node opens when a pod on it has seen its address as that which the service there answers with.
+
+    *timeout* is for one check, from the creation of its pod on; *image* is that of Drawbridge.
+    """
+
+    url: Annotated[
+        str,
+        Matching(
+            rf"(https?://{HOST_AND_PORT}(/[-A-Za-z0-9._~/?&=%+:@,;]*)?)?",
+            "is not the URL of a service; write for example https://ip.example.com/",
+        ),
+    ] = ""
+    image: Image = ""
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    timeout: Period = 120.0
+
+    @model_validator(mode="after")
+    def _has_an_image(self) -> Self:
+        if self.url and not self.image:
+            raise ValueError(
+                "url is set, but image is empty: name the image of Drawbridge, as the chart does"
+            )
+        return self
+
+
+ChargeType = Literal["", "BANDWIDTH_PACKAGE", "BANDWIDTH_POSTPAID_BY_HOUR", "TRAFFIC_POSTPAID_BY_HOUR"]
+BY_HOUR = 100
+"""Mbps that the cloud gives at most to addresses that are paid by the hour, but for anycast ones."""
+
+
+class AddressSettings(Model):
+    """How addresses of nodes with all labels of *node_selector* are ordered; 0 and "" are as for all nodes."""
+
+    node_selector: Annotated[Labels, Field(min_length=1)]
+    bandwidth: Annotated[int, Field(ge=0, le=2000)] = 0
+    internet_charge_type: ChargeType = ""
+    bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
+
+
 class AnycastIPSettings(Model):
+    """Of *addresses*, the first one that selects a node is its."""
+
     enabled: bool = False
     cluster_id: Annotated[
         str,
@@ -86,10 +145,10 @@ class AnycastIPSettings(Model):
     address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
     anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
     bandwidth: Annotated[int, Field(ge=0, le=2000)] = 100
-    internet_charge_type: Literal[
-        "", "BANDWIDTH_PACKAGE", "BANDWIDTH_POSTPAID_BY_HOUR", "TRAFFIC_POSTPAID_BY_HOUR"
-    ] = ""
+    internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
+    addresses: tuple[AddressSettings, ...] = ()
+    egress_check: EgressCheck = EgressCheck()
     tags: dict[Text, Text] = {}
     release_on_label_removal: bool = False
     repair: bool = True
@@ -110,3 +169,31 @@ class AnycastIPSettings(Model):
                 " zone; leave anycastZone empty"
             )
         return self
+
+    @model_validator(mode="after")
+    def _addresses_can_be_ordered(self) -> Self:
+        for index, each in enumerate(self.addresses):
+            if problem := self._problem_of(each, self.addresses[:index]):
+                raise ValueError(f"addresses[{index}]: {problem}")
+        return self
+
+    def _problem_of(self, each: AddressSettings, before: tuple[AddressSettings, ...]) -> str:
+        if not (each.bandwidth or each.internet_charge_type or each.bandwidth_package_id):
+            return "sets nothing; give bandwidth, internetChargeType or bandwidthPackageID"
+        if any(other.node_selector.items() <= each.node_selector.items() for other in before):
+            return "nodeSelector selects only nodes that an entry before it selects; write the narrower one first"
+        contradicted = [
+            name for name, value in self.node_labels.items() if each.node_selector.get(name, value) != value
+        ]
+        if contradicted:
+            return f"nodeSelector wants another value of {contradicted[0]} than nodeLabels; no node has both"
+        return self._problem_of_charge(each)
+
+    def _problem_of_charge(self, each: AddressSettings) -> str:
+        charge = each.internet_charge_type or self.internet_charge_type
+        width = each.bandwidth or self.bandwidth
+        if each.bandwidth_package_id and charge != "BANDWIDTH_PACKAGE":
+            return f"bandwidthPackageID is {each.bandwidth_package_id}; it needs internetChargeType BANDWIDTH_PACKAGE"
+        if self.address_type != "AnycastEIP" and charge.endswith("BY_HOUR") and width > BY_HOUR:
+            return f"bandwidth is {width}, but {charge} allows {BY_HOUR} at most for an {self.address_type}"
+        return ""

@@ -21,6 +21,7 @@ from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
 from controllers.anycast_ip.condition import ReportedNode, decode
 from controllers.anycast_ip.controller import Edges, Published, assemble
+from controllers.anycast_ip.egress_store import ProbePods
 from controllers.anycast_ip.memory import Clocks
 from controllers.anycast_ip.sources import NODES, Nodes
 from controllers.workqueue import Reconcile, WorkQueue
@@ -28,6 +29,7 @@ from controllers.workqueue import _reconcile as reconcile_key
 from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
+from kube.resources import PODS
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request
@@ -57,7 +59,7 @@ CALLS = (
     "delete",
 )
 """Of the cloud and of the API server: all at which a controller may die."""
-PLACED = {"nodes": NODES, "configmaps": CONFIG_MAPS}
+PLACED = {"nodes": NODES, "configmaps": CONFIG_MAPS, "pods": PODS}
 
 
 class Killed(BaseException):
@@ -65,7 +67,7 @@ class Killed(BaseException):
 
 
 class Kube(Client):
-    """Nodes and ConfigMaps of a fake API server; *before* and *after* writes may raise.
+    """Nodes, ConfigMaps and pods of a fake API server; *before* and *after* writes may raise.
 
     *before_write* has the name and the body of what is written.
     """
@@ -224,7 +226,7 @@ class Lab:
         recorder: Any = self.recorder
         self.watch = NodeWatch()
         self.watch.show(self.shown())
-        nodes = Nodes(kube, self.watch.informer, check)
+        nodes = Nodes(kube, self.watch.informer, check, ProbePods(kube, "drawbridge", check))
         published = Published(AllowListStore(kube, "drawbridge", check), self.lease.update)
         edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))

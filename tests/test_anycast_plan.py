@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cloud.types import Address
+from controllers.anycast_ip.bound import bound_annotations
 from controllers.anycast_ip.claim import (
     INSTANCE_LABEL,
     Claim,
@@ -19,7 +20,7 @@ from controllers.anycast_ip.claim import (
     order_for,
     renewed,
 )
-from controllers.anycast_ip.planner import bound_annotations, plan
+from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import GONE, Do, Lookup, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL

@@ -18,6 +18,7 @@ from lab.errors import LabError
 from lab.install import merged
 from lab.values_schema import REFUSED
 from settings import Settings
+from settings.anycast_ip import EgressCheck
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
     ANYCAST_IP,
@@ -108,9 +109,11 @@ def test_the_default_configuration_is_the_default_of_the_program_for_its_own_nam
     excluded = {"excluded_namespaces": (*default.elasticity.excluded_namespaces, NAMESPACE)}
     checker = HealthChecker(image="drawbridge:0.1.0", image_pull_policy="IfNotPresent")
     lease = {"resource_namespace": NAMESPACE}
+    egress = EgressCheck(image=checker.image, image_pull_policy=checker.image_pull_policy)
     assert settings_in(render()) == default.model_copy(
         update={
             "leader_election": default.leader_election.model_copy(update=lease),
+            "anycast_ip": default.anycast_ip.model_copy(update={"egress_check": egress}),
             "elasticity": default.elasticity.model_copy(update=excluded),
             "ingress_daemonset": default.ingress_daemonset.model_copy(update={"health_checker": checker}),
             "certs": default.certs.model_copy(update={"mode": "self-managed"}),

@@ -275,11 +275,14 @@ def test_validating_webhooks_that_fail_closed_on_our_objects_are_named() -> None
     assert "and blocks them while it is down" in found.message
 
 
+EGRESS_CHECK = {"url": "https://ip.example.com/", "image": "drawbridge:1"}
+
+
 def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
     settings = Settings.model_validate(
         {name: {"enabled": True} for name in ("elasticity", "ingressDaemonSet")}
         | {"ipReservation": {"workloadOptIn": True, "pools": {"enabled": True, "history": "24h"}}}
-        | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID}}
+        | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID, "egressCheck": EGRESS_CHECK}}
     )
     assert not [
         each
@@ -290,6 +293,7 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
     asked = list(needed(settings, "own", "projectcalico.org"))
 
     assert (CONTROLLERS, Access("watch", "deployments", "apps")) in asked
+    assert (CONTROLLERS, Access("create", "pods", "", "own")) in asked
     for program, access in asked:
         assert any(
             account == program

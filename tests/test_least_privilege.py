@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controllers.anycast_ip import egress_pod
 from controllers.ingress_daemonset.health_check_daemonsets import access
 from lab.install import merged
 from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, render
@@ -23,6 +24,7 @@ WITH: dict[str, dict[str, Any]] = {
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
     "pools.history": {"ipReservation": {"enabled": True, "pools": {"enabled": True, "history": "24h"}}},
+    "egressCheck": {"anycastIP": {"egressCheck": {"url": "https://ip.example.com/"}}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
@@ -36,13 +38,22 @@ WITH: dict[str, dict[str, Any]] = {
     "dashboard": {"dashboard": {"enabled": True, "from": [{"podSelector": {}}]}},
 }
 """The values that bring the permissions of each feature."""
-NOT_ALONE = ("workloadOptIn", "pools", "pools.history", "homeFailover", "returnHome", "openGates")
+NOT_ALONE = (
+    "workloadOptIn",
+    "pools",
+    "pools.history",
+    "egressCheck",
+    "homeFailover",
+    "returnHome",
+    "openGates",
+)
 CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
     pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
     pytest.param(("ipReservation", "pools"), id="pools"),
     pytest.param(("ipReservation", "pools", "pools.history"), id="pools.history"),
+    pytest.param(("anycastIP", "egressCheck"), id="egressCheck"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
     pytest.param(("elasticity", "returnHome"), id="returnHome"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
@@ -223,6 +234,28 @@ def test_a_policy_limits_what_the_controllers_change_of_pods(
     said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
     assert bool(said) == bool(messages)
     assert all(any(each in message for message in said) for each in messages)
+
+
+EGRESS_CHECKS = ("ValidatingAdmissionPolicy", "drawbridge-egress-checks")
+
+
+@helm_needed
+@pytest.mark.parametrize("others", [(), ("elasticity",), ("openGates: controllers",)])
+def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes(others: tuple[str, ...]) -> None:
+    assert EGRESS_CHECKS not in installed("anycastIP", *others)
+    objects = installed("anycastIP", "egressCheck", *others)
+    (rule,) = objects[EGRESS_CHECKS]["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "DELETE"])
+    rules = " ".join(each["expression"] for each in objects[EGRESS_CHECKS]["spec"]["validations"])
+    assert all(word in rules for word in ("volumes", "serviceAccountName", "privileged", *egress_pod.COMMAND))
+    pods = objects.get(("ValidatingAdmissionPolicy", "drawbridge-pods"), {"spec": {"validations": []}})
+    deletions = [
+        each["expression"]
+        for each in [*objects[EGRESS_CHECKS]["spec"]["validations"], *pods["spec"]["validations"]]
+        if "delete only" in each["message"]
+    ]
+    assert len(deletions) == 1
+    assert "drawbridge.io/egress-check" in deletions[0]
 
 
 @helm_needed

@@ -114,7 +114,9 @@ ipReservation:
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1},
-  pool: {retain: {count: 1, age: 1h}, minIdle: 1},
+  addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
+  egressCheck: {url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
+  pool: {retain: {count: 1, age: 1h}, minIdle: 1, prefer: zone, adopt: {a: b}},
   allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
@@ -209,6 +211,7 @@ def test_the_environment_says_where_the_file_is(environ: dict[str, str], path: s
 # How a file is refused
 
 SUBNETS = "elasticity: {subnets: [%s]}"
+ADDRESSES = "anycastIP: {addresses: [%s]}"
 SELECT = "ipReservation: {labelSelector: {matchExpressions: [{%s}]}}"
 BAD = {
     "ipReservation: {ipReserveTime: 40x}": "ipReservation.ipReserveTime: '40x' is not a duration",
@@ -246,6 +249,25 @@ BAD = {
     "anycastIP: {pool: {retain: {count: -1}}}": "anycastIP.pool.retain.count",
     "anycastIP: {pool: {retain: {count: 1, age: 0s}}}": "anycastIP.pool.retain.age: '0s' is no time at all",
     "anycastIP: {pool: {minIdle: 1001}}": "anycastIP.pool.minIdle",
+    "anycastIP: {pool: {prefer: newest}}": "anycastIP.pool.prefer: 'newest' is refused",
+    "anycastIP: {egressCheck: {url: ip.example.com}}": "anycastIP.egressCheck.url: 'ip.example.com' is not the URL",
+    "anycastIP: {egressCheck: {url: 'https://user@ip.example.com'}}": "is not the URL of a service",
+    "anycastIP: {egressCheck: {url: 'https://ip.example.com'}}": "url is set, but image is empty",
+    "anycastIP: {egressCheck: {timeout: 0s}}": "anycastIP.egressCheck.timeout: '0s' is no time at all",
+    ADDRESSES % "{bandwidth: 5}": "anycastIP.addresses[0].nodeSelector",
+    ADDRESSES % "{nodeSelector: {}, bandwidth: 5}": "anycastIP.addresses[0].nodeSelector",
+    ADDRESSES % "{nodeSelector: {a: b}, bandwidth: 2001}": "anycastIP.addresses[0].bandwidth",
+    ADDRESSES % "{nodeSelector: {a: b}}": "addresses[0]: sets nothing",
+    ADDRESSES % "{nodeSelector: {a: b}, bandwidth: 5}, {nodeSelector: {a: b, c: d}, bandwidth: 6}": (
+        "addresses[1]: nodeSelector selects only nodes that an entry before it selects"
+    ),
+    ADDRESSES % "{nodeSelector: {tke.cloud.tencent.com/need-aia-ip: 'no'}, bandwidth: 5}": (
+        "addresses[0]: nodeSelector wants another value of tke.cloud.tencent.com/need-aia-ip than nodeLabels"
+    ),
+    ADDRESSES
+    % "{nodeSelector: {a: b}, bandwidthPackageID: bwp-1}": "needs internetChargeType BANDWIDTH_PACKAGE",
+    "anycastIP: {addressType: EIP, internetChargeType: TRAFFIC_POSTPAID_BY_HOUR,"
+    " addresses: [{nodeSelector: {a: b}, bandwidth: 200}]}": "allows 100 at most for an EIP",
     "anycastIP: {allowList: {configMap: Allow_List}}": (
         "anycastIP.allowList.configMap: 'Allow_List' is not the name of a ConfigMap"
     ),

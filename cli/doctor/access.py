@@ -99,6 +99,8 @@ HISTORY = {
         *(Access(verb, "configmaps", "", OWN, HISTORY_NAME) for verb in ("get", "update")),
     )
 }
+EGRESS = {CONTROLLERS: tuple(Access(verb, "pods", "", OWN) for verb in ("list", "create", "delete"))}
+"""Pods of checks, for anycast IP."""
 OF_USER = (
     Access("get", "secrets", "", OWN),
     Access("list", "nodes"),
@@ -119,6 +121,8 @@ def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[st
         rules.append(POOLS)
     if settings.ip_reservation.enabled and settings.ip_reservation.pools.keeps_history:
         rules.append(HISTORY)
+    if settings.anycast_ip.enabled and settings.anycast_ip.egress_check.url:
+        rules.append(EGRESS)
     for rows in rules:
         for program, accesses in rows.items():
             yield from ((program, located(each, namespace, calico)) for each in accesses)

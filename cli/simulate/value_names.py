@@ -26,6 +26,11 @@ SETTINGS = {
     "anycastIP.bandwidth": "anycastIP.bandwidth",
     "anycastIP.internetChargeType": "anycastIP.internetChargeType",
     "anycastIP.bandwidthPackageID": "anycastIP.bandwidthPackageID",
+    "anycastIP.addresses": "anycastIP.addresses",
+    "anycastIP.egressCheck.url": "anycastIP.egressCheck.url",
+    "anycastIP.egressCheck.image": "anycastIP.egressCheck.image",
+    "anycastIP.egressCheck.imagePullPolicy": "anycastIP.egressCheck.imagePullPolicy",
+    "anycastIP.egressCheck.timeout": "anycastIP.egressCheck.timeout",
     "anycastIP.tags": "anycastIP.tags",
     "anycastIP.releaseOnLabelRemoval": "anycastIP.releaseOnLabelRemoval",
     "anycastIP.repair": "anycastIP.repair",
@@ -37,6 +42,8 @@ SETTINGS = {
     "anycastIP.pool.retain.count": "anycastIP.pool.retain.count",
     "anycastIP.pool.retain.age": "anycastIP.pool.retain.age",
     "anycastIP.pool.minIdle": "anycastIP.pool.minIdle",
+    "anycastIP.pool.prefer": "anycastIP.pool.prefer",
+    "anycastIP.pool.adopt": "anycastIP.pool.adopt",
     "anycastIP.allowList.configMap": "anycastIP.allowList.configMap",
     "anycastIP.allowList.announceBefore": "anycastIP.allowList.announceBefore",
     "anycastIP.allowList.http.enabled": "anycastIP.allowList.http.enabled",
@@ -118,6 +125,7 @@ MAPS = (
     "config.labelSelector.matchLabels",
     "anycastIP.nodeLabels",
     "anycastIP.tags",
+    "anycastIP.pool.adopt",
     "ingressDaemonSet.healthChecker.resources",
 )
 """Values that are maps themselves: Helm merges them, and null removes a key."""

@@ -17,7 +17,12 @@ from settings.load import SettingsError, parse
 Raw = Mapping[str, Any]
 EXCLUDED = "elasticity.excludedNamespaces"
 """To these the chart adds Drawbridge's own namespace."""
-WITH_DEFAULTS = ("ingressDaemonSet.healthChecker.image", "ingressDaemonSet.healthChecker.imagePullPolicy")
+WITH_DEFAULTS = (
+    "ingressDaemonSet.healthChecker.image",
+    "ingressDaemonSet.healthChecker.imagePullPolicy",
+    "anycastIP.egressCheck.image",
+    "anycastIP.egressCheck.imagePullPolicy",
+)
 """The chart fills these in when they are empty."""
 FOLLOWING = {"cloud.region": ("elasticity.region",), "elasticity.enabled": ("elasticity.openGates",)}
 """Settings that the chart makes of the same value."""

@@ -1,8 +1,8 @@
-"""Actions on claims, nodes and the cloud: each returns the seconds until the next look, or raises what prevents it."""
+"""Actions on claims and the cloud: each returns the seconds until the next look, or raises what prevents it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from msgspec.structs import replace
@@ -22,21 +22,18 @@ from controllers.anycast_ip.claim import (
     with_address,
 )
 from controllers.anycast_ip.locks import Busy, locked_by
-from controllers.anycast_ip.planner import bound_annotations
-from controllers.anycast_ip.snapshot import Do, Snapshot, Step
+from controllers.anycast_ip.node_actions import Action, NodeActions
+from controllers.anycast_ip.snapshot import Do, Snapshot, Step, claim_in, node_in, offer_in
 from controllers.anycast_ip.sources import Sources
-from controllers.anycast_ip.transitions import CLOSED, OPEN, with_transition
+from controllers.anycast_ip.terms import terms_for, wanted_bandwidth
 from kube.types import Node
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, HISTORY, TAINT, is_tainted, wanted
+from webhook.anycast_ip import wanted
 
 FIRST_WATCH = 0.7
 LAGS = 2
 """Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
 SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
-UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
-
-Action = Callable[[Snapshot, Step], Awaitable[float | None]]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -59,10 +56,7 @@ class Actions:
             Do.RECORD: self._record,
             Do.RENEW: self._renew,
             Do.FORGET: self._forget,
-            Do.OPEN: self._open,
-            Do.CLOSE: self._close,
-            Do.STRIP: self._strip,
-            Do.FREE: self._free,
+            Do.RESIZE: self._resize,
             Do.TAG: self._tag,
             Do.ALLOCATE: self._allocate,
             Do.ANNOUNCE: self._announce,
@@ -70,6 +64,7 @@ class Actions:
             Do.UNBIND: self._unbind,
             Do.RELEASE: self._release,
             Do.UNTAG: self._untag,
+            **NodeActions(sources).by_name,
         }
 
     async def _claim(self, snapshot: Snapshot, _: Step) -> float:
@@ -78,7 +73,9 @@ class Actions:
 
     async def _renew(self, snapshot: Snapshot, _: Step) -> float:
         self._forget_address(snapshot)
-        self._put_order(renewed(claim_in(snapshot), self._memory.clocks.now()))
+        claim, node = claim_in(snapshot), snapshot.node
+        terms = terms_for(node, self._settings()) if node else claim.terms
+        self._put_order(renewed(claim, self._memory.clocks.now(), terms))
         return 0.0
 
     def _new_claim(self, snapshot: Snapshot) -> Claim:
@@ -134,34 +131,17 @@ class Actions:
     def _forget_address(self, snapshot: Snapshot) -> None:
         self._inventory.spend(claim_in(snapshot).address)
         self._memory.waits.end(snapshot.uid)
+        self._memory.egress.end(snapshot.uid)
 
-    async def _open(self, snapshot: Snapshot, step: Step) -> None:
-        if step.address:
-            node = node_in(snapshot)
-            # What it shows may be renewed while it is open.
-            history = self._history(node, OPEN, step.address.id) if is_tainted(node) else {}
-            self._nodes.write(node, {**bound_annotations(node, step.address), **history})
-            self._memory.waits.end(snapshot.uid)
-
-    async def _close(self, snapshot: Snapshot, _: Step) -> float:
-        node = node_in(snapshot)
-        lost = node.metadata.annotations.get(ADDRESS_ID, "")
-        history = {} if is_tainted(node) else self._history(node, CLOSED, lost)
-        self._nodes.write(node, {**UNMARKED, **history}, TAINT)
-        log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
-        return 0.0
-
-    def _history(self, node: Node, to: str, address: str) -> Mapping[str, str]:
-        return with_transition(node, self._memory.clocks.now(), to, address)
-
-    async def _strip(self, snapshot: Snapshot, _: Step) -> float:
-        self._nodes.write(node_in(snapshot), {**UNMARKED, HISTORY: None})
-        self._memory.wanted.discard(snapshot.uid)
-        return 0.0
-
-    async def _free(self, snapshot: Snapshot, _: Step) -> float:
-        self._nodes.write(node_in(snapshot), {})
-        return 0.0
+    async def _resize(self, snapshot: Snapshot, _: Step) -> float:
+        claim, waits = claim_in(snapshot), self._memory.waits
+        bandwidth = wanted_bandwidth(node_in(snapshot), self._settings())
+        if left := waits.left(claim.uid, Do.RESIZE, f"{claim.address} {bandwidth}"):
+            return left
+        pause = waits.again(claim.uid, Do.RESIZE)
+        await self._cloud.set_bandwidth(claim.address, bandwidth)
+        log.info("bandwidth set", node=claim.node, uid=claim.uid, address=claim.address, bandwidth=bandwidth)
+        return pause
 
     async def _tag(self, snapshot: Snapshot, _: Step) -> float:
         await self._cloud.create_tags(snapshot.uid, self._order(claim_in(snapshot)).tags.items())
@@ -205,6 +185,7 @@ class Actions:
             return left
         self._stays(claim)
         waits.again(claim.uid, Do.BIND)
+        self._memory.egress.end(claim.uid)
         await self._cloud.associate(claim.address, claim.instance)
         return FIRST_WATCH
 
@@ -279,22 +260,3 @@ class Actions:
             error = StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
             raise RetryAfter(error, pause)
         return pause
-
-
-def claim_in(snapshot: Snapshot) -> Claim:
-    """The planner plans these actions for none without."""
-    if snapshot.claim is None:
-        raise ValueError(f"node {snapshot.name} has no address claim")
-    return snapshot.claim
-
-
-def offer_in(snapshot: Snapshot) -> Claim:
-    if snapshot.pool.offer is None:
-        raise ValueError(f"the pool has no address for node {snapshot.name}")
-    return snapshot.pool.offer
-
-
-def node_in(snapshot: Snapshot) -> Node:
-    if snapshot.node is None:
-        raise ValueError(f"node {snapshot.name} is gone")
-    return snapshot.node

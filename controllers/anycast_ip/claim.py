@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
+from controllers.anycast_ip.terms import Terms, terms_for, terms_of, terms_of_all
 from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
 
@@ -24,13 +25,14 @@ NODE_NAME = "aia-node-name"
 NODE_INSTANCE = "aia-node-ins-id"
 """The tags of the original, AIA-IP-Controller: its addresses are known by them, and it knows ours."""
 
+ZONE = "topology.kubernetes.io/zone"
 INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
 POOL = "drawbridge:pool"
 """In place of the node and the instance of an address that was ordered for none: no node can have that name."""
 POOLED = "pooled"
 """What claims of the pool are found by."""
-ORPHAN = "orphan-"
-"""The uid of a claim to an orphan begins so."""
+ORPHAN, LENT = "orphan-", "lent-"
+"""The uid of a claim to an orphan, or to an address that its user has lent to the pool, begins so."""
 
 _INSTANCE = re.compile(r"ins-[0-9a-z]+")
 HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
@@ -43,7 +45,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
     not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
     one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
-    Since *pooled*, the address waits for the next node, or was ordered to do so.
+    Since *pooled*, the address waits for the next node, or was ordered to do so. *zone* is that of the node, *terms*
+    are what is ordered, None the settings for all nodes. An address that is *lent* was adopted by its tags, is used
+    like ours, and never released; *ours* is false, so that no earlier version releases it, either.
     """
 
     uid: Text
@@ -59,6 +63,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     releasing: bool = False
     cluster: str = ""
     pooled: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    zone: str = ""
+    terms: Terms | None = None
+    lent: bool = False
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether it is bound to nodes, and unbound."""
+        return self.ours or self.lent
 
 
 complete(Claim)
@@ -92,7 +104,13 @@ def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
         asked=now,
         tags=((NODE_NAME, node.metadata.name), (NODE_INSTANCE, instance)),
         labels=settings.node_labels,
+        zone=zone_of(node),
+        terms=terms_for(node, settings),
     )
+
+
+def zone_of(node: Node) -> str:
+    return node.metadata.labels.get(ZONE, "")
 
 
 def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
@@ -109,6 +127,24 @@ def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
     )
 
 
+def lent_claim(address: Address, now: datetime) -> Claim:
+    """For the pool; another claim to the same address would have the same uid."""
+    uid = f"{LENT}{address.id}"
+    return Claim(
+        uid=uid,
+        node=POOL,
+        instance=POOL,
+        token=f"drawbridge-{uid}"[:64],
+        name=address.name,
+        asked=now,
+        address=address.id,
+        ours=False,
+        pooled=now,
+        terms=terms_of(address),
+        lent=True,
+    )
+
+
 def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
     """*claim* on an address that was found."""
     ours = address.tags.get(CLUSTER_UUID) == cluster_uuid
@@ -116,7 +152,7 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
     return msgspec.structs.replace(claim, address=address.id, ours=ours, tags=tags)
 
 
-def renewed(claim: Claim, now: datetime) -> Claim:
+def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
     """*claim* on another address, still to be ordered, with the tags of the former order, to be deleted some day."""
     tags = (NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)
     return msgspec.structs.replace(
@@ -127,18 +163,23 @@ def renewed(claim: Claim, now: datetime) -> Claim:
         ours=True,
         releasing=False,
         tags=(*(tag for tag in claim.tags if tag not in tags), *tags),
+        terms=terms,
+        lent=False,
     )
 
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
+    uid, name = node.metadata.uid, node.metadata.name
+    return msgspec.structs.replace(claim, uid=uid, node=name, pooled=None, zone=zone_of(node) or claim.zone)
 
 
 def taken(offer: Claim, claim: Claim) -> Claim:
     """*claim* with the address of *offer*, which keeps the tags that it has at the cloud."""
     tags = tuple(dict.fromkeys((*offer.tags, *claim.tags)))
-    return msgspec.structs.replace(claim, address=offer.address, ours=True, releasing=False, tags=tags)
+    return msgspec.structs.replace(
+        claim, address=offer.address, ours=offer.ours, releasing=False, tags=tags, lent=offer.lent
+    )
 
 
 def _token(uid: str, now: datetime) -> str:
@@ -147,6 +188,7 @@ def _token(uid: str, now: datetime) -> str:
 
 
 def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> Order:
+    terms = claim.terms or terms_of_all(settings)
     return Order(
         token=claim.token,
         type=settings.address_type,
@@ -157,10 +199,10 @@ def order_for(claim: Claim, settings: AnycastIPSettings, cluster_uuid: str) -> O
             CLUSTER_ID: settings.cluster_id,
             **dict(claim.tags),
         },
-        bandwidth=settings.bandwidth or None,
-        charge_type=settings.internet_charge_type or None,
+        bandwidth=terms.bandwidth or None,
+        charge_type=terms.charge_type or None,
         zone=settings.anycast_zone or None,
-        bandwidth_package=settings.bandwidth_package_id or None,
+        bandwidth_package=terms.bandwidth_package or None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controllers.anycast_ip.planner import is_open
+from controllers.anycast_ip.bound import is_open
 from controllers.anycast_ip.snapshot import Note
 from kube.types import Node, Value, complete, rfc3339
 from settings import AnycastIPSettings

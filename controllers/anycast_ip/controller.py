@@ -15,11 +15,14 @@ from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
 from cloud.types import Quota
+from controllers.anycast_ip.adoption import Adoption
 from controllers.anycast_ip.allow_list import AllowList, AllowListStore
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
 from controllers.anycast_ip.condition import ReportedNode, decode, held_by
 from controllers.anycast_ip.condition_reconciler import ConditionReconciler
+from controllers.anycast_ip.egress_store import ProbePods
+from controllers.anycast_ip.egress_watch import EgressWatch
 from controllers.anycast_ip.memory import Clocks, Memory
 from controllers.anycast_ip.orphans import Orphans
 from controllers.anycast_ip.quotas import annotation
@@ -68,7 +71,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
 
     uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if uuid and not stop.is_set():
-        nodes = Nodes(client, informer, context.check)
+        probes = ProbePods(client, context.namespace, context.check)
+        nodes = Nodes(client, informer, context.check, probes)
         published = Published(AllowListStore(client, context.namespace, context.check), context.annotate)
         edges = Edges(nodes, claims, cloud, uuid, context.recorder, published)
         feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
@@ -179,6 +183,8 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     chores = (
         Orphans(sources, edges.recorder, reconciler.add),
         Upkeep(sources, reconciler.add),
+        Adoption(sources, reconciler.add),
+        EgressWatch(sources, reconciler.add),
         AllowList(sources, edges.published.allow_list, reconciler.add),
     )
     return Feature(sources, queue, reconciler, conditions, resync, chores)

@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from controllers.anycast_ip.bound import is_open
 from controllers.anycast_ip.claim import ORPHAN, Claim
-from controllers.anycast_ip.planner import is_open
 from kube.types import ConfigMap, Node
 from webhook.anycast_ip import ADDRESS_ID
 

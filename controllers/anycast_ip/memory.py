@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from controllers.anycast_ip.announcements import Announcements
+from controllers.anycast_ip.egress import EgressChecks
 from controllers.anycast_ip.locks import Locks
 from controllers.anycast_ip.snapshot import Do
 from kube.errors import Backoff
@@ -19,6 +20,8 @@ PAUSES = {
     Do.LOOK: Backoff(base=2.0, cap=60.0),
     Do.BIND: Backoff(base=2.0, cap=300.0),
     Do.FIND: Backoff(base=2.0, cap=30.0),
+    # Until the cloud shows what was set.
+    Do.RESIZE: Backoff(base=5.0, cap=300.0),
     # Until the index of tags knows that the address is gone.
     Do.UNTAG: Backoff(base=5.0, cap=300.0),
 }
@@ -92,11 +95,13 @@ class Memory:
     def __init__(self, clocks: Clocks) -> None:
         self.clocks, self.waits, self.locks = clocks, Waits(clocks.monotonic), Locks()
         self.announcements = Announcements(clocks.now)
+        self.egress = EgressChecks(clocks.monotonic)
         self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
 
     def forget(self, uid: str) -> None:
         """The node is gone, and so is its claim."""
         self.waits.end(uid)
+        self.egress.end(uid)
         self.wanted.discard(uid)
 
     def end_order(self, token: str) -> None:

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.announcements import Announcement
+from controllers.anycast_ip.bound import (
+    NOTHING,
+    is_open,
+    plan_bandwidth,
+    plan_when_bound,
+    serves,
+    stopped,
+)
 from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
-from controllers.anycast_ip.pool import is_usable
+from controllers.anycast_ip.pool import is_offered, is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
 from kube.types import Node, is_super, rfc3339
 from settings import AnycastIPSettings
@@ -20,11 +28,9 @@ from webhook.anycast_ip import (
     TAINT,
     is_proven_bound,
     is_tainted,
-    proof,
     wanted,
 )
 
-NOTHING = Step(Do.NOTHING)
 ANNOUNCED = "AnycastIpAnnounced"
 SLOW = 150.0
 """Seconds that an address may be on its way before an Event says so."""
@@ -113,16 +119,6 @@ def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
     return isinstance(seen, Address) and not serves(seen, snapshot.claim.instance)
 
 
-def is_open(node: Node) -> bool:
-    return is_proven_bound(node) and not is_tainted(node)
-
-
-def serves(address: Address, instance: str) -> bool:
-    """By its status, not by its instance id alone, which shows while it is still being bound."""
-    bound = address.status in (BIND, BIND_ENI) and address.instance_id == instance != ""
-    return bound and not address.blocked and not address.arrears
-
-
 def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     if not instance_of(node):
         return Step(Do.NOTHING, _no_instance(node))
@@ -170,52 +166,30 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
     if seen is UNKNOWN:
         return Step(Do.WATCH)
     if not settings.repair and is_open(node):
+        if isinstance(seen, Address) and serves(seen, claim.instance):
+            return plan_bandwidth(seen, node, claim, settings)
         return NOTHING
     if seen is GONE:
         return _another(claim)
     if seen.status in (BIND, BIND_ENI):
-        return _plan_when_bound(seen, node, claim)
+        if seen.instance_id != claim.instance:
+            return _another(claim, _moved(seen, "it stays there, and the node gets another"))
+        return plan_when_bound(seen, node, claim, snapshot.egress, settings)
     return _plan_when_unbound(seen, snapshot, claim)
 
 
 def _another(claim: Claim, note: Note | None = None) -> Step:
-    return Step(Do.RENEW if claim.ours else Do.FORGET, note)
-
-
-def _plan_when_bound(seen: Address, node: Node, claim: Claim) -> Step:
-    if seen.instance_id != claim.instance:
-        return _another(claim, _moved(seen, "it stays there, and the node gets another"))
-    if not serves(seen, claim.instance):
-        return Step(Do.WATCH, _stopped(seen))
-    return NOTHING if shows(node, seen) else Step(Do.OPEN, address=seen)
-
-
-def shows(node: Node, address: Address) -> bool:
-    """Whether *node* is open and says that it has *address*."""
-    return (
-        not is_tainted(node) and bound_annotations(node, address).items() <= node.metadata.annotations.items()
-    )
-
-
-def bound_annotations(node: Node, address: Address) -> dict[str, str]:
-    return {ADDRESS_ID: address.id, ADDRESS: address.ip, BOUND: proof(node, address.id)}
-
-
-def _stopped(seen: Address) -> Note:
-    why = "blocked" if seen.blocked else "in arrears"
-    return Note(
-        "AnycastIpNotServing", f"{seen.id} is {why} at Tencent Cloud; the node opens when that is over"
-    )
+    return Step(Do.RENEW if claim.is_managed else Do.FORGET, note)
 
 
 def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
     if seen.status != UNBIND:
         slow = Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")
         return Step(Do.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
-    if not claim.ours:
+    if not claim.is_managed:
         return Step(Do.FORGET)
     if seen.blocked or seen.arrears:
-        return Step(Do.WATCH, _stopped(seen))
+        return Step(Do.WATCH, stopped(seen))
     if snapshot.announcement:
         return Step(Do.ANNOUNCE, _announced(seen, snapshot.announcement), seen)
     return Step(Do.BIND, address=seen)
@@ -259,7 +233,7 @@ def _has_brought_nothing(order: Order) -> bool:
 def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
     if snapshot.related.heir:
         return Step(Do.NOTHING)  # it takes the claim over
-    if snapshot.related.elsewhere or not claim.ours:
+    if snapshot.related.elsewhere or not claim.is_managed:
         return Step(Do.FORGET)
     if not claim.address:
         return _plan_order(snapshot) if snapshot.pool.has_place else _without_address(snapshot)
@@ -268,12 +242,17 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
         return Step(Do.WATCH)
     if seen is GONE:
         return Step(Do.UNTAG)
-    if seen.status == UNBIND and snapshot.pool.has_place:
+    if seen.status == UNBIND and snapshot.pool.has_place and _stays_lent(seen, claim, settings):
         if claim.pooled and seen.type == settings.address_type:
             return NOTHING  # also while it is blocked: another would be ordered in its place
         if not claim.pooled and is_usable(seen, settings):
             return Step(Do.KEEP, address=seen)
     return _with_address(seen, claim)
+
+
+def _stays_lent(seen: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
+    """An address of the user goes back when it loses the tags."""
+    return not claim.lent or is_offered(seen, settings.pool)
 
 
 def _without_address(snapshot: Snapshot) -> Step:
@@ -283,6 +262,8 @@ def _without_address(snapshot: Snapshot) -> Step:
 
 
 def _with_address(seen: Address, claim: Claim) -> Step:
+    if seen.status == UNBIND and claim.lent:
+        return Step(Do.UNTAG if claim.tags else Do.FORGET)
     if seen.status == UNBIND:
         return Step(Do.RELEASE, address=seen)
     if seen.status not in (BIND, BIND_ENI):

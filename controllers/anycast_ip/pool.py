@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from cloud.types import Address, Quota
-from controllers.anycast_ip.claim import ORPHAN, Claim
+from cloud.types import UNBIND, Address, Quota
+from controllers.anycast_ip.claim import CLUSTER_UUID, ORPHAN, Claim
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
@@ -14,21 +14,27 @@ TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
 """The quotas that an order uses."""
 
 
-def in_line(pooled: Iterable[Claim]) -> Sequence[Claim]:
-    """Those that are idle, the one that is next first."""
+def in_line(pooled: Iterable[Claim], zone: str = "") -> Sequence[Claim]:
+    """Those that are idle, the one that is next first: those of *zone*, if one is given, before others."""
     idle = [each for each in pooled if each.address and not each.releasing]
-    return sorted(idle, key=lambda each: (each.pooled is None, each.pooled, each.uid))
+    return sorted(
+        idle,
+        key=lambda each: (zone not in ("", each.zone), each.pooled is None, each.pooled, each.uid),
+    )
 
 
 def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: datetime) -> bool:
     """Whether the address of *claim*, whose node is gone, stays; *pooled* may have it among them.
 
-    The longest idle *min_idle* stay whatever their age; orders that are under way have the last places.
+    The longest idle *min_idle* stay whatever their age; orders that are under way have the last places. What is lent
+    takes no place from others.
     """
     if claim.releasing or claim.uid.startswith(ORPHAN):
         return False
+    if claim.lent:
+        return bool(settings.adopt)
     mine = _place(claim, now)
-    others = [each for each in pooled if each.uid != claim.uid and not each.releasing]
+    others = [each for each in pooled if each.uid != claim.uid and not each.releasing and not each.lent]
     before = sum(_place(each, now) < mine for each in others)
     is_young = (now - (claim.pooled or now)).total_seconds() < settings.retain.age
     return before < settings.min_idle or (is_young and before < settings.retain.count)
@@ -41,6 +47,23 @@ def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
 def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
     """Whether it is of the kind that would be ordered, and serves."""
     return address.type == settings.address_type and not address.blocked and not address.arrears
+
+
+def is_offered(address: Address, settings: Pool) -> bool:
+    """Whether its tags lend it to the pool."""
+    return bool(settings.adopt) and settings.adopt.items() <= address.tags.items()
+
+
+def adoptable(addresses: Iterable[Address], settings: AnycastIPSettings) -> list[Address]:
+    """Those that are lent to the pool, and that neither an instance nor a cluster has."""
+    return [
+        each
+        for each in addresses
+        if each.status == UNBIND
+        and is_usable(each, settings)
+        and is_offered(each, settings.pool)
+        and CLUSTER_UUID not in each.tags
+    ]
 
 
 def missing(claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota]) -> int:

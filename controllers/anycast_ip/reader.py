@@ -7,6 +7,7 @@ from dataclasses import replace
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
 from controllers.anycast_ip.announcements import Announcement
+from controllers.anycast_ip.bound import is_open, serves
 from controllers.anycast_ip.claim import (
     NODE_INSTANCE,
     POOLED,
@@ -14,9 +15,9 @@ from controllers.anycast_ip.claim import (
     bound_to,
     instance_of,
     order_for,
+    zone_of,
 )
 from controllers.anycast_ip.locks import locked_by
-from controllers.anycast_ip.planner import is_open, serves
 from controllers.anycast_ip.pool import has_place, in_line, is_usable
 from controllers.anycast_ip.snapshot import (
     GONE,
@@ -31,8 +32,15 @@ from controllers.anycast_ip.snapshot import (
     Unseen,
 )
 from controllers.anycast_ip.sources import Sources
+from controllers.anycast_ip.terms import (
+    is_paid_as,
+    terms_for,
+    terms_of,
+    terms_of_all,
+    wanted_bandwidth,
+)
 from kube.types import Node
-from webhook.anycast_ip import wanted
+from webhook.anycast_ip import is_tainted, wanted
 
 ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address that was not released must be missing before it counts as gone: while others of the
@@ -61,14 +69,17 @@ class Reader:
         node, claim = self._nodes.get(uid), self._claims.get(uid)
         if node and wanted(node, self._settings()):
             self._memory.wanted.add(uid)
+        if not node or not is_tainted(node) or uid not in self._memory.wanted:
+            self._memory.egress.end(uid)  # it belongs to one wait of the node
         related = self._of_node(node) if node and not claim else Related()
         if claim and not node:
             related = Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
         related = replace(related, was_wanted=uid in self._memory.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
+        egress = self._memory.egress.view(uid)
         pool, announcement = self._pool(node, claim), self._announcement(claim)
-        return Snapshot(uid, node, claim, related, order, seen, pool, announcement)
+        return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)
 
     def _announcement(self, claim: Claim | None) -> Announcement | None:
         """None when the address may be bound."""
@@ -86,13 +97,24 @@ class Reader:
             return Pool(has_place=has_place(claim, pooled, settings, now))
         if not pooled or not node:
             return NO_POOL
-        return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each)), None))
+        zone = zone_of(node) if self._settings().pool.prefer == "zone" else ""
+        return Pool(offer=next((each for each in in_line(pooled, zone) if self._is_free(each, node)), None))
 
-    def _is_free(self, offer: Claim) -> bool:
-        """Whether any node may have it: no other claim has it yet, and no new node is on its former instance."""
+    def _is_free(self, offer: Claim, node: Node) -> bool:
+        """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance."""
         listed = self._inventory.get(offer.address)
-        is_taken = len(self._claims.having(offer.address)) > 1 or self._heir(offer)
-        return not is_taken and (listed is None or is_usable(listed, self._settings()))
+        if len(self._claims.having(offer.address)) > 1 or self._heir(offer):
+            return False
+        is_right = listed is None or is_usable(listed, self._settings())
+        return is_right and self._is_paid_right(offer, listed, node)
+
+    def _is_paid_right(self, offer: Claim, listed: Address | None, node: Node) -> bool:
+        """With one way to pay for all, what was ordered before it was configured is good enough."""
+        settings = self._settings()
+        if not settings.addresses:
+            return True
+        found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
+        return is_paid_as(found, terms_for(node, settings) or terms_of_all(settings))
 
     async def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
         """*snapshot* with the answer to what *do* asks, and the pool as it is by then. CloudError, RetryAfter."""
@@ -146,7 +168,10 @@ class Reader:
     def _listed(self, node: Node | None, claim: Claim | None) -> Seen:
         """For a node that is not open, a list that may be old proves nothing."""
         listed = self._inventory.get(claim.address) if node and claim and is_open(node) else None
-        return Seen(listed) if listed and claim and serves(listed, claim.instance) else Seen()
+        if listed is None or claim is None or node is None or not serves(listed, claim.instance):
+            return Seen()
+        wanted_ = wanted_bandwidth(node, self._settings())
+        return Seen(listed) if wanted_ in (0, listed.bandwidth) else Seen()
 
     async def _lookup(self, claim: Claim) -> Lookup:
         found = await self._cloud.named(claim.name)

@@ -12,7 +12,8 @@ from prometheus_client import Gauge, Histogram
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
 from controllers.anycast_ip.actions import StillThere
-from controllers.anycast_ip.planner import ANNOUNCED, is_open
+from controllers.anycast_ip.bound import is_open
+from controllers.anycast_ip.planner import ANNOUNCED
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
 from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
@@ -44,7 +45,9 @@ REASONS = {
     Do.LOOK: "FailedAllocateAnycastIp",
     Do.CLAIM: "FailedAllocateAnycastIp",
     Do.BIND: "FailedAssociateAnycastIp",
+    Do.CHECK: "AnycastIpEgressFailed",
     Do.OPEN: "FailedUntaintNode",
+    Do.RESIZE: "FailedResizeAnycastIp",
     Do.UNBIND: "FailedReleaseAnycastIp",
     Do.RELEASE: "FailedReleaseAnycastIp",
 }

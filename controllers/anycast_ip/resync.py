@@ -9,7 +9,7 @@ import structlog
 
 from cloud.client import Cloud
 from cloud.errors import CloudError
-from cloud.types import Address, Quota
+from cloud.types import Address, Quota, Tag
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from controllers.workqueue import Stopping
 from kube.errors import Backoff
@@ -44,6 +44,15 @@ class Inventory:
     def read(self) -> list[Address]:
         """As far as the cloud's index of tags knows."""
         return self._cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
+
+    def tagged(self, tag: Tag) -> list[Address]:
+        """Of this cluster or not, as far as the cloud's index of tags knows. CloudError."""
+        key, value = tag
+        return self._cloud.addresses_tagged(key, [value])
+
+    def as_they_are(self, ids: Collection[str]) -> list[Address]:
+        """Those that exist, not from an index. CloudError."""
+        return self._cloud.addresses(ids)
 
     def refresh(self) -> None:
         self.is_wanted = False

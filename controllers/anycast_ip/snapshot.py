@@ -41,7 +41,9 @@ class Do(StrEnum):
     WATCH = "watch"
     ANNOUNCE = "announce"
     BIND = "bind"
+    CHECK = "check the egress"
     OPEN = "open"
+    RESIZE = "set the bandwidth"
     CLOSE = "close"
     STRIP = "remove all annotations"
     FREE = "take the taint off"
@@ -133,6 +135,26 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """The *address*, by its id, and its IP, which the service at *url* is to see."""
+
+    address: str
+    ip: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Egress:
+    """What checks of a closed node's egress have brought since its address was bound.
+
+    *passed* is what the service has seen, *trouble* why the last check failed.
+    """
+
+    passed: Checked | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """*node* is None when it is gone; *announcement* is why the address is not to be bound yet, if so."""
 
@@ -144,7 +166,27 @@ class Snapshot:
     seen: Seen = Seen()
     pool: Pool = Pool()
     announcement: Announcement | None = None
+    egress: Egress = Egress()
 
     @property
     def name(self) -> str:
         return self.node.metadata.name if self.node else (self.claim.node if self.claim else "")
+
+
+def claim_in(snapshot: Snapshot) -> Claim:
+    """The planner plans these actions for none without."""
+    if snapshot.claim is None:
+        raise ValueError(f"node {snapshot.name} has no address claim")
+    return snapshot.claim
+
+
+def offer_in(snapshot: Snapshot) -> Claim:
+    if snapshot.pool.offer is None:
+        raise ValueError(f"the pool has no address for node {snapshot.name}")
+    return snapshot.pool.offer
+
+
+def node_in(snapshot: Snapshot) -> Node:
+    if snapshot.node is None:
+        raise ValueError(f"node {snapshot.name} is gone")
+    return snapshot.node

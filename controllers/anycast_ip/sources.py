@@ -12,6 +12,7 @@ from cloud.batched import BatchedCloud
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.condition import ReportedNode
+from controllers.anycast_ip.egress_store import ProbePods
 from controllers.anycast_ip.memory import Memory
 from controllers.anycast_ip.resync import Inventory
 from kube.client import Client, Resource, Typed
@@ -27,10 +28,16 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Nodes:
-    """Nodes of the informer, and writes to them; *check* runs before each write."""
+    """Nodes of the informer, and writes to them, *check* before each; *probes* are the pods that check their egress."""
 
-    def __init__(self, client: Client, informer: Informer[ReportedNode], check: Callable[[], None]) -> None:
-        self._client, self._informer, self._check = client, informer, check
+    def __init__(
+        self,
+        client: Client,
+        informer: Informer[ReportedNode],
+        check: Callable[[], None],
+        probes: ProbePods,
+    ) -> None:
+        self._client, self._informer, self._check, self.probes = client, informer, check, probes
         self.list = informer.list
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))

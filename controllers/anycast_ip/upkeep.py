@@ -58,7 +58,7 @@ class Upkeep:
         now = self._memory.clocks.now()
         ages = [(now - each.pooled).total_seconds() for each in pooled if each.address and each.pooled]
         IDLE.set(len(ages))
-        IDLE_LIMIT.set(settings.size)
+        IDLE_LIMIT.set(settings.size + sum(each.lent for each in pooled))
         OLDEST.set(max(ages, default=0.0))
         IDLE_SECONDS.inc(len(ages) * passed if math.isfinite(passed) else 0.0)
 

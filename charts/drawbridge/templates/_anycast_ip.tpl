@@ -96,6 +96,7 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- if not (get $names "anycastIP.nodeLabels") }}
 {{- fail "anycastIP.nodeLabels is empty, and every node would get an address: name a label, for example tke.cloud.tencent.com/need-aia-ip: \"true\"" }}
 {{- end }}
+{{- include "drawbridge.validateAddresses" (list .Values.anycastIP $type (get $names "anycastIP.bandwidth") (get $names "anycastIP.nodeLabels")) }}
 {{- if contains "@" .Values.cloud.proxy }}
 {{- fail "cloud.proxy has a user or a password, and a ConfigMap is no place for it: leave it empty, and give the URL as HTTPS_PROXY in extraEnv, from a Secret" }}
 {{- end }}
@@ -107,6 +108,44 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- fail "cloud.region is empty: with anycastIP.enabled, give the long name of the cluster's region, for example ap-singapore" }}
 {{- end }}
 {{- include "drawbridge.validateKeys" (list . (get $names "cloud.secretID") (get $names "cloud.secretKey")) }}
+{{- end }}
+{{- end }}
+
+{{/* As the settings do. Takes a list of the values of anycastIP, the type, the bandwidth and the labels. */}}
+{{- define "drawbridge.validateAddresses" -}}
+{{- $all := index . 0 }}
+{{- $type := index . 1 }}
+{{- $bandwidth := index . 2 }}
+{{- $labels := index . 3 }}
+{{- range $index, $each := $all.addresses }}
+{{- $path := printf "anycastIP.addresses[%d]" $index }}
+{{- if not (or $each.bandwidth $each.internetChargeType $each.bandwidthPackageID) }}
+{{- fail (printf "%s sets nothing: give bandwidth, internetChargeType or bandwidthPackageID" $path) }}
+{{- end }}
+{{- range $before := slice $all.addresses 0 $index }}
+{{- $selects := true }}
+{{- range $label, $value := $before.nodeSelector }}
+{{- if not (and (hasKey $each.nodeSelector $label) (eq (toString $value) (toString (get $each.nodeSelector $label)))) }}
+{{- $selects = false }}
+{{- end }}
+{{- end }}
+{{- if $selects }}
+{{- fail (printf "%s.nodeSelector selects only nodes that an entry before it selects: write the narrower one first" $path) }}
+{{- end }}
+{{- end }}
+{{- range $label, $value := $each.nodeSelector }}
+{{- if and (hasKey $labels $label) (ne (toString $value) (toString (get $labels $label))) }}
+{{- fail (printf "%s.nodeSelector wants another value of %s than anycastIP.nodeLabels: no node has both" $path $label) }}
+{{- end }}
+{{- end }}
+{{- $charge := default $all.internetChargeType $each.internetChargeType }}
+{{- if and $each.bandwidthPackageID (ne $charge "BANDWIDTH_PACKAGE") }}
+{{- fail (printf "%s.bandwidthPackageID is %s: it needs internetChargeType BANDWIDTH_PACKAGE" $path $each.bandwidthPackageID) }}
+{{- end }}
+{{- $width := default $bandwidth $each.bandwidth | int }}
+{{- if and (ne $type "AnycastEIP") (hasSuffix "BY_HOUR" $charge) (gt $width 100) }}
+{{- fail (printf "%s.bandwidth is %d, but %s allows 100 at most for an %s" $path $width $charge $type) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -131,6 +170,16 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- fail "cloud.credentials is static, but there are no keys: give cloud.existingSecret, or cloud.secretID and cloud.secretKey" }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Without another one, that of the release, which has the program. */}}
+{{- define "drawbridge.egressCheckImage" -}}
+{{- default (include "drawbridge.image" .) .Values.anycastIP.egressCheck.image }}
+{{- end }}
+
+{{/* Whether egress is checked by pods. */}}
+{{- define "drawbridge.checksEgress" -}}
+{{- with .Values.anycastIP }}{{ and .enabled (ne .egressCheck.url "") }}{{ end }}
 {{- end }}
 
 {{/* CEL: a node, which is called object or oldObject, is to have an address. Takes that name, and the labels. */}}

@@ -1,0 +1,585 @@
+"""A node opens only when traffic leaves with its address, as a pod on it has seen, and only that pod counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from cloud.types import Address
+from controllers.anycast_ip.claim import claim_for
+from controllers.anycast_ip.condition import held_by
+from controllers.anycast_ip.egress import Check, EgressChecks, decided, judged
+from controllers.anycast_ip.egress_pod import (
+    LABEL,
+    LABEL_VALUE,
+    ContainerState,
+    ContainerStatus,
+    Outcome,
+    ProbePod,
+    ProbeStatus,
+    Terminated,
+    Waiting,
+    body,
+    outcome_of,
+)
+from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.snapshot import Checked, Do, Egress, Seen, Snapshot
+from kube.errors import Forbidden, ServerError, Unreachable
+from kube.resources import PODS
+from kube.types import Node, NodeSpec, ObjectMeta
+from lab.cloud import Knobs
+from settings import AnycastIPSettings
+from settings.anycast_ip import NEED_LABEL, EgressCheck
+from tests.anycast_world import SETTINGS, Killed, Lab
+from tests.factories import NOW
+from tests.fakes import FakeClock
+from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from webhook.anycast_ip import BOUND as PROOF
+from webhook.anycast_ip import TAINT
+
+URL = "https://ip.example.com/"
+CHECKING = EgressCheck.model_validate({"url": URL, "image": "drawbridge:1", "timeout": "60s"})
+Raw = dict[str, Any]
+Kubelet = Callable[["EgressLab", Raw], Raw | None]
+
+
+def checking(**fields: Any) -> AnycastIPSettings:
+    return SETTINGS.model_copy(update={"egress_check": CHECKING, **fields})
+
+
+def ended(code: int, message: str = "") -> Raw:
+    terminated = {"exitCode": code, "message": message}
+    return {
+        "phase": "Failed" if code else "Succeeded",
+        "containerStatuses": [{"name": "egress-check", "state": {"terminated": terminated}}],
+    }
+
+
+def honest(lab: EgressLab, pod: Raw) -> Raw:
+    """What a service would see: the address that is bound to the instance of the node."""
+    seen = next((each.ip for each in lab.on(pod["spec"]["nodeName"])), "10.0.0.1")
+    expected = pod["spec"]["containers"][0]["args"][1]
+    return ended(0 if seen == expected else 1, f"seen as {seen}")
+
+
+def never(lab: EgressLab, pod: Raw) -> None:
+    """It stays as it is."""
+
+
+def elsewhere(lab: EgressLab, pod: Raw) -> Raw:
+    return ended(1, "seen as 203.0.113.9")
+
+
+class EgressLab(Lab):
+    """A lab whose nodes run the pods of checks: *kubelet* gives the status of one, or None.
+
+    *seen* has the uids of nodes for which a pod has passed.
+    """
+
+    kubelet: Kubelet
+
+    def __init__(
+        self, knobs: Knobs, settings_: AnycastIPSettings = SETTINGS, kubelet: Kubelet = honest
+    ) -> None:
+        self.kubelet, self.seen = kubelet, set[str]()
+        super().__init__(knobs, settings_)
+
+    def turn(self) -> bool:
+        for pod in self.pods():
+            is_ours = LABEL in pod["metadata"].get("labels", {})
+            is_over = pod["status"].get("phase") in ("Succeeded", "Failed")
+            if is_ours and not is_over and (status := self.kubelet(self, pod)):
+                self.end(pod, status)
+        return super().turn()
+
+    def end(self, pod: Raw, status: Raw) -> None:
+        if status["phase"] == "Succeeded":
+            self.seen.update(each["uid"] for each in pod["metadata"]["ownerReferences"])
+        self.kube.place("pods", {**pod, "status": status})
+
+    def pods(self) -> list[Raw]:
+        return [{"status": {}, **self.kube.api.get(PODS, name, "drawbridge")} for name in self.names()]
+
+    def names(self) -> list[str]:
+        return [name for kind, name in self.kube.objects if kind == "pods"]
+
+    def created(self) -> int:
+        return sum(call.method == "POST" and call.path.endswith("/pods") for call in self.kube.api.calls)
+
+
+def lab_with(kubelet: Kubelet = honest, knobs: Mapping[str, Any] = PLENTY, **fields: Any) -> EgressLab:
+    return EgressLab(Knobs(**knobs), checking(**fields), kubelet)
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_egress_{name}", labels) or 0.0
+
+
+def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
+    lab = lab_with(never)
+    before = value("checks_total", result="passed")
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    lab.run_for(20)
+    assert not lab.is_open()
+    lab.kubelet = honest
+    lab.run(lab.all_open, 10, "open")
+    lab.run(lambda: not lab.pods(), 10, "no pod is left")
+
+    assert lab.created() == 1
+    assert value("checks_total", result="passed") == before + 1
+    assert lab.recorder.reasons == ["AnycastIpBound"]
+
+
+def test_without_a_url_no_pod_is_created_and_none_is_listed() -> None:
+    lab = EgressLab(Knobs(**PLENTY))
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.run_for(600)
+
+    assert [call for call in lab.kube.api.calls if call.path.endswith("/pods")] == []
+
+
+def test_a_node_whose_traffic_leaves_otherwise_stays_closed_and_says_so() -> None:
+    lab = lab_with(elsewhere)
+    lab.join()
+    lab.run_for(3600)
+    node = lab.node()
+    (address,) = lab.on("n1")
+
+    assert not lab.is_open()
+    reason, message = lab.recorder.events[-1]
+    assert reason == "AnycastIpEgressFailed"
+    assert "seen as 203.0.113.9" in message
+    assert address.ip in message
+    assert lab.recorder.reasons.count(reason) == 1
+    held = held_by(node)
+    assert held
+    assert (held.status, held.reason) == ("False", "AnycastIpEgressFailed")
+    assert value("failing") == 1
+    assert 10 <= lab.created() <= 20  # doubling from 10 s to 5 minutes
+    lab.kubelet = honest
+    lab.run(lab.all_open, 310, "open")
+    lab.run(lambda: value("failing") == 0, 10, "none fails")
+    held = held_by(lab.node())
+    assert held
+    assert held.status == "True"
+
+
+def test_a_pod_that_never_runs_is_given_up_after_the_timeout_and_deleted() -> None:
+    def stuck(lab: EgressLab, pod: Raw) -> Raw:
+        waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+        return {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+
+    lab = lab_with(stuck)
+    lab.join()
+    lab.run(lambda: "AnycastIpEgressFailed" in lab.recorder.reasons, 90, "an Event")
+    (message,) = [text for reason, text in lab.recorder.events if reason == "AnycastIpEgressFailed"]
+    assert "not ended in 60 s: Pending ImagePullBackOff" in message
+    lab.run(lambda: not lab.pods(), 5, "no pod")
+    lab.run(lambda: len(lab.pods()) == 1, 30, "the next one")
+    lab.kubelet = honest
+    lab.run(lab.all_open, 30, "open")
+
+    assert lab.created() == 2
+
+
+def test_a_pod_that_another_client_deletes_is_replaced() -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    lab.run_for(5)
+    del lab.kube.objects["pods", lab.names()[0]]
+    lab.run(lambda: len(lab.pods()) == 1, 30, "the next one")
+    lab.kubelet = honest
+    lab.run(lab.all_open, 30, "open")
+
+    assert "was deleted before it ended" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
+
+
+def test_what_was_seen_before_the_address_was_bound_again_does_not_count() -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    (first,) = lab.pods()
+    (address,) = lab.on("n1")
+    lab.world.alter(address.id, status="UNBIND", instance_id="")
+    lab.feature.enqueue_all()
+    lab.run(lambda: lab.count("AssociateAddress") == 2, 30, "bound again")
+    lab.end(first, ended(0))
+    lab.run_for(20)
+
+    assert not lab.is_open()
+    assert first["metadata"]["name"] not in lab.names()
+    assert lab.created() == 2
+    lab.kubelet = honest
+    lab.run(lab.all_open, 10, "open")
+
+
+def test_what_was_seen_of_another_address_does_not_count() -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    (first,) = lab.pods()
+    (address,) = lab.on("n1")
+    lab.world.alter(address.id, instance_id="ins-other")
+    lab.feature.enqueue_all()
+    lab.end(first, ended(0))
+    lab.run(lambda: len(lab.pods()) == 1 and lab.created() == 2, 60, "another check")
+    (second,) = lab.pods()
+
+    assert not lab.is_open()
+    assert second["spec"]["containers"][0]["args"][1] == lab.on("n1")[0].ip != address.ip
+
+
+def test_a_pod_of_an_earlier_leader_counts_for_nothing_and_goes() -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    (first,) = lab.pods()
+    lab.end(first, ended(0))
+    lab.start()
+    lab.run(lambda: lab.created() == 2, 30, "another check")
+    lab.run(lambda: first["metadata"]["name"] not in lab.names(), 10, "the first one is gone")
+
+    assert not lab.is_open()
+    lab.kubelet = honest
+    lab.run(lab.all_open, 10, "open")
+
+
+def test_a_pod_that_an_earlier_leader_creates_late_is_deleted() -> None:
+    lab = lab_with()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    late = {"name": "egress-check-late", "namespace": "drawbridge", "labels": {LABEL: LABEL_VALUE}}
+    lab.kube.place("pods", {"metadata": late, "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}})
+    lab.run(lambda: not lab.pods(), 310, "it is gone")
+
+
+def test_pods_of_others_stay() -> None:
+    lab = lab_with()
+    theirs = {"name": "egress-check-mine", "namespace": "drawbridge"}
+    lab.kube.place("pods", {"metadata": theirs, "spec": {"nodeName": "n1"}})
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.run_for(600)
+
+    assert lab.names() == ["egress-check-mine"]
+
+
+def test_a_leader_that_is_none_any_more_creates_and_deletes_nothing() -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    (before,) = lab.names()
+
+    def lost() -> None:
+        raise Killed
+
+    lab.may_write = lost
+    (pod,) = lab.pods()
+    lab.end(pod, ended(1))
+    with pytest.raises(Killed):
+        lab.run_for(60)
+
+    assert lab.names() == [before]
+    assert lab.created() == 1
+
+
+@pytest.mark.parametrize("when", ["before its pod has ended", "after its pod has ended"])
+def test_a_node_that_goes_leaves_no_pod_and_no_address(when: str) -> None:
+    lab = lab_with(never)
+    lab.join()
+    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
+    if when.startswith("after"):
+        (pod,) = lab.pods()
+        lab.end(pod, ended(0))
+    lab.leave()
+    lab.run(lab.is_clean, 60, "clean")
+    lab.run(lambda: not lab.pods(), 310, "no pod")
+
+    assert lab.feature.sources.memory.egress.awaited() == {}
+
+
+def test_a_node_that_is_open_is_not_checked() -> None:
+    lab = EgressLab(Knobs(**PLENTY))
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    lab.settings = checking()
+    lab.kubelet = elsewhere
+    lab.edit("n1", {"metadata": {"annotations": {"tke.cloud.tencent.com/anycast-ip-address": "0.0.0.0"}}})
+    lab.run_for(900)
+
+    assert lab.is_open()
+    assert lab.created() == 0
+
+
+def test_a_node_that_lost_its_address_is_checked_again_before_it_opens() -> None:
+    lab = lab_with()
+    lab.join()
+    lab.run(lab.all_open, 30, "open")
+    (address,) = lab.on("n1")
+    lab.world.alter(address.id, status="UNBIND", instance_id="")
+    lab.kubelet = never
+    lab.feature.resync._inventory.refresh()
+    lab.feature.enqueue_all()
+    lab.run(lambda: not lab.is_open(), 60, "closed")
+    lab.run_for(30)
+    assert not lab.is_open()
+    lab.kubelet = honest
+    lab.run(lab.all_open, 30, "open")
+
+    assert lab.created() == 2
+
+
+def test_a_check_that_is_switched_off_holds_up_no_node() -> None:
+    lab = lab_with(elsewhere)
+    lab.join()
+    lab.run(lambda: "AnycastIpEgressFailed" in lab.recorder.reasons, 60, "an Event")
+    lab.settings = SETTINGS
+    lab.run(lab.all_open, 10, "open")
+
+
+def test_another_service_is_asked_at_once() -> None:
+    lab = lab_with(elsewhere)
+    lab.join()
+    lab.run_for(1800)
+    lab.kubelet = honest
+    lab.settings = checking(egress_check=CHECKING.model_copy(update={"url": "https://other.example.com/"}))
+    lab.run(lab.all_open, 10, "open")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("action", ["write", "delete", "DescribeAddresses", "AssociateAddress"])
+def test_a_death_at_any_call_leaves_no_pod_and_every_node_open(action: str, moment: str) -> None:
+    lab = lab_with()
+    deaths = 0
+
+    def die(verb: str) -> None:
+        nonlocal deaths
+        if verb == action and deaths < 6:
+            deaths += 1
+            raise Killed
+
+    setattr(lab.kube if action in ("write", "delete") else lab.sender, moment, die)
+    for name in ("n1", "n2", "n3"):
+        lab.join(name)
+    run_with_deaths(lab, lab.all_open, 600, "open")
+    run_with_deaths(lab, lambda: not lab.pods(), 310, "no pod is left")
+
+    assert deaths or moment == "after"
+    assert len(lab.elastic()) == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Unreachable("reset"), id="no answer"),
+        pytest.param(ServerError(500, "InternalError", "etcd"), id="an error"),
+    ],
+)
+@pytest.mark.parametrize("every", [2, 3])
+def test_an_answer_that_is_lost_costs_no_second_pod(error: Exception, every: int) -> None:
+    lab = lab_with()
+    turns = iter(range(1, 60))
+
+    def fail(verb: str) -> None:
+        if next(turns, 1) % every == 0:
+            raise error
+
+    lab.kube.after = fail
+    for name in ("n1", "n2", "n3"):
+        lab.join(name)
+    lab.run(lab.all_open, 300, "open")
+    lab.run(lambda: not lab.pods(), 310, "no pod is left")
+
+    assert lab.created() <= 6  # a creation is repeated under the same name
+    assert value("checks_total", result="passed") >= 3
+
+
+def test_what_forbids_the_pods_is_said() -> None:
+    lab = lab_with()
+
+    def forbid(name: str, _: Any) -> None:
+        if name.startswith("egress-check-"):
+            raise Forbidden(403, "Forbidden", "violates PodSecurity")
+
+    lab.kube.before_write = forbid
+    lab.join()
+    lab.run(lambda: "AnycastIpEgressFailed" in lab.recorder.reasons, 60, "an Event")
+    assert "violates PodSecurity" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
+    lab.kube.before_write = lambda name, body: None
+    lab.run(lab.all_open, 60, "open")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["join", "leave", "kill", "end"]), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.integers(1, 12)),
+        st.tuples(st.just("die"), st.integers(1, 12)),
+        st.tuples(st.just("see"), st.integers(0, 2)),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, lost=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 1000))
+def test_whatever_happens_no_node_opens_unseen_and_no_pod_is_left(
+    steps: list[tuple[str, int]], lost: float, seed: int
+) -> None:
+    lab = lab_with(knobs={**PLENTY, "lost": lost, "bind_fails": lost / 2, "seed": seed})
+    unseen = list[str]()
+
+    def record(name: str, written: Any) -> None:
+        proof = written["metadata"].get("annotations", {}).get(PROOF)
+        if proof and proof.partition("/")[0] not in lab.seen:
+            unseen.append(name)
+
+    lab.kube.before_write = record
+    for verb, number in steps:
+        if verb == "see":
+            lab.kubelet = (honest, never, elsewhere)[number]
+        happen(lab, verb, number)
+    lab.kubelet = honest
+    lab.sender.before = lab.kube.after = lambda verb: None
+    run_with_deaths(lab, lambda: lab.all_open() and lab.is_clean(), 2500, "settled")
+    run_with_deaths(lab, lambda: not lab.pods(), 310, "no pod is left")
+
+    living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())
+    assert sorted(each.instance_id for each in lab.elastic()) == living
+    assert unseen == []
+
+
+CLOSED = Node(
+    ObjectMeta(name="n1", uid="u1", labels={NEED_LABEL: "true"}), NodeSpec("qcloud:///1/ins-n1", (TAINT,))
+)
+BOUND = Address(id="eip-1", ip="1.2.3.4", status="BIND", instance_id="ins-n1", type="AnycastEIP")
+CLAIM = replace(claim_for(CLOSED, SETTINGS, NOW), address="eip-1")
+OF = Checked("eip-1", "1.2.3.4", URL)
+
+
+@pytest.mark.parametrize(
+    ("egress", "settings_", "expected"),
+    [
+        pytest.param(Egress(), SETTINGS, Do.OPEN, id="not configured"),
+        pytest.param(Egress(), checking(), Do.CHECK, id="not checked"),
+        pytest.param(Egress(passed=OF), checking(), Do.OPEN, id="seen"),
+        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.5", URL)), checking(), Do.CHECK, id="another IP"),
+        pytest.param(Egress(passed=Checked("eip-2", "1.2.3.4", URL)), checking(), Do.CHECK, id="another id"),
+        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.4", "http://b/")), checking(), Do.CHECK, id="elsewhere"),
+        pytest.param(Egress(trouble="seen as 1.1.1.1"), checking(), Do.CHECK, id="failed"),
+    ],
+)  # fmt: skip
+def test_a_bound_address_opens_a_node_when_it_was_seen(
+    egress: Egress, settings_: AnycastIPSettings, expected: Do
+) -> None:
+    snapshot = Snapshot("u1", CLOSED, CLAIM, seen=Seen(BOUND), egress=egress)
+    step = plan(snapshot, settings_)
+
+    assert step.do is expected
+    assert (step.note is not None) == bool(egress.trouble)
+
+
+def pod_in(
+    phase: str = "", reason: str = "", terminated: Terminated | None = None, waiting: str = ""
+) -> ProbePod:
+    state = ContainerState(terminated, Waiting(waiting) if waiting else None)
+    return ProbePod(ObjectMeta(), ProbeStatus(phase, reason, "", (ContainerStatus(state),)))
+
+
+RUNNING = pod_in("Running")
+PASSED = pod_in("Succeeded", terminated=Terminated(0, "seen as 1.2.3.4"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(pod_in(), None, id="new"),
+        pytest.param(pod_in("Pending", waiting="ImagePullBackOff"), None, id="pending"),
+        pytest.param(RUNNING, None, id="running"),
+        pytest.param(PASSED, "passed", id="passed"),
+        pytest.param(pod_in("Failed", terminated=Terminated(1, "seen as 1.1.1.1")), "another address", id="another"),
+        pytest.param(pod_in("Failed", terminated=Terminated(2, "no answer")), "no answer", id="no answer"),
+        pytest.param(pod_in("Failed", terminated=Terminated(137)), "no result", id="killed"),
+        pytest.param(pod_in("Failed", "DeadlineExceeded"), "no result", id="too long"),
+        pytest.param(pod_in("Unknown"), None, id="unknown"),
+    ],
+)  # fmt: skip
+def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: str | None) -> None:
+    outcome = outcome_of(pod)
+    assert (outcome.result if outcome else None) == expected
+
+
+WAITING = Check(OF, token="t", created=100.0)
+UNSENT = Check(OF, token="t")
+
+
+@pytest.mark.parametrize(
+    ("check", "pod", "looked_at", "expected"),
+    [
+        pytest.param(WAITING, RUNNING, 101, None, id="running"),
+        pytest.param(WAITING, PASSED, 101, "passed", id="ended"),
+        pytest.param(WAITING, PASSED, 900, "passed", id="ended, read late"),
+        pytest.param(WAITING, RUNNING, 160, "no result", id="too long"),
+        pytest.param(WAITING, None, 101, "no result", id="deleted"),
+        pytest.param(WAITING, None, 100, None, id="in no list from before its creation"),
+        pytest.param(UNSENT, None, 900, None, id="not created for certain"),
+        pytest.param(UNSENT, PASSED, 101, "passed", id="created, but the answer was lost"),
+    ],
+)
+def test_a_check_ends_with_its_pod_or_its_time(
+    check: Check, pod: ProbePod | None, looked_at: float, expected: str | None
+) -> None:
+    outcome = judged(check, pod, looked_at, 60.0)
+    assert (outcome.result if outcome else None) == expected
+
+
+def test_pauses_grow_with_failures_in_a_row_and_end_with_a_pass() -> None:
+    check, pauses = WAITING, []
+    for _ in range(8):
+        check = decided(check, Outcome("no answer", "none"), 1000.0)
+        pauses.append(check.not_before - 1000.0)
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 15
+    assert pauses[-1] <= 300 * 1.5
+
+    assert decided(check, Outcome("passed"), 1000.0).trouble == ""
+
+
+def test_a_token_is_kept_until_its_pod_certainly_exists_and_belongs_to_one_address() -> None:
+    clock = FakeClock()
+    checks = EgressChecks(clock)
+    first = checks.begun("u1", OF)
+    assert checks.begun("u1", OF) == first
+    other = checks.begun("u1", Checked("eip-2", "1.2.3.5", URL))
+
+    assert other.token != first.token
+    assert not checks.decide("u1", first, Outcome("passed"))
+    assert checks.view("u1") == Egress()
+    assert checks.decide("u1", other, Outcome("passed"))
+    assert checks.view("u1").passed == other.of
+    checks.end("u1")
+    assert checks.view("u1") == Egress()
+
+
+def test_the_pod_runs_on_its_node_alone_and_may_do_nothing() -> None:
+    pod = body("t", CLOSED, BOUND, CHECKING)
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+
+    assert (spec["nodeName"], spec["hostNetwork"], spec["restartPolicy"]) == ("n1", True, "Never")
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"volumes", "initContainers", "serviceAccountName", "hostPID"} & spec.keys()
+    assert spec["activeDeadlineSeconds"] == 60
+    assert container["args"] == [URL, "1.2.3.4", "20"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+    ]

@@ -1,0 +1,263 @@
+"""Which idle address a node gets: by zone if that is preferred; and addresses that their user has lent to the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cloud.types import Address
+from controllers.anycast_ip.claim import CLUSTER_UUID, ZONE, Claim, lent_claim, renewed, taken
+from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
+from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Pool as View
+from lab.cloud import Knobs
+from settings import AnycastIPSettings
+from settings.anycast_ip import Pool
+from tests.anycast_world import CALLS, SETTINGS, Killed, Lab
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY, run_with_deaths
+from tests.test_anycast_pool import LEAVING, kept, opened, stored
+
+LOAN = {"team": "edge"}
+
+
+def pooling(**fields: Any) -> AnycastIPSettings:
+    return SETTINGS.model_copy(update={"pool": Pool.model_validate(fields)})
+
+
+ADOPTING = pooling(adopt=LOAN)
+
+
+def lab_with(knobs: dict[str, Any] | None = None, **fields: Any) -> Lab:
+    return Lab(Knobs(**{**PLENTY, **(knobs or {})}), pooling(**fields))
+
+
+def idle(lab: Lab) -> set[str]:
+    return {each.address for each in stored(lab) if each.pooled}
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        pytest.param("", ["eip-3", "eip-2", "eip-1"], id="the oldest first"),
+        pytest.param("b", ["eip-2", "eip-3", "eip-1"], id="that of the zone first, then the oldest"),
+        pytest.param("a", ["eip-3", "eip-1", "eip-2"], id="of a zone, the oldest first"),
+        pytest.param("c", ["eip-3", "eip-2", "eip-1"], id="none of the zone"),
+    ],
+)
+def test_the_order_in_which_nodes_get_what_is_idle(zone: str, expected: list[str]) -> None:
+    claims = [kept(1, 10, zone="a"), kept(2, 20, zone="b"), kept(3, 30, zone="a")]
+    assert [each.address for each in in_line(claims, zone)] == expected
+
+
+@pytest.mark.parametrize("prefer", ["oldest", "zone"])
+def test_a_node_gets_the_address_of_the_last_node_of_its_zone(prefer: str) -> None:
+    lab = lab_with(retain={"count": 5}, prefer=prefer)
+    lab.join("n1", **{ZONE: "ap-1"})
+    lab.join("n2", **{ZONE: "ap-2"})
+    lab.run(lab.all_open, 60, "open")
+    first, second = lab.on("n1")[0].id, lab.on("n2")[0].id
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.leave("n2")
+    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
+    lab.join("n3", **{ZONE: "ap-2"})
+    lab.run(lab.all_open, 30, "open")
+
+    assert lab.on("n3")[0].id == (second if prefer == "zone" else first)
+
+
+def test_a_zone_that_is_known_late_is_remembered_and_that_of_the_last_node_counts() -> None:
+    lab = lab_with({"bind_seconds": 10.0}, retain={"count": 5}, prefer="zone")
+    lab.join("n1")
+    lab.run(lambda: lab.count("AssociateAddress") == 1, 30, "on its way")
+    assert [each.zone for each in stored(lab)] == [""]
+    lab.edit("n1", {"metadata": {"labels": {ZONE: "ap-1"}}})
+    lab.run(lab.all_open, 30, "open")
+    assert [each.zone for each in stored(lab)] == ["ap-1"]
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.join("n2", **{ZONE: "ap-2"})
+    lab.run(lab.all_open, 30, "open")
+
+    assert [each.zone for each in stored(lab)] == ["ap-2"]
+
+
+def lent(**fields: Any) -> Address:
+    values = {"id": "eip-1", "ip": "1.2.3.4", "status": "UNBIND", "type": "AnycastEIP", "tags": LOAN} | fields
+    return Address(**values)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        pytest.param(lent(), True, id="unbound"),
+        pytest.param(lent(tags={**LOAN, "other": "tag"}), True, id="with more tags"),
+        pytest.param(lent(status="BIND", instance_id="ins-1"), False, id="bound"),
+        pytest.param(lent(status="BINDING"), False, id="being bound"),
+        pytest.param(lent(status="UNBINDING"), False, id="being unbound"),
+        pytest.param(lent(status="BIND_ENI"), False, id="on an interface"),
+        pytest.param(lent(type="EIP"), False, id="of another type"),
+        pytest.param(lent(blocked=True), False, id="blocked"),
+        pytest.param(lent(arrears=True), False, id="in arrears"),
+        pytest.param(lent(tags={"team": "other"}), False, id="with another value"),
+        pytest.param(lent(tags={}), False, id="without the tag"),
+        pytest.param(lent(tags={**LOAN, CLUSTER_UUID: "any"}), False, id="of a cluster"),
+    ],
+)
+def test_only_free_addresses_with_the_tags_are_adopted(address: Address, expected: bool) -> None:
+    assert adoptable([address], ADOPTING) == ([address] if expected else [])
+    assert adoptable([address], SETTINGS) == []
+
+
+LENT = lent_claim(lent(), NOW)
+USED = replace(taken(LENT, replace(LEAVING, address="")), tags=())
+
+
+@pytest.mark.parametrize(
+    ("claim", "seen", "settings", "expected"),
+    [
+        pytest.param(LENT, lent(), ADOPTING, Do.NOTHING, id="idle"),
+        pytest.param(LENT, lent(), SETTINGS, Do.FORGET, id="no more adoption"),
+        pytest.param(LENT, lent(tags={}), ADOPTING, Do.FORGET, id="its tag is gone"),
+        pytest.param(LENT, lent(status="BIND", instance_id="ins-9"), ADOPTING, Do.FORGET, id="its user bound it"),
+        pytest.param(LENT, lent(type="EIP"), ADOPTING, Do.FORGET, id="another type is wanted"),
+        pytest.param(USED, lent(status="BIND", instance_id=LEAVING.instance), ADOPTING, Do.UNBIND, id="node gone"),
+        pytest.param(USED, lent(), ADOPTING, Do.KEEP, id="unbound from a node"),
+        pytest.param(USED, lent(), SETTINGS, Do.FORGET, id="unbound from a node, without adoption"),
+        pytest.param(replace(USED, tags=(("a", "b"),)), lent(), SETTINGS, Do.UNTAG, id="with tags of ours"),
+    ],
+)  # fmt: skip
+def test_what_is_lent_is_kept_or_returned_and_never_released(
+    claim: Claim, seen: Address, settings: AnycastIPSettings, expected: Do
+) -> None:
+    view = View(has_place=has_place(claim, [claim], settings.pool, NOW))
+    assert plan(Snapshot(claim.uid, None, claim, seen=Seen(seen), pool=view), settings).do is expected
+
+
+def test_what_is_lent_takes_no_place_and_counts_as_a_spare() -> None:
+    settings = Pool.model_validate({"retain": {"count": 1}, "minIdle": 1, "adopt": LOAN})
+    assert has_place(LEAVING, [replace(LENT, pooled=NOW)], settings, NOW)
+    assert missing([LENT], settings, ()) == 0
+
+
+def test_another_address_in_its_place_is_ours() -> None:
+    after = renewed(USED, NOW, None)
+    assert (after.ours, after.lent) == (True, False)
+
+
+def lend(lab: Lab, **fields: Any) -> str:
+    return lab.add_address("", **{"status": "UNBIND", "tags": LOAN, **fields})
+
+
+def test_a_node_gets_a_lent_address_without_an_order_and_returns_it() -> None:
+    lab = lab_with(adopt=LOAN)
+    address, bound = lend(lab), lend(lab, status="BIND", instance_id="ins-mine")
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    opened(lab, "n1")
+    assert [each.id for each in lab.on("n1")] == [address]
+    lab.leave("n1")
+    lab.run(lambda: idle(lab) == {address}, 60, "idle again")
+    lab.settings = SETTINGS
+    lab.run(lambda: not stored(lab), 60, "returned")
+    lab.run_for(900)
+
+    assert {address, bound} <= lab.world.addresses.keys()
+    assert lab.world.addresses[bound].instance_id == "ins-mine"
+    assert lab.count("AllocateAddresses", "ReleaseAddresses") == 0
+
+
+def test_an_address_that_is_tagged_later_is_adopted_and_one_that_loses_the_tag_returned() -> None:
+    lab = lab_with(adopt=LOAN)
+    address = lend(lab, tags={})
+    lab.run_for(60)
+    assert idle(lab) == set()
+    lab.world.alter(address, tags=LOAN)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    lab.world.alter(address, tags={})
+    lab.run(lambda: not stored(lab), 400, "returned")
+
+    assert address in lab.world.addresses
+
+
+def test_a_list_that_is_old_costs_its_user_no_binding() -> None:
+    lab = lab_with({"tag_lag_seconds": 30.0, "stale_rows": True}, adopt=LOAN)
+    address = lend(lab)
+    lab.clock.advance(40)
+    lab.world.alter(address, status="BIND", instance_id="ins-mine")
+    lab.join("n1")
+    lab.run(lab.all_open, 60, "open")
+    lab.run_for(600)
+
+    assert lab.world.addresses[address].instance_id == "ins-mine"
+    assert [each.id for each in lab.on("n1")] != [address]
+
+
+def test_while_adoption_is_off_no_list_is_read_for_it() -> None:
+    lab = lab_with()
+    lend(lab)
+    lab.run_for(600)
+
+    assert stored(lab) == []
+    assert not [
+        call
+        for call in lab.world.calls
+        if any(each["Name"] == "tag:team" for each in call.params.get("Filters", ()))
+    ]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("action", CALLS)
+def test_a_death_at_any_call_loses_and_releases_no_lent_address(action: str, moment: str) -> None:
+    lab = lab_with(adopt=LOAN, retain={"count": 1})
+    mine = {lend(lab), lend(lab)}
+    deaths = 0
+
+    def die(verb: str) -> None:
+        nonlocal deaths
+        if verb == action and deaths < 4:
+            deaths += 1
+            raise Killed
+
+    setattr(lab.kube if action in ("write", "delete") else lab.sender, moment, die)
+    for names in (("n1", "n2"), ("n3", "n4", "n5")):
+        for name in names:
+            lab.join(name)
+        run_with_deaths(lab, lab.all_open, 600, "open")
+        for name in names:
+            lab.leave(name)
+        run_with_deaths(lab, lambda: mine <= idle(lab) and len(idle(lab)) <= 3, 900, "idle")
+    lab.settings = SETTINGS
+    run_with_deaths(lab, lambda: not stored(lab), 900, "nothing is left")
+    run_with_deaths(lab, lambda: {each.id for each in lab.elastic()} == mine, 60, "only theirs")
+
+    assert all(lab.world.addresses[each].status == "UNBIND" for each in mine)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param({"throttled": 0.3}, id="throttled"),
+        pytest.param({"lost": 0.2}, id="lost answers"),
+        pytest.param({"internal_errors": 0.2, "errors_after_commit": True}, id="errors after the deed"),
+        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="stale rows"),
+        pytest.param({"unbind_seconds": 60.0}, id="a slow cloud"),
+    ],
+)
+def test_lent_addresses_follow_each_other_through_trouble(knobs: dict[str, Any]) -> None:
+    lab = lab_with(knobs, adopt=LOAN)
+    mine = {lend(lab) for _ in range(3)}
+    lab.run(lambda: idle(lab) == mine, 700, "adopted")
+    for first in (0, 3):
+        names = [f"n{number}" for number in range(first, first + 3)]
+        for name in names:
+            lab.join(name)
+        lab.run(lab.all_open, 900, "open")
+        for name in names:
+            lab.leave(name)
+        lab.run(lambda: idle(lab) == mine and len(stored(lab)) == 3, 1500, "idle again")
+
+    assert mine <= lab.world.addresses.keys()

@@ -1,0 +1,242 @@
+"""Bandwidth and payment by the labels of a node: what is ordered, what is changed, and what is not taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cloud.types import Address
+from controllers.anycast_ip.bound import bound_annotations
+from controllers.anycast_ip.claim import claim_for, order_for
+from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
+from controllers.anycast_ip.terms import Terms, is_paid_as, terms_for, wanted_bandwidth
+from kube.types import Node, NodeSpec, ObjectMeta
+from lab.cloud import Knobs
+from settings import AnycastIPSettings
+from settings.anycast_ip import NEED_LABEL
+from tests.anycast_world import SETTINGS, UUID, Lab
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY
+from tests.test_anycast_pool import idle, pool
+from webhook.anycast_ip import TAINT
+
+WIDE = {"nodeSelector": {"net": "wide"}, "bandwidth": 500}
+PACKAGED = {
+    "nodeSelector": {"net": "package"},
+    "internetChargeType": "BANDWIDTH_PACKAGE",
+    "bandwidthPackageID": "bwp-1",
+}
+
+
+def with_entries(*entries: dict[str, Any], **fields: Any) -> AnycastIPSettings:
+    given = {"enabled": True, "clusterID": "cls-abc", "addresses": entries, **fields}
+    return AnycastIPSettings.model_validate(given)
+
+
+BOTH = with_entries(WIDE, PACKAGED)
+
+
+def node(*, closed: bool = True, annotations: dict[str, str] | None = None, **labels: str) -> Node:
+    metadata = ObjectMeta(
+        name="n1", uid="u1", labels={NEED_LABEL: "true", **labels}, annotations=annotations or {}
+    )
+    return Node(metadata, NodeSpec("qcloud:///1/ins-n1", (TAINT,) if closed else ()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "expected"),
+    [
+        pytest.param(SETTINGS, {"net": "wide"}, None, id="no entries"),
+        pytest.param(BOTH, {}, None, id="no entry selects it"),
+        pytest.param(BOTH, {"net": "wide"}, Terms(500), id="a bandwidth"),
+        pytest.param(BOTH, {"net": "package"}, Terms(100, "BANDWIDTH_PACKAGE", "bwp-1"), id="a package"),
+        pytest.param(
+            with_entries({"nodeSelector": {"net": "wide", "a": "b"}, "bandwidth": 7}, WIDE),
+            {"net": "wide", "a": "b"},
+            Terms(7),
+            id="the first one that selects it",
+        ),
+        pytest.param(
+            with_entries(
+                {"nodeSelector": {"a": "b"}, "internetChargeType": "TRAFFIC_POSTPAID_BY_HOUR"},
+                internetChargeType="BANDWIDTH_PACKAGE",
+                bandwidthPackageID="bwp-1",
+            ),
+            {"a": "b"},
+            Terms(100, "TRAFFIC_POSTPAID_BY_HOUR"),
+            id="another way to pay has not the package of all",
+        ),
+        pytest.param(
+            with_entries(WIDE, internetChargeType="BANDWIDTH_PACKAGE", bandwidthPackageID="bwp-1"),
+            {"net": "wide"},
+            Terms(500, "BANDWIDTH_PACKAGE", "bwp-1"),
+            id="what it does not set is as for all",
+        ),
+    ],
+)
+def test_the_labels_of_a_node_decide_about_its_terms(
+    settings: AnycastIPSettings, labels: dict[str, str], expected: Terms | None
+) -> None:
+    assert terms_for(node(**labels), settings) == expected
+
+
+def test_an_order_that_is_repeated_is_the_same_whatever_the_settings_became() -> None:
+    claim = claim_for(node(net="wide"), BOTH, NOW)
+    assert order_for(claim, BOTH, UUID).bandwidth == 500
+    assert order_for(claim, SETTINGS, UUID).bandwidth == 500
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "expected"),
+    [
+        pytest.param(Terms(1, "A", "p"), Terms(9, "A", "p"), True, id="but for the bandwidth"),
+        pytest.param(Terms(1, "A", "p"), Terms(), True, id="left to the cloud"),
+        pytest.param(Terms(1, "A"), Terms(1, "B"), False, id="another charge"),
+        pytest.param(Terms(1, "A", "p"), Terms(1, "A", "q"), False, id="another package"),
+        pytest.param(Terms(1), Terms(1, "A"), False, id="not known"),
+    ],
+)
+def test_an_address_will_do_when_it_is_paid_alike(found: Terms, wanted: Terms, expected: bool) -> None:
+    assert is_paid_as(found, wanted) is expected
+
+
+BOUND = Address(
+    id="eip-1", ip="1.2.3.4", status="BIND", instance_id="ins-n1", type="AnycastEIP", bandwidth=100
+)
+SHOWING = bound_annotations(node(), BOUND)
+CLAIM = replace(claim_for(node(), SETTINGS, NOW), address="eip-1")
+UNREPAIRED = BOTH.model_copy(update={"repair": False})
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "claim", "bandwidth", "expected"),
+    [
+        pytest.param(SETTINGS, {"net": "wide"}, CLAIM, 5, Do.NOTHING, id="no entries"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 100, Do.RESIZE, id="too narrow"),
+        pytest.param(UNREPAIRED, {"net": "wide"}, CLAIM, 100, Do.RESIZE, id="without repair"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 500, Do.NOTHING, id="right"),
+        pytest.param(BOTH, {}, CLAIM, 500, Do.RESIZE, id="as for all others"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 0, Do.NOTHING, id="not known"),
+        pytest.param(BOTH, {"net": "wide"}, replace(CLAIM, ours=False), 100, Do.NOTHING, id="not ours"),
+    ],
+)
+def test_the_bandwidth_of_an_open_node_is_corrected(
+    settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Do
+) -> None:
+    opened = node(closed=False, annotations=SHOWING, **labels)
+    seen = replace(BOUND, bandwidth=bandwidth)
+    assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).do is expected
+
+
+def test_a_node_opens_before_its_bandwidth_is_corrected() -> None:
+    snapshot = Snapshot("u1", node(net="wide"), CLAIM, seen=Seen(BOUND))
+    assert plan(snapshot, BOTH).do is Do.OPEN
+
+
+def test_without_entries_no_bandwidth_is_wanted() -> None:
+    assert wanted_bandwidth(node(net="wide"), SETTINGS) == 0
+
+
+def lab_with(settings: AnycastIPSettings = BOTH, **knobs: Any) -> Lab:
+    return Lab(Knobs(**{**PLENTY, **knobs}), settings)
+
+
+def width(lab: Lab, name: str = "n1") -> int:
+    (address,) = lab.on(name)
+    return address.bandwidth
+
+
+def test_each_node_gets_an_address_by_its_labels() -> None:
+    lab = lab_with()
+    lab.join("n1")
+    lab.join("n2", net="wide")
+    lab.join("n3", net="package")
+    lab.run(lab.all_open, 60, "open")
+
+    found = {name: lab.on(name)[0] for name in ("n1", "n2", "n3")}
+    assert {name: each.bandwidth for name, each in found.items()} == {"n1": 100, "n2": 500, "n3": 100}
+    assert found["n3"].bandwidth_package == "bwp-1"
+    assert lab.count("ModifyAddressesBandwidth") == 0
+
+
+def test_a_label_that_changes_changes_the_bandwidth_once() -> None:
+    lab = lab_with()
+    lab.join()
+    lab.run(lab.all_open, 60, "open")
+    lab.edit("n1", {"metadata": {"labels": {"net": "wide"}}})
+    lab.run(lambda: width(lab) == 500, 30, "wide")
+    lab.run_for(900)
+    assert lab.count("ModifyAddressesBandwidth") == 1
+    lab.edit("n1", {"metadata": {"labels": {"net": None}}})
+    lab.run(lambda: width(lab) == 100, 30, "narrow")
+
+    assert lab.is_open()
+
+
+def test_what_another_client_changed_is_corrected_with_the_next_list() -> None:
+    lab = lab_with()
+    lab.join(net="wide")
+    lab.run(lab.all_open, 60, "open")
+    lab.world.alter(lab.on("n1")[0].id, bandwidth=1)
+    lab.run(lambda: width(lab) == 500, 400, "wide again")
+
+
+def test_a_refusal_delays_no_node_and_is_said() -> None:
+    lab = lab_with(BOTH.model_copy(update={"pool": pool(count=1)}))
+    lab.join()
+    lab.run(lab.all_open, 60, "open")
+    lab.leave()
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.knobs.denied = ["ModifyAddressesBandwidth"]
+    lab.join("n2", net="wide")
+    lab.run(lab.all_open, 30, "open")
+    lab.run(lambda: "FailedResizeAnycastIp" in lab.recorder.reasons, 60, "an Event")
+    assert lab.count("AllocateAddresses") == 1
+    lab.knobs.denied = []
+    lab.run(lambda: width(lab, "n2") == 500, 400, "wide")
+
+    assert lab.is_open("n2")
+
+
+def test_an_idle_address_that_is_paid_otherwise_is_not_taken() -> None:
+    lab = lab_with(BOTH.model_copy(update={"pool": pool(count=2)}))
+    lab.join("n1")
+    lab.run(lab.all_open, 60, "open")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
+    lab.join("n2", net="package")
+    lab.run(lab.all_open, 60, "open")
+    assert len(idle(lab)) == 1
+    lab.join("n3")
+    lab.run(lab.all_open, 60, "open")
+
+    assert idle(lab) == []
+    assert lab.count("AllocateAddresses") == 2
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param({"throttled": 0.3}, id="throttled"),
+        pytest.param({"lost": 0.2}, id="lost answers"),
+        pytest.param({"internal_errors": 0.3, "errors_after_commit": True}, id="errors after the deed"),
+        pytest.param({"bandwidth_seconds": 30.0}, id="a slow cloud"),
+        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True}, id="stale rows"),
+    ],
+)
+def test_bandwidths_come_right_through_trouble(knobs: dict[str, Any]) -> None:
+    lab = lab_with(**knobs)
+    names = [f"n{number}" for number in range(8)]
+    for name in names:
+        lab.join(name)
+    lab.run(lab.all_open, 600, "open")
+    for name in names[:4]:
+        lab.edit(name, {"metadata": {"labels": {"net": "wide"}}})
+    lab.run(lambda: [width(lab, name) for name in names] == [500] * 4 + [100] * 4, 900, "right")
+    lab.run_for(60)
+
+    assert lab.all_open()
+    assert len(lab.elastic()) == 8
