@@ -54,6 +54,14 @@ def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) ->
     return api
 
 
+def configure(api: FakeAPI, section: str, **fields: Any) -> None:
+    """Change these settings of the installation."""
+    (held,) = [each for each in api.list(_RESOURCES["ConfigMap"]) if "config.yaml" in each.get("data", {})]
+    document = yaml.safe_load(held["data"]["config.yaml"])
+    document[section] |= fields
+    api.put(_RESOURCES["ConfigMap"], held | {"data": {"config.yaml": yaml.safe_dump(document)}})
+
+
 def lease(renewed: datetime) -> dict[str, Any]:
     spec = {"holderIdentity": "drawbridge-controllers-a", "leaseDurationSeconds": 15}
     times = dict.fromkeys(("acquireTime", "renewTime"), renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

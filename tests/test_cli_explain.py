@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from calico.segment import IPReservation, Record, body
-from cli.explain.node import standing
+from cli.explain.node import standing, terms_in_words
 from cli.explain.webhook_configurations import CONFIGURATIONS
 from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from kube.types import Node
@@ -344,6 +344,25 @@ def test_a_node_says_whether_it_is_open(
     assert expected in standing(
         msgspec.convert({"metadata": metadata, "spec": {"taints": taints}}, Node), settings
     )
+
+
+def test_a_closed_node_says_what_has_to_see_its_address_and_on_which_terms_it_gets_one() -> None:
+    given = {
+        "enabled": True,
+        "clusterID": "cls-1",
+        "internetChargeType": "TRAFFIC_POSTPAID_BY_HOUR",
+        "addresses": [{"nodeSelector": {"a": "b"}, "bandwidth": 7}],
+        "egressCheck": {"url": "https://ip.example.com/", "image": "drawbridge:1"},
+    }
+    settings = AnycastIPSettings.model_validate(given)
+    metadata = {"name": "n", "uid": "uid-1", "labels": WANTED | {"a": "b"}}
+    closed = msgspec.convert({"metadata": metadata, "spec": {"taints": [CLOSED]}}, Node)
+
+    assert "it opens when https://ip.example.com/ sees its address" in standing(closed, settings)
+    assert terms_in_words(closed, settings) == (
+        "7 Mbps, TRAFFIC_POSTPAID_BY_HOUR, by an entry of anycastIP.addresses"
+    )
+    assert terms_in_words(Node(), settings) == ""
 
 
 def test_a_node_is_explained_where_the_feature_is_off(api: FakeAPI) -> None:

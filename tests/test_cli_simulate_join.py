@@ -172,3 +172,26 @@ def test_pods_start_at_once_or_when_the_node_opens_as_they_tolerate_its_taint(ap
         "default/proxy": (3, "when the node opens"),
         "edge/web": (6, "when the node opens"),
     }
+
+
+def test_the_terms_of_an_address_and_the_check_before_the_opening_are_said(api: FakeAPI) -> None:
+    cli.configure(
+        api,
+        "anycastIP",
+        addresses=[{"nodeSelector": EDGE, "bandwidth": 700}],
+        egressCheck={"url": "https://ip.example.com/", "image": "drawbridge:1"},
+    )
+    assert cli.shown(api, "simulate", "join", "1")["addressTerms"].startswith("100 Mbps")
+    put_node(api, "wide", NEED | EDGE)
+    found = cli.shown(api, "simulate", "join", "1", "--like", "wide")
+
+    assert found["addressTerms"].startswith("700 Mbps, paid as the account is, by an entry")
+    assert found["opensWhen"] == "when https://ip.example.com/ sees its address"
+    printed = cli.run(api, "simulate", "join", "1", "--like", "wide").output
+    assert "700 Mbps" in printed
+    assert "sees its address" in printed
+
+
+def test_where_all_nodes_have_the_same_terms_and_none_is_checked_nothing_is_said_of_it(api: FakeAPI) -> None:
+    found = cli.shown(api, "simulate", "join", "1")
+    assert (found["addressTerms"], found["opensWhen"]) == ("", "")

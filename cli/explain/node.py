@@ -15,6 +15,7 @@ from cli.explain.events import Event, EventRow, events, table
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, age, moment, title
+from controllers.anycast_ip.terms import terms_for, terms_of_all
 from controllers.anycast_ip.transitions import Transition, transitions_of
 from kube.resources import NODES
 from kube.types import Node, is_super
@@ -33,13 +34,15 @@ class NodeFacts:
 
 
 class NodeExplanation(Document, frozen=True):
-    """*anycast_ip* says whether the node needs one, and whether pods may be scheduled on it.
+    """*anycast_ip* says whether the node needs one, and whether it is open; *address_terms* how wide
+    it is, and how it is paid, where nodes differ in that.
 
     *condition* is what its AnycastIPReady says, *transitions* when it was opened and closed, the latest first.
     """
 
     node: str
     anycast_ip: str
+    address_terms: str
     taints: tuple[str, ...]
     condition: str
     transitions: tuple[Transition, ...]
@@ -55,6 +58,7 @@ def explain(facts: NodeFacts) -> NodeExplanation:
     return NodeExplanation(
         node=node.metadata.name,
         anycast_ip=standing(node, facts.snapshot.settings.anycast_ip),
+        address_terms=terms_in_words(node, facts.snapshot.settings.anycast_ip),
         taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints),
         condition=_condition(facts.node),
         transitions=transitions_of(node),
@@ -80,10 +84,27 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
         return f"not needed: it is not labelled {', '.join(missing)}"
     if is_tainted(node):
         proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
-        return f"needed, and closed by taint {TAINT.key}: {proven}"
+        return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
     if is_proven_bound(node):
         return f"needed, bound and open: {node.metadata.annotations[BOUND]}"
     return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"
+
+
+def opens_when(settings: AnycastIPSettings) -> str:
+    """What a node that is bound waits for, too."""
+    url = settings.egress_check.url
+    return f"; it opens when {url} sees its address" if url else ""
+
+
+def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
+    """Empty where all nodes have the same, and for nodes that need no address."""
+    if not settings.enabled or not settings.addresses or not wanted(node, settings):
+        return ""
+    found = terms_for(node, settings)
+    terms = found or terms_of_all(settings)
+    width = f"{terms.bandwidth} Mbps" if terms.bandwidth else "the bandwidth that the cloud gives"
+    paid = " ".join(filter(None, (terms.charge_type, terms.bandwidth_package))) or "paid as the account is"
+    return f"{width}, {paid}, {'by an entry of' if found else 'by no entry of'} anycastIP.addresses"
 
 
 def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
@@ -98,6 +119,8 @@ def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
 def parts(explained: NodeExplanation) -> Iterator[Part]:
     yield title(f"Node {explained.node}")
     yield f"Anycast IP: {explained.anycast_ip}"
+    if explained.address_terms:
+        yield f"Its address: {explained.address_terms}"
     if explained.condition:
         yield f"Condition {CONDITION}: {explained.condition}"
     if explained.transitions:

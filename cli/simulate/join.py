@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from cli.explain import requests
 from cli.explain.foresight import foresee
+from cli.explain.node import opens_when, terms_in_words
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
 from cli.simulate.orders import Orders, Supply, count_of, order_parts, orders_for
@@ -62,7 +63,10 @@ class Starting(Document, frozen=True):
 
 
 class Join(Document, frozen=True):
-    """*admission* is what Drawbridge's webhook does to each; *orders* are None when they need no address."""
+    """*admission* is what Drawbridge's webhook does to each; *orders* are None when they need no address.
+
+    *address_terms* are those of each address, where nodes differ in them; *opens_when* is the check before the opening.
+    """
 
     nodes: int
     like: str
@@ -71,6 +75,8 @@ class Join(Document, frozen=True):
     admission: str
     why_no_address: str
     orders: Orders | None
+    address_terms: str
+    opens_when: str
     quotas_are_shown_by: str
     starting: tuple[Starting, ...]
 
@@ -92,6 +98,8 @@ def join(facts: JoinFacts) -> Join:
         orders=orders_for(facts.count, facts.nodes, facts.supply, facts.snapshot.settings)
         if needed
         else None,
+        address_terms=terms_in_words(node, settings),
+        opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
         quotas_are_shown_by=(
             f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
             "/proxy/metrics | grep quota_left"
@@ -111,6 +119,10 @@ def parts(found: Join) -> Iterator[Part]:
         yield f"No address: {found.why_no_address}."
     else:
         yield from order_parts(orders, found.quotas_are_shown_by)
+    if found.address_terms:
+        yield f"Each address: {found.address_terms}."
+    if found.opens_when:
+        yield f"A node opens {found.opens_when}, which a pod on it finds out within seconds once the image is there."
     rows = [(each.workload, each.kind, str(each.pods), each.when) for each in found.starting]
     yield Table(("STARTS THERE", "KIND", "PODS", "WHEN"), rows, empty="No pods start there by themselves.")
 

@@ -16,7 +16,8 @@ SELECTED = f"{LABEL}={LABEL_VALUE}"
 PREFIX = "egress-check-"
 TRIES = 20
 """Seconds for which the program asks, once it runs."""
-COMMAND = ("python", "-m", "controllers.anycast_ip.egress_probe")
+COMMAND = ("python", "-E", "-m", "controllers.anycast_ip.egress_probe")
+"""It ignores variables that could have it run something else; the admission policy allows nothing but this."""
 
 Result = Literal["passed", "another address", "no answer", "no result"]
 

@@ -21,6 +21,7 @@ OTHERWISE = {
     "addressType": "HighQualityEIP",
     "releaseOnLabelRemoval": True,
     "resyncPeriod": "1s",
+    "addresses": [{"nodeSelector": {"tests/net": "narrow"}, "bandwidth": 7}],
     "reverseReconcile": {"mode": "report", "period": "1s", "grace": "1s"},
 }
 WITH_RELEASE = merged(OTHERWISE, {"reverseReconcile": {"mode": "release"}})
@@ -37,6 +38,17 @@ def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(
     node = fleet.node("a")
     assert not is_tainted(node)
     assert not {ADDRESS_ID, BOUND} & node.metadata.annotations.keys()
+
+
+def the_bandwidth_of_an_address_follows_the_labels_of_its_node(fleet: Fleet) -> None:
+    fleet.join("a", labels={"tests/net": "narrow"})
+    fleet.join("b")
+    fleet.await_open("a", "b")
+    assert [fleet.on(name)[0]["bandwidth"] for name in ("a", "b")] == [7, 100]
+
+    fleet.patch("a", metadata={"labels": {"tests/net": None}})
+    fleet.wait(lambda: fleet.on("a")[0]["bandwidth"] == 100, "the bandwidth to be changed")
+    assert is_open(fleet.node("a"))
 
 
 def orphans_are_reported_and_are_released_when_that_is_configured(fleet: Fleet) -> None:
@@ -64,6 +76,7 @@ def reported(lab: Lab) -> set[str]:
 
 
 SCENES: tuple[Scene, ...] = (
+    the_bandwidth_of_an_address_follows_the_labels_of_its_node,
     an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label,
     orphans_are_reported_and_are_released_when_that_is_configured,
 )
