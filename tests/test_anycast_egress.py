@@ -190,6 +190,27 @@ def test_a_pod_that_never_runs_is_given_up_after_the_timeout_and_deleted() -> No
     assert lab.created() == 2
 
 
+def test_many_checks_are_read_with_one_request_a_second() -> None:
+    lab = lab_with(never)
+    for number in range(8):
+        lab.join(f"n{number}")
+    lab.run(lambda: len(lab.names()) == 8, 120, "a pod on each")
+    before = lists_of_pods(lab)
+    lab.run_for(30)
+    assert lists_of_pods(lab) - before <= 31
+    lab.kubelet = honest
+    lab.run(lab.all_open, 60, "open")
+    lab.run(lambda: not lab.names(), 30, "no pod is left")
+    before = lists_of_pods(lab)
+    lab.run_for(900)
+
+    assert lists_of_pods(lab) - before <= 4
+
+
+def lists_of_pods(lab: EgressLab) -> int:
+    return sum(call.method == "GET" and call.path.endswith("/pods") for call in lab.kube.api.calls)
+
+
 def test_a_pod_that_another_client_deletes_is_replaced() -> None:
     lab = lab_with(never)
     lab.join()
