@@ -183,6 +183,17 @@ def test_an_address_that_is_tagged_later_is_adopted_and_one_that_loses_the_tag_r
     assert address in lab.world.addresses
 
 
+def test_an_idle_address_that_its_user_releases_is_forgotten() -> None:
+    lab = lab_with(adopt=LOAN)
+    address = lend(lab)
+    lab.run(lambda: idle(lab) == {address}, 400, "adopted")
+    with lab.world.advanced() as now:
+        lab.world.history.end(address, now)
+    lab.run(lambda: not stored(lab), 400, "forgotten")
+
+    assert lab.recorder.reasons == []
+
+
 def test_a_list_that_is_old_costs_its_user_no_binding() -> None:
     lab = lab_with({"tag_lag_seconds": 30.0, "stale_rows": True}, adopt=LOAN)
     address = lend(lab)

@@ -88,7 +88,7 @@ class EgressChecks:
             check = self._checks.get(uid)
             if check is None or check.of != of:
                 check = Check(of)
-            if not check.token and self._clock() >= check.not_before:
+            if not check.token and not check.passed and self._clock() >= check.not_before:
                 check = replace(check, token=f"{uid[:8]}-{uuid4().hex[:16]}")
             self._checks[uid] = check
             return check

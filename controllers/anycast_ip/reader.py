@@ -190,7 +190,8 @@ class Reader:
 
     async def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
-        if claim.releasing:
+        # One that is lent would be adopted again.
+        if claim.releasing or (claim.lent and claim.pooled):
             return GONE
         missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
         if missing < ABSENT:
