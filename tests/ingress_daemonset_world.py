@@ -23,8 +23,8 @@ from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
-from tests.fake_api import merged
-from webhook.ingress_daemonset import FINALIZER
+from tests.fake_api import FakeAPI, merged
+from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.types import resource as with_defaults
@@ -35,6 +35,12 @@ Raw = dict[str, Any]
 NO_WRITES = Writes()
 CHECKER = HealthChecker(image="drawbridge:1")
 COMPLETE = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+
+
+def annotations_of_the_only_one(api: FakeAPI) -> Raw:
+    [found] = api.list(INGRESS_DAEMONSETS)
+    annotations: Raw = found["metadata"].get("annotations") or {}
+    return annotations
 
 
 def raw_resource(pod: Raw | None = None, **spec: Any) -> Raw:

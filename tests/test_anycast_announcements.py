@@ -20,10 +20,11 @@ from kube.errors import Conflict, Unreachable
 from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import AllowList
+from tests.anycast_deaths import Deaths, run_with_deaths
 from tests.anycast_world import CALLS, Killed, Lab
 from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
-from tests.test_anycast_faults import PLENTY, STEPS, claim_of, happen, run_with_deaths
+from tests.test_anycast_faults import PLENTY, STEPS, claim_of, happen
 from tests.test_anycast_pool import pooling
 from webhook.anycast_ip import is_tainted
 
@@ -325,20 +326,12 @@ def test_leaders_that_die_all_the_time_neither_shorten_the_wait_nor_begin_it_aga
     assert watched.wrong == []
 
 
-@pytest.mark.parametrize("after", [True, False], ids=["after it was done", "before it was done"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
-def test_a_death_at_any_call_neither_shortens_the_wait_nor_begins_it_again(action: str, after: bool) -> None:
+def test_a_death_at_any_call_neither_shortens_the_wait_nor_begins_it_again(action: str, moment: str) -> None:
     lab = lab_with(before=60)
-    watched, deaths = Watched(lab), 0
-
-    def die(verb: str) -> None:
-        nonlocal deaths
-        if verb == action and deaths < 3:
-            deaths += 1
-            raise Killed
-
-    edge = lab.kube if action in ("write", "delete") else lab.sender
-    setattr(edge, "after" if after else "before", die)
+    watched = Watched(lab)
+    deaths = Deaths(lab, action, moment, 3)
     for name in ("n1", "n2"):
         lab.join(name)
     run_with_deaths(lab, lab.all_open, 60 + LATE + 60, "open")
@@ -346,7 +339,7 @@ def test_a_death_at_any_call_neither_shortens_the_wait_nor_begins_it_again(actio
     run_with_deaths(lab, lab.is_clean, 300, "clean")
     lab.run_for(5)
 
-    assert deaths
+    assert deaths.count
     assert watched.wrong == []
     assert listed_in(lab) == {each.ip for each in lab.elastic()}
 

@@ -36,10 +36,11 @@ from kube.types import Node, NodeSpec, ObjectMeta
 from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, EgressCheck
+from tests.anycast_deaths import Deaths, run_with_deaths
 from tests.anycast_world import SETTINGS, Killed, Lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
-from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from tests.test_anycast_faults import PLENTY, happen
 from webhook.anycast_ip import BOUND as PROOF
 from webhook.anycast_ip import TAINT
 
@@ -380,21 +381,13 @@ def test_another_service_is_asked_at_once() -> None:
 @pytest.mark.parametrize("action", ["write", "delete", "DescribeAddresses", "AssociateAddress"])
 def test_a_death_at_any_call_leaves_no_pod_and_every_node_open(action: str, moment: str) -> None:
     lab = lab_with()
-    deaths = 0
-
-    def die(verb: str) -> None:
-        nonlocal deaths
-        if verb == action and deaths < 6:
-            deaths += 1
-            raise Killed
-
-    setattr(lab.kube if action in ("write", "delete") else lab.sender, moment, die)
+    deaths = Deaths(lab, action, moment, 6)
     for name in ("n1", "n2", "n3"):
         lab.join(name)
     run_with_deaths(lab, lab.all_open, 600, "open")
     run_with_deaths(lab, lambda: not lab.pods(), 310, "no pod is left")
 
-    assert deaths or moment == "after"
+    assert deaths.count or moment == "after"
     assert len(lab.elastic()) == 3
 
 

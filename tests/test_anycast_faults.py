@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +12,10 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim
 from kube.errors import ServerError, Unreachable
 from lab.cloud import Knobs
+from tests.anycast_deaths import Deaths, run_with_deaths
 from tests.anycast_world import CALLS, Killed, Lab, open_lab
 
 PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
-
-
-def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = lab.clock() + seconds
-    while not until():
-        try:
-            lab.run(until, deadline - lab.clock(), what)
-        except Killed:
-            lab.start()
 
 
 @pytest.mark.parametrize(
@@ -62,20 +53,11 @@ def test_nodes_come_and_go_through_trouble(knobs: dict[str, Any]) -> None:
     assert lab.tag_values("aia-node-name") == set(names[10:])
 
 
-@pytest.mark.parametrize("after", [True, False], ids=["after it was done", "before it was done"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
-def test_a_death_at_any_call_leaks_nothing(action: str, after: bool) -> None:
+def test_a_death_at_any_call_leaks_nothing(action: str, moment: str) -> None:
     lab = Lab(Knobs(**PLENTY))
-    deaths = 0
-
-    def die(verb: str) -> None:
-        nonlocal deaths
-        if verb == action and deaths < 3:
-            deaths += 1
-            raise Killed
-
-    edge = lab.kube if action in ("write", "delete") else lab.sender
-    setattr(edge, "after" if after else "before", die)
+    deaths = Deaths(lab, action, moment, 3)
     for name in ("n1", "n2"):
         lab.join(name)
     run_with_deaths(lab, lab.all_open, 300, "open")
@@ -84,7 +66,7 @@ def test_a_death_at_any_call_leaks_nothing(action: str, after: bool) -> None:
     run_with_deaths(lab, lab.is_clean, 300, "clean")
 
     assert [each.instance_id for each in lab.elastic()] == ["ins-n2"]
-    assert deaths
+    assert deaths.count
     assert lab.tag_values("aia-node-name") == {"n2"}
 
 

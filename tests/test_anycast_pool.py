@@ -36,9 +36,10 @@ from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
-from tests.anycast_world import CALLS, SETTINGS, Killed, Lab, original
+from tests.anycast_deaths import Deaths, run_with_deaths
+from tests.anycast_world import CALLS, SETTINGS, Lab, original
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from tests.test_anycast_faults import PLENTY, happen
 from webhook.anycast_ip import TAINT
 
 DAY = 86400.0
@@ -567,22 +568,16 @@ def unaccounted(lab: Lab) -> Collection[str]:
     return lab.world.addresses.keys() - named - ordered
 
 
+def assert_accounted(lab: Lab) -> None:
+    assert not unaccounted(lab)
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
 @pytest.mark.parametrize("idle_ones", [0, 1], ids=["retained", "and a spare"])
 def test_a_death_at_any_call_loses_nothing(action: str, moment: str, idle_ones: int) -> None:
     lab = lab_with(count=1, idle=idle_ones)
-    deaths = 0
-
-    def die(verb: str) -> None:
-        nonlocal deaths
-        assert not unaccounted(lab)
-        if verb == action and deaths < 4:
-            deaths += 1
-            raise Killed
-
-    edge = lab.kube if action in ("write", "delete") else lab.sender
-    setattr(edge, moment, die)
+    deaths = Deaths(lab, action, moment, 4, lambda: assert_accounted(lab))
     for names in (("n1", "n2"), ("n3",), ("n4", "n5")):
         for name in names:
             lab.join(name)
@@ -596,7 +591,7 @@ def test_a_death_at_any_call_loses_nothing(action: str, moment: str, idle_ones: 
     run_with_deaths(lab, lab.is_settled, 900, "settled")
     lab.run_for(60)
 
-    assert deaths
+    assert deaths.count
     assert [each.instance_id for each in lab.elastic()] == ["ins-n5"]
     assert_tags_are_known(lab)
 

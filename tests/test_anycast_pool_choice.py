@@ -16,9 +16,10 @@ from controllers.anycast_ip.snapshot import Pool as View
 from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
-from tests.anycast_world import CALLS, SETTINGS, Killed, Lab
+from tests.anycast_deaths import Deaths, run_with_deaths
+from tests.anycast_world import CALLS, SETTINGS, Lab
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY, run_with_deaths
+from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import LEAVING, kept, opened, stored
 
 LOAN = {"team": "edge"}
@@ -225,15 +226,7 @@ def test_while_adoption_is_off_no_list_is_read_for_it() -> None:
 def test_a_death_at_any_call_loses_and_releases_no_lent_address(action: str, moment: str) -> None:
     lab = lab_with(adopt=LOAN, retain={"count": 1})
     mine = {lend(lab), lend(lab)}
-    deaths = 0
-
-    def die(verb: str) -> None:
-        nonlocal deaths
-        if verb == action and deaths < 4:
-            deaths += 1
-            raise Killed
-
-    setattr(lab.kube if action in ("write", "delete") else lab.sender, moment, die)
+    deaths = Deaths(lab, action, moment, 4)
     for names in (("n1", "n2"), ("n3", "n4", "n5")):
         for name in names:
             lab.join(name)
@@ -245,6 +238,7 @@ def test_a_death_at_any_call_loses_and_releases_no_lent_address(action: str, mom
     run_with_deaths(lab, lambda: not stored(lab), 900, "nothing is left")
     run_with_deaths(lab, lambda: {each.id for each in lab.elastic()} == mine, 60, "only theirs")
 
+    assert deaths.count
     assert all(lab.world.addresses[each].status == "UNBIND" for each in mine)
 
 

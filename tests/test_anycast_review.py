@@ -17,10 +17,11 @@ from kube.errors import Conflict
 from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
+from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
-from tests.test_anycast_faults import PLENTY, happen, run_with_deaths
+from tests.test_anycast_faults import PLENTY, happen
 from webhook.anycast_ip import is_tainted, wanted
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'

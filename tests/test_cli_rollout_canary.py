@@ -8,7 +8,7 @@ import pytest
 
 from tests import cli
 from tests.fake_api import FakeAPI
-from tests.ingress_daemonset_world import raw_resource
+from tests.ingress_daemonset_world import annotations_of_the_only_one, raw_resource
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, PROMOTE
 
 HERE = ("web", "-n", "edge")
@@ -30,12 +30,6 @@ def cluster(canary: Raw | None) -> FakeAPI:
     api = cli.installed("ingressDaemonSet")
     api.put(INGRESS_DAEMONSETS, raw)
     return api
-
-
-def annotations(api: FakeAPI) -> Raw:
-    [found] = api.list(INGRESS_DAEMONSETS)
-    kept: Raw = found["metadata"].get("annotations") or {}
-    return kept
 
 
 def test_the_canary_is_shown() -> None:
@@ -62,7 +56,7 @@ def test_it_is_promoted_by_its_id() -> None:
     result = cli.run(api, "rollout", "promote", *HERE, "--yes")
 
     assert result.exit_code == 0, result.output
-    assert annotations(api) == {PROMOTE: CANARY["id"]}
+    assert annotations_of_the_only_one(api) == {PROMOTE: CANARY["id"]}
     again = cli.run(api, "rollout", "promote", *HERE, "--yes")
     assert "promoted already; nothing was changed" in again.output
 
@@ -71,7 +65,7 @@ def test_one_that_the_pause_has_promoted_is_left_alone() -> None:
     api = cluster(CANARY | {"promotedAt": "2026-01-02T03:06:05Z"})
 
     assert "nothing was changed" in cli.run(api, "rollout", "promote", *HERE, "--yes").output
-    assert annotations(api) == {}
+    assert annotations_of_the_only_one(api) == {}
 
 
 def test_without_a_canary_there_is_nothing_to_promote() -> None:

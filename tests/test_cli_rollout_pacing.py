@@ -10,7 +10,7 @@ import pytest
 from controllers.ingress_daemonset.desired import revision_of
 from tests import cli
 from tests.fake_api import FakeAPI
-from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from tests.ingress_daemonset_world import DETACHED, World, annotations_of_the_only_one, raw_resource
 from tests.test_cli_simulate_rollout import ROLLOUT, installed, waves
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, UPDATE_NOW
 from webhook.ingress_daemonset.types import resource
@@ -36,12 +36,6 @@ def cluster(status: Raw, **rolling: Any) -> FakeAPI:
     api = cli.installed("ingressDaemonSet")
     api.put(INGRESS_DAEMONSETS, raw)
     return api
-
-
-def annotations(api: FakeAPI) -> Raw:
-    [found] = api.list(INGRESS_DAEMONSETS)
-    kept: Raw = found["metadata"].get("annotations") or {}
-    return kept
 
 
 @pytest.mark.parametrize(
@@ -91,7 +85,9 @@ def test_it_is_said_when_the_window_opens() -> None:
 def test_the_present_template_does_not_wait_for_the_window() -> None:
     api = cluster({}, window=SATURDAYS)
     assert "not waiting for its window" in cli.run(api, "rollout", "now", *HERE, "--yes").output
-    assert annotations(api) == {UPDATE_NOW: revision_of(resource(api.list(INGRESS_DAEMONSETS)[0]))}
+    assert annotations_of_the_only_one(api) == {
+        UPDATE_NOW: revision_of(resource(api.list(INGRESS_DAEMONSETS)[0]))
+    }
 
     assert "nothing was changed" in cli.run(api, "rollout", "now", *HERE, "--yes").output
 
@@ -102,7 +98,7 @@ def test_without_a_window_there_is_nothing_to_wait_for() -> None:
 
     assert ended.exit_code == 1
     assert "it has no window" in ended.output
-    assert annotations(api) == {}
+    assert annotations_of_the_only_one(api) == {}
 
 
 def world(*names: str, **rolling: Any) -> World:
