@@ -22,6 +22,8 @@ STRICTER = {
     "certs.mode",  # `files` needs a Secret
     "elasticity.excludedNamespaces",  # that of the release is added
     "webhook.drainPeriod",  # must end within the pods' grace
+    "anycastIP.egressCheck.image",  # "" is the chart's own image
+    "anycastIP.egressCheck.imagePullPolicy",
     "ingressDaemonSet.healthChecker.image",  # "" is the chart's own image
     "ingressDaemonSet.healthChecker.imagePullPolicy",
 }

@@ -207,10 +207,18 @@ def matches(schema: dict[str, Any], text: str) -> bool:
     return all(re.search(each.get("pattern", ""), text) for each in (schema, *schema.get("allOf", ())))
 
 
+PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    """In one line of JSON; YAML knows no character that is escaped as two surrogates."""
+    return PAIR.sub(lambda found: str(json.loads(f'"{found[0]}"')), json.dumps(values))
+
+
 def verdicts(drawn: Sequence[Drawn]) -> list[dict[str, str]]:
     """What Helm's libraries make of each: `config`, the programs' file, or `refused` or `broken` with a reason."""
     command = [binaries.ensure("configs")["configs"], CHART, NAMESPACE, *TEMPLATES]
-    questions = "".join(json.dumps(each.values) + "\n" for each in drawn)
+    questions = "".join(as_yaml(each.values) + "\n" for each in drawn)
     done = subprocess.run(command, input=questions, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.split("\n") if line]
