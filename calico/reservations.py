@@ -44,8 +44,9 @@ class Reservations:
         tried = " and ".join(each.api_version for each in self._candidates)
         raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
 
-    def list(self) -> list[IPReservation]:
-        return self._client.list(self.resource(), type=IPReservation).items
+    def list(self, *, timeout: float = DISCOVERY_TIMEOUT) -> list[IPReservation]:
+        resource, left = self._located(timeout)
+        return self._client.list(resource, type=IPReservation, timeout=left).items
 
     def get(self, name: str, *, timeout: float) -> IPReservation:
         resource, left = self._located(timeout)

@@ -50,7 +50,8 @@ class Record(Value, frozen=True):
 
     *at* is when it was reserved, *asked* when its pod's deletion or eviction was last admitted, *ended* when its pod
     was first seen gone: the reserve time counts from there, and only the leader writes it. A *late* record is of a pod
-    that never passed admission.
+    that never passed admission. Where a pod that comes back gets its addresses, *owner_uid* says which StatefulSet it
+    is of, and *addresses* how many it had.
     """
 
     cidr: str
@@ -64,6 +65,8 @@ class Record(Value, frozen=True):
     late: bool = False
     asked: Moment | None = None
     ended: Moment | None = None
+    owner_uid: str = ""
+    addresses: int = 1
 
     @property
     def key(self) -> str:

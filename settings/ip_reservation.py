@@ -54,6 +54,14 @@ class Pools(Model):
         return self.enabled and self.history > 0
 
 
+class SameAddress(Model):
+    """Whether a StatefulSet's pod that comes back gets its own reserved addresses."""
+
+    enabled: bool = False
+    # From the moment that the pod has a node: what Calico refuses must not keep it from starting for long.
+    timeout: Period = 60.0
+
+
 class IPReservationSettings(Model):
     enabled: bool = True
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
@@ -64,6 +72,7 @@ class IPReservationSettings(Model):
     give_back_after: Period = 120.0
     skip_when_owner_is_deleted: bool = True
     workload_opt_in: bool = False
+    same_address: SameAddress = SameAddress()
     pools: Pools = Pools()
     # In percent of what is free of each pool, without us; 100 is no limit.
     max_pool_share: Annotated[int, Field(ge=1, le=100)] = 50

@@ -28,6 +28,8 @@ from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 from webhook.ip_reservation import KUBELET_REASONS, RESERVE
 from webhook.ip_reservation.namespace_cache import Cluster
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
+from webhook.ip_reservation.shared_reads import SharedReads
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = dict[str, Any]
@@ -62,6 +64,11 @@ def served(client: Client, settings: Settings, ledger: Ledger) -> list[Webhook]:
     leader = LeaseReader(client, lambda: settings.leader_election)
     return [
         IPReservationWebhook(Cluster(client), ledger, lambda: settings.ip_reservation),
+        SameAddressWebhook(
+            Cluster(client),
+            SharedReads(client, Reservations(client), "auto"),
+            lambda: settings.ip_reservation,
+        ),
         EvictionWebhook(lambda: settings.ingress_daemonset, lookup),
         AnycastIPWebhook(lambda: settings.anycast_ip),
         PlacementWebhook(lambda: settings.elasticity, leader.absence),

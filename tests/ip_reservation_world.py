@@ -19,6 +19,7 @@ from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
+from webhook.ip_reservation.same_address import predecessor_of
 
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 
@@ -63,7 +64,11 @@ class World:
             cidrs=lambda each: {record.cidr for record in each.records if each.ours},
         )
         namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
-        pods: Any = FakeStore(lambda: self.cached, uid=lambda each: [each.metadata.uid])
+        pods: Any = FakeStore(
+            lambda: self.cached,
+            uid=lambda each: [each.metadata.uid],
+            predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
+        )
         return Caches(segments, namespaces, pods)
 
     def serve(self, pod: Pod) -> None:

@@ -281,7 +281,13 @@ EGRESS_CHECK = {"url": "https://ip.example.com/", "image": "drawbridge:1"}
 def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
     settings = Settings.model_validate(
         {name: {"enabled": True} for name in ("elasticity", "ingressDaemonSet")}
-        | {"ipReservation": {"workloadOptIn": True, "pools": {"enabled": True, "history": "24h"}}}
+        | {
+            "ipReservation": {
+                "workloadOptIn": True,
+                "sameAddress": {"enabled": True},
+                "pools": {"enabled": True, "history": "24h"},
+            }
+        }
         | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID, "egressCheck": EGRESS_CHECK}}
     )
     assert not [

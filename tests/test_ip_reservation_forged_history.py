@@ -141,7 +141,7 @@ class World(RuleBasedStateMachine):
                 self.pods.pop(each.metadata.uid, None)
         if new is not None:
             self.pods[new.metadata.uid] = new
-            self.true |= {each.key for each in records_of(new, reason="", at=NOW)}
+            self.true |= {each.key for each in records_of(new, SETTINGS, reason="", at=NOW)}
         elif old is not None:
             self.gone.append(old)
 
@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
         self.admit_one(self.pods[data.draw(st.sampled_from(sorted(self.pods)))])
 
     def admit_one(self, going: Pod) -> None:
-        records = records_of(going, reason="deleted", at=NOW)
+        records = records_of(going, SETTINGS, reason="deleted", at=NOW)
         self.reserve(records)
         self.admitted |= {each.key for each in records}
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.ip_reservation.opt_in import OptInReconciler, Writer
+from controllers.ip_reservation.opt_in import OptInReconciler
+from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.reconcilers import LateReconciler
 from controllers.ip_reservation.snapshot import Caches
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
@@ -58,7 +59,7 @@ class World(ip_reservation_world.World):
             self.caches,
             self.workloads,
             lambda: self.settings,
-            Writer(self.api.client(), lambda: self.check()),
+            PodWriter(self.api.client(), lambda: self.check()),
             self.reporter,
             self.queue,
         )

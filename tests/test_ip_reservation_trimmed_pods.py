@@ -65,7 +65,7 @@ def decided(pod: Pod) -> list[object]:
     return [
         unselected(pod, {}, SETTINGS),
         cidrs_of(pod),
-        records_of(pod, reason="deleted", at=NOW),
+        records_of(pod, SETTINGS, reason="deleted", at=NOW),
         kubelet_evicted(pod),
         kubelet_evicted(pod) and evicted_at(pod, NOW),
         pod.finished and disrupted(pod),

@@ -104,6 +104,7 @@ ipReservation:
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false
   workloadOptIn: true
+  sameAddress: {enabled: true, timeout: 30s}
   pools: {enabled: true, history: 1h}
   maxPoolShare: 20
   maxPerNamespace: 7

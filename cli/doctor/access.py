@@ -86,6 +86,11 @@ OPT_IN = {
     )
 }
 """Of workloads, for IP reservation."""
+SAME_ADDRESS = {
+    WEBHOOK: (Access("list", "ipreservations", CALICO),),
+    CONTROLLERS: (Access("patch", "pods"),),
+}
+"""Of a StatefulSet's pod that comes back."""
 POOLS = {
     CONTROLLERS: (
         Access("watch", "ippools", CALICO),
@@ -117,6 +122,8 @@ def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[st
     rules = [ALWAYS, *(rows for feature, rows in BY_FEATURE.items() if getattr(settings, feature).enabled)]
     if settings.ip_reservation.enabled and settings.ip_reservation.workload_opt_in:
         rules.append(OPT_IN)
+    if settings.ip_reservation.enabled and settings.ip_reservation.same_address.enabled:
+        rules.append(SAME_ADDRESS)
     if settings.ip_reservation.enabled and settings.ip_reservation.pools.enabled:
         rules.append(POOLS)
     if settings.ip_reservation.enabled and settings.ip_reservation.pools.keeps_history:

@@ -18,7 +18,7 @@ from cli.pools import history
 from cli.pools.assignment import Assigned, Assignment
 from cli.pools.history import Past
 from controllers.ip_reservation.copies import by_identity, merged
-from controllers.ip_reservation.release_planner import Life
+from controllers.ip_reservation.release_planner import Life, Pods
 
 Raw = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def explain(facts: IPFacts) -> IPExplanation:
     settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
     cidr = canonical(facts.ip)
     found = tuple(
-        reservations(facts.segments, lambda record: record.cidr == cidr, facts.lives, settings, now)
+        reservations(facts.segments, lambda record: record.cidr == cidr, Pods(facts.lives, {}), settings, now)
     )
     others = tuple(unmanaged(facts.segments, facts.ip))
     holders = tuple(_holder(each, facts.snapshot) for each in facts.pods)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from calico.segment import IPReservation
 from cli.explain import requests
 from cli.explain.answers import Question, question, rows
@@ -15,12 +17,21 @@ from cli.explain.foresight import foresee
 from cli.explain.reservations import Reservation, reservations
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, moment, title
-from controllers.ip_reservation.release_planner import Life
+from controllers.ip_reservation.promises import Promises, promises_of
+from controllers.ip_reservation.release_planner import Life, Pods
 from kube.resources import PODS
+from kube.types import Pod
 from webhook.elasticity import GATE
+from webhook.ip_reservation.same_address import IP_ADDRS
 
 Raw = Mapping[str, Any]
-OURS = ("drawbridge.io/", "LOCAL_REPLICAS", "AUTO_SCALE_EKS", "controller.kubernetes.io/pod-deletion-cost")
+OURS = (
+    "drawbridge.io/",
+    IP_ADDRS,
+    "LOCAL_REPLICAS",
+    "AUTO_SCALE_EKS",
+    "controller.kubernetes.io/pod-deletion-cost",
+)
 
 
 @dataclass(frozen=True)
@@ -126,10 +137,20 @@ def _condition(raw: Raw) -> str:
 def _reservations(facts: PodFacts) -> Iterator[Reservation]:
     namespace, _, name = facts.key.partition("/")
     settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
+    pods = Pods(facts.lives, {}, promises=_promises(facts))
     return reservations(
         facts.segments,
         lambda record: (record.namespace, record.pod) == (namespace, name),
-        facts.lives,
+        pods,
         settings,
         now,
     )
+
+
+def _promises(facts: PodFacts) -> Promises:
+    """Of the addresses of the pod's predecessors to it."""
+    if facts.pod is None or not facts.snapshot.settings.ip_reservation.same_address.enabled:
+        return Promises()
+    pod = msgspec.convert(facts.pod, Pod)
+    records = [record for each in facts.segments if each.ours for record in each.records]
+    return promises_of(records, lambda _record: (pod,))

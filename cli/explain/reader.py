@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from calico.ipam_config import strict_affinity
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
@@ -27,7 +28,7 @@ from cli.pools.assignment import Assigned
 from cli.pools.history import Past
 from cli.pools.reader import assigned, past
 from controllers.ip_reservation.release_planner import Life, life_of
-from kube.errors import NotFound
+from kube.errors import KubeError, NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from kube.types import Pod
 from settings import Settings
@@ -94,6 +95,7 @@ class Reader:
                 "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
             )
         snapshot = self.snapshot(self.objects([pod] if pod else []))
+        snapshot = replace(snapshot, segments=segments, strict_affinity=self.strict_affinity())
         return PodFacts(f"{namespace}/{name}", pod, snapshot, segments, self.lives(records), events)
 
     def ip(self, ip: str) -> IPFacts:
@@ -149,6 +151,16 @@ class Reader:
             return Reservations(self.client, version).list()
         except (NotServed, NotFound):
             return ()
+
+    def strict_affinity(self) -> bool:
+        """False where it cannot be read, and where nothing depends on it."""
+        settings = self.installation.settings.ip_reservation
+        if not settings.same_address.enabled:
+            return False
+        try:
+            return strict_affinity(self.client, settings.calico_api_version, timeout=SECONDS)
+        except KubeError:
+            return False
 
     def ingress_daemonsets(self, namespace: str | None) -> Sequence[IngressDaemonSet]:
         """None where its CRD is not installed."""

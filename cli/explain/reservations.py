@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
@@ -36,12 +36,11 @@ class Reservation(Document, frozen=True):
 def reservations(
     segments: Sequence[IPReservation],
     chosen: Callable[[Record], bool],
-    lives: Mapping[str, Life],
+    pods: Pods,
     settings: IPReservationSettings,
     now: datetime,
 ) -> Iterator[Reservation]:
-    """Of the records that are *chosen*; *lives* are of their pods by uid, where absent means gone."""
-    pods = Pods(lives, {})
+    """Of the records that are *chosen*; of *pods*, lives and promises count."""
     for copies in by_identity([each for each in segments if each.ours]).values():
         stored = merged(copies)
         if chosen(stored):
@@ -74,9 +73,18 @@ def _reservation(
         reserved_at=stored.at,
         pod_ended=stored.ended,
         expires_at=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
-        release=_release(stored, noted, pods.life_of(stored), settings, now, by_hand=by_hand),
+        release=_promised(stored, pods)
+        or _release(stored, noted, pods.life_of(stored), settings, now, by_hand=by_hand),
         segments=tuple(sorted(each.segment.metadata.name for each in copies)),
     )
+
+
+def _promised(record: Record, pods: Pods) -> str:
+    if record.key in pods.promises.kept:
+        return "the pod that took the place of its pod has it: the leader ends it in its next run"
+    if record.key in pods.promises.waiting:
+        return "it waits for the pod that takes the place of its pod, which was promised this address"
+    return ""
 
 
 def _release(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from calico.segment import Record
+from calico.segment import IPReservation, Record
 from cli.explain.webhook_configurations import RegisteredWebhook
 from kube.errors import NotFound
 from kube.types import Namespace, Pod
@@ -26,6 +26,7 @@ from webhook.ingress_daemonset.webhook import (
     TemplateProblems,
     ValidatingWebhook,
 )
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = Mapping[str, Any]
@@ -54,7 +55,10 @@ class Lookups:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*leader_absence* are the seconds for which the controllers have had no leader."""
+    """*leader_absence* are the seconds for which the controllers have had no leader.
+
+    All *segments*, and Calico's *strict_affinity*, decide what is promised to a new pod.
+    """
 
     settings: Settings
     webhooks: Sequence[RegisteredWebhook]
@@ -62,6 +66,8 @@ class Snapshot:
     now: datetime
     leader_absence: float = 0.0
     lookups: Lookups = Lookups()
+    segments: Sequence[IPReservation] = ()
+    strict_affinity: bool = False
 
 
 class ReadFromSnapshot:
@@ -88,6 +94,19 @@ class ReadFromSnapshot:
         pass
 
 
+@dataclass(frozen=True)
+class ReservationsOfSnapshot:
+    """The reads about a new pod."""
+
+    snapshot: Snapshot
+
+    def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
+        return self.snapshot.segments
+
+    def strict_affinity(self, deadline: float) -> bool:  # noqa: ARG002
+        return self.snapshot.strict_affinity
+
+
 class Remembered:
     """In the place of the ledger: remembers what would be reserved."""
 
@@ -107,6 +126,7 @@ def webhooks_of(snapshot: Snapshot, ledger: Remembered) -> Mapping[str, Webhook]
 
     all_of_them: list[Webhook] = [
         IPReservationWebhook(cluster, ledger, lambda: settings.ip_reservation, now),
+        SameAddressWebhook(cluster, ReservationsOfSnapshot(snapshot), lambda: settings.ip_reservation, now),
         EvictionWebhook(lambda: settings.ingress_daemonset, cluster, now),
         AnycastIPWebhook(lambda: settings.anycast_ip),
         PlacementWebhook(lambda: settings.elasticity, lambda _deadline: snapshot.leader_absence),

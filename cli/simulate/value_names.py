@@ -103,6 +103,8 @@ SETTINGS = {
     "webhook.clientCA": "webhook.clientCA",
     "metrics.authentication": "metrics.authentication",
     "ipReservation.workloadOptIn": "ipReservation.workloadOptIn",
+    "ipReservation.sameAddress.enabled": "ipReservation.sameAddress.enabled",
+    "ipReservation.sameAddress.timeout": "ipReservation.sameAddress.timeout",
     "ipReservation.pools.enabled": "ipReservation.pools.enabled",
     "ipReservation.pools.history": "ipReservation.pools.history",
     "ipReservation.maxPoolShare": "ipReservation.maxPoolShare",

@@ -1,4 +1,4 @@
-"""Wire the controllers of reservations: releases, late reservations and restored ones, and pods that opt in."""
+"""Wire the controllers of reservations: releases, late and restored ones, pods that opt in, and promises to pods."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from controllers.ip_reservation.reconcilers import (
     Settings,
 )
 from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.same_address import keeping_promises
 from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader, caches_of
 from controllers.ip_reservation.swap_reporter import SwapReporter
 from controllers.ip_reservation.swaps import Arrivals, SwapReconciler
@@ -100,6 +101,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         context.working(release_queue, release.reconcile),
         context.working(swaps_queue, swaps.reconcile),
         opting_in(context, caches, settings, reporter),
+        keeping_promises(context, caches, settings),
     ):
         caches.segments.on_change(removals.observe)
         caches.segments.on_change(_crowding(settings, release_queue.add))

@@ -73,4 +73,5 @@ def decide(
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
     if pod.finished and not pod.terminating and not disrupted(pod):
         return ()
-    return records_of(pod, reason=GONE if departure.gone else TERMINATING, at=departure.seen, late=True)
+    reason = GONE if departure.gone else TERMINATING
+    return records_of(pod, settings, reason=reason, at=departure.seen, late=True)

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import msgspec
-
 from controllers.ip_reservation.opt_in_planner import plan, workload_of
+from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Caches
 from controllers.ip_reservation.workloads import FOLLOWERS, Followers, Workloads, follows
 from controllers.manager import Context
 from controllers.workqueue import PENDING, WorkQueue
-from kube.client import Client
 from kube.errors import Backoff, Conflict, KubeError, NotFound
-from kube.resources import PODS
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
 
@@ -26,29 +23,13 @@ PAUSES = Backoff(base=0.2, cap=30.0)
 
 
 @dataclass(frozen=True)
-class Writer:
-    """*check* raises LeadershipLost."""
-
-    client: Client
-    check: Callable[[], None]
-
-    def annotate(self, pod: Pod, changes: Mapping[str, str | None]) -> None:
-        """Conflict when the pod is not as it was read: its users may have annotated it since."""
-        at = pod.metadata
-        # This version is of no other pod: a uid needs no check, and would be answered as an invalid change of it.
-        patch = {"metadata": {"resourceVersion": at.resource_version, "annotations": changes}}
-        self.check()
-        self.client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw)
-
-
-@dataclass(frozen=True)
 class OptInReconciler:
     """Have one pod, by its key, follow its workload. What is switched off, or goes, is left as it is."""
 
     caches: Caches
     workloads: Workloads
     settings: Callable[[], IPReservationSettings]
-    writer: Writer
+    writer: PodWriter
     reporter: Reporter
     queue: WorkQueue
 
@@ -89,7 +70,7 @@ def opting_in(
         yield
         return
     queue = WorkQueue("ip_reservation_opt_in", pauses=PAUSES)
-    writer = Writer(context.client, context.check)
+    writer = PodWriter(context.client, context.check)
     reconciler = OptInReconciler(caches, workloads, settings, writer, reporter, queue)
     followers = Followers(caches.pods, workloads, queue.add)
     caches.pods.add_index(FOLLOWERS, follows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from secrets import token_hex
 
 import structlog
@@ -14,9 +15,9 @@ from controllers.clock import Clock
 from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import Departure, decide, passes_admission
 from controllers.ip_reservation.observers import Departures, Removals
-from controllers.ip_reservation.release_planner import Change, is_over, plan
+from controllers.ip_reservation.release_planner import EARLY, Cause, Change, Plan, is_over, plan
 from controllers.ip_reservation.reporter import Reporter
-from controllers.ip_reservation.snapshot import Caches, LiveReader, SnapshotReader
+from controllers.ip_reservation.snapshot import Caches, LiveReader, Snapshot, SnapshotReader
 from kube.errors import Conflict, KubeError, NotFound
 from settings import IPReservationSettings
 from webhook.ip_reservation import kubelet_evicted
@@ -27,6 +28,9 @@ AT_ONCE = 0.0
 """Run again without a pause."""
 STALE = 150.0
 """Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
+
+MAKES_FREE = (Cause.AGE, Cause.BY_HAND, *EARLY)
+"""Any pod may get such an address next."""
 
 Settings = Callable[[], IPReservationSettings]
 Reserve = Callable[[Sequence[Record]], IPReservation]
@@ -56,14 +60,20 @@ class ReleaseReconciler:
             log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
             return settings.ip_release_period
         snapshot = self.reader.read(settings)
-        planned = plan(
-            snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=snapshot.pools
-        )
+        planned = self._planned(snapshot, settings, now)
         for change in planned.changes:
             self._apply(change)
         compacted = [self._compact(each) for each in planned.compactions]
         self.reporter.inventory(snapshot, settings)
         return AT_ONCE if any(compacted) else settings.ip_release_period
+
+    def _planned(self, snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
+        """Nothing that was promised to a pod which the cache of pods does not have yet is made free."""
+        planned = _plan(snapshot, settings, now)
+        if not settings.same_address.enabled:
+            return planned
+        waiting = self.reader.waited_for(each for each in made_free(planned) if each.owner_uid)
+        return _plan(waiting_for(waiting, snapshot), settings, now) if waiting else planned
 
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
@@ -95,6 +105,22 @@ class ReleaseReconciler:
             log.warning("segment not written", name=name, error=str(error))
             return
         self.reporter.released(change.segment, change.released)
+
+
+def made_free(planned: Plan) -> Iterator[Record]:
+    """What any pod may get when *planned* is carried out."""
+    return (record for each in planned.changes for record, cause in each.released if cause in MAKES_FREE)
+
+
+def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:
+    """With the records of these *keys* waiting for pods, too."""
+    promises = snapshot.pods.promises
+    promises = replace(promises, waiting=promises.waiting | keys)
+    return replace(snapshot, pods=replace(snapshot.pods, promises=promises))
+
+
+def _plan(snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
+    return plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=snapshot.pools)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A reservation's time counts from the end of its pod, which the leader notes in the record: so it survives a restart,
 and only the leader's clock counts. An address that its pod still has neither counts nor is released, unless the pod's
-deletion was refused. An unconfirmed record neither counts nor ends; a forged one is dropped.
+deletion was refused. An unconfirmed record neither counts nor ends; a forged one is dropped. One that was promised to
+a pod of the same name waits for it, and ends when that has the address.
 
 What is decided about a record is decided from all its copies, and carried out in all of them.
 """
@@ -22,6 +23,7 @@ from controllers.ip_reservation.compaction import Compaction, compact
 from controllers.ip_reservation.confirmations import Doubts
 from controllers.ip_reservation.copies import Copy, Identity, by_identity, identity_of, merged, place_of
 from controllers.ip_reservation.pool_usage import Pool
+from controllers.ip_reservation.promises import Promises
 from kube.types import Pod
 from settings import IPReservationSettings
 
@@ -53,6 +55,7 @@ class Cause(StrEnum):
     POOL = "pool"
     COUNT = "count"
     GIVEN_BACK = "given-back"
+    RETURNED = "returned"
     BY_HAND = "by-hand"
     FORGED = "forged"
 
@@ -84,13 +87,15 @@ class Pods:
     """What is known of the records' pods.
 
     *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each asking for
-    a pod that runs; *ends*, by record key, are when pods were seen gone; *doubts* are about whether they existed.
+    a pod that runs; *ends*, by record key, are when pods were seen gone; *doubts* are about whether they existed;
+    *promises* are to the pods that take their places.
     """
 
     lives: Mapping[str, Life]
     waits: Mapping[Asking, float]
     ends: Mapping[str, datetime] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
+    promises: Promises = field(default_factory=Promises)
 
     def life_of(self, record: Record) -> Life:
         return self.lives.get(record.uid, Life.GONE)
@@ -116,7 +121,8 @@ def plan(
     copies = by_identity(segments)
     noted = {identity: note_end(merged(each), pods, now) for identity, each in copies.items()}
     causes = _causes(copies, noted, pods, settings, now)
-    causes |= _early(noted, causes, settings, pools or ())
+    waiting = {each for each, record in noted.items() if record.key in pods.promises.waiting}
+    causes |= _early(noted, causes.keys() | waiting, settings, pools or ())
     decided = _Decided(noted, causes, set(_dropped(copies, causes, pods)))
     changes = [decided.change(segment, settings, now) for segment in sorted(segments, key=place_of)]
     whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
@@ -238,17 +244,17 @@ def _causes(
 
 def _early(
     noted: Mapping[Identity, Record],
-    causes: Container[Identity],
+    settled: Container[Identity],
     settings: IPReservationSettings,
     pools: Sequence[Pool],
 ) -> Mapping[Identity, Cause]:
-    """Each limit counts what the one before it leaves."""
+    """Each limit counts what the one before it leaves, and nothing that is *settled*."""
     early: dict[Identity, Cause] = {}
     for cause in EARLY:
         left = {
             each: record
             for each, record in noted.items()
-            if record.ended and each not in causes and each not in early
+            if record.ended and each not in settled and each not in early
         }
         early |= dict.fromkeys(_too_many(cause, left, settings, pools), cause)
     return early
@@ -270,6 +276,10 @@ def _cause(
     """By age only when its end is stored, so that it shows when its time began."""
     if record.key in pods.doubts.forged:
         return Cause.FORGED
+    if record.ended and record.key in pods.promises.kept:
+        return Cause.RETURNED
+    if record.key in pods.promises.waiting:
+        return None
     if record.ended and any(record.cidr in each.segment.to_be_released.values() for each in copies):
         return Cause.BY_HAND
     if is_over(record, settings, now) and any(each.record.ended for each in copies):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,10 +16,11 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.informers import Informers
-from controllers.ip_reservation.confirmations import Confirmations, Doubts, PodAddresses
+from controllers.ip_reservation.confirmations import LOOK_UPS, Confirmations, Doubts, PodAddresses
 from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.opt_in_planner import followed
 from controllers.ip_reservation.pool_usage import Pool
+from controllers.ip_reservation.promises import Promises, is_waited_for, promises_of
 from controllers.ip_reservation.release_planner import (
     Asking,
     Life,
@@ -44,6 +45,7 @@ from webhook.ip_reservation import (
     evicted_at,
     kubelet_evicted,
 )
+from webhook.ip_reservation.same_address import predecessor_of
 
 OWNER_KINDS = {
     (api_version, kind): Resource(group, version, f"{kind.lower()}s")
@@ -59,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid"."""
+    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid" and "predecessor"."""
 
     segments: Informer[IPReservation]
     namespaces: Informer[Namespace]
@@ -82,6 +84,10 @@ class Caches:
     def pod_of(self, record: Record) -> Pod | None:
         return next(iter(self.pods.by_index("uid", record.uid)), None)
 
+    def successors_of(self, record: Record) -> Sequence[Pod]:
+        """Pods to which the addresses of its pod were promised."""
+        return self.pods.by_index("predecessor", record.uid) if record.uid else ()
+
     def followed(self, pod: Pod) -> Pod:
         """With the annotation of its workload, which is copied to it a moment later."""
         return followed(pod, self.workloads.choice_for(pod.metadata)) if self.workloads else pod
@@ -99,6 +105,7 @@ def caches_of(informers: Informers, reservations: Resource, *, opt_in: bool = Fa
         "cidrs", lambda segment: {each.cidr for each in segment.records if segment.ours}
     )
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
+    caches.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
     return caches
 
 
@@ -138,6 +145,17 @@ class LiveReader:
             log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
             return True
         return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
+
+    def is_waited_for(self, record: Record) -> bool:
+        """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
+        try:
+            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
+        except NotFound:
+            return False
+        except KubeError as error:
+            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
+            return True
+        return is_waited_for(record, pod)
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
@@ -223,6 +241,14 @@ class SnapshotReader:
         pods, quiet = self._pods(records, doubts, settings), self._is_quiet(ours)
         return Snapshot(everything, ours, pods, quiet, self._pools_of(everything))
 
+    def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
+        """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
+        end, found = self._clock.monotonic() + LOOK_UPS, set()
+        for record in records:
+            if self._clock.monotonic() > end or self._live.is_waited_for(record):
+                found.add(record.key)
+        return frozenset(found)
+
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""
         self._caches.segments.wrote(msgspec.Raw(msgspec.json.encode(segment)))
@@ -237,10 +263,13 @@ class SnapshotReader:
     def _pods(self, records: Sequence[Record], doubts: Doubts, settings: IPReservationSettings) -> Pods:
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
         ends = {record.key: end for record in records if (end := self._end_of(record))}
-        pods = Pods(lives, self._waits(records, lives), ends, doubts)
+        pods = Pods(lives, self._waits(records, lives), ends, doubts, self._promises(records, settings))
         # Giving back is the one decision for which the cache is not good enough.
         doubted = [record for record in records if may_be_given_back(record, pods, settings)]
         return replace(pods, lives=lives | {record.uid: self._live.life_of(record) for record in doubted})
+
+    def _promises(self, records: Sequence[Record], settings: IPReservationSettings) -> Promises:
+        return promises_of(records if settings.same_address.enabled else (), self._caches.successors_of)
 
     def _end_of(self, record: Record) -> datetime | None:
         pod = self._caches.pod_of(record)

@@ -9,8 +9,9 @@ import msgspec
 from kube.compact import compact
 from kube.types import MIRROR, Pod, PodSpec, PodStatus
 from webhook.ip_reservation import DISRUPTION, RESERVE, RESERVE_FROM
+from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 
-KEPT = (MIRROR, RESERVE, RESERVE_FROM)
+KEPT = (MIRROR, RESERVE, RESERVE_FROM, SAME_ADDRESS_FROM, IP_ADDRS)
 """Annotations."""
 
 

@@ -23,6 +23,7 @@ from kube.errors import NotFound
 from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
+from settings import IPReservationSettings
 from tests.chaos.judge import judging
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
@@ -344,7 +345,7 @@ def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_
     for name in ("a", "b"):
         pod = workloads.running_pod(lab, redis, name)
         patch_pod(lab, pod, annotations={RESERVE: "false"})
-        records += records_of(pod, reason="deleted", at=datetime.now(UTC))
+        records += records_of(pod, IPReservationSettings(), reason="deleted", at=datetime.now(UTC))
     labels = {MANAGED_BY: MANAGER}
     head = {"apiVersion": GROUPS[group].api_version, "kind": KIND}
     metadata = {"name": f"drawbridge-earlier-{redis}", "labels": labels}

@@ -74,12 +74,15 @@ def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
     return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
 
 
-def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tuple[Record, ...]:
+def records_of(
+    pod: Pod, settings: IPReservationSettings, *, reason: str, at: datetime, late: bool = False
+) -> tuple[Record, ...]:
     """One record per address of *pod*; what is not an IP address cannot be reserved.
 
     Cut to what Kubernetes allows: one that is too long for an object would fail the write that others share.
     """
-    owner = pod.metadata.controller
+    owner, cidrs = pod.metadata.controller, cidrs_of(pod)
+    comes_back = settings.same_address.enabled and owner is not None and owner.kind == "StatefulSet"
     return tuple(
         Record(
             cidr=cidr,
@@ -91,8 +94,10 @@ def records_of(pod: Pod, *, reason: str, at: datetime, late: bool = False) -> tu
             owner=f"{owner.kind}/{owner.name}"[: 2 * LONGEST_NAME] if owner else "",
             reason=reason,
             late=late,
+            owner_uid=owner.uid[:LONGEST_NAME] if owner and comes_back else "",
+            addresses=len(cidrs) if comes_back else 1,
         )
-        for cidr in cidrs_of(pod)
+        for cidr in cidrs
     )
 
 
@@ -100,7 +105,7 @@ def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime)
     """The reserve time counts from the eviction, which the leader notes."""
     if now - evicted_at(pod, now) >= timedelta(seconds=settings.ip_reserve_time):
         return "evicted so long ago that the hold is over"
-    return records_of(pod, reason=KUBELET_EVICTED, at=now, late=True)
+    return records_of(pod, settings, reason=KUBELET_EVICTED, at=now, late=True)
 
 
 def evicted_at(pod: Pod, seen: datetime) -> datetime:

@@ -10,6 +10,8 @@ from settings import IPReservationSettings
 from webhook.admission import Webhook
 from webhook.features import Server
 from webhook.ip_reservation.namespace_cache import Cluster
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
+from webhook.ip_reservation.shared_reads import SharedReads
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 
@@ -17,6 +19,10 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     def settings() -> IPReservationSettings:
         return server.settings().ip_reservation
 
-    reservations = Reservations(server.client, settings().calico_api_version)
-    ledger = Ledger(reservations, server.replica, settings)
-    return [IPReservationWebhook(Cluster(server.client), ledger, settings)]
+    api_version = settings().calico_api_version
+    reservations = Reservations(server.client, api_version)
+    ledger, cluster = Ledger(reservations, server.replica, settings), Cluster(server.client)
+    return [
+        IPReservationWebhook(cluster, ledger, settings),
+        SameAddressWebhook(cluster, SharedReads(server.client, reservations, api_version), settings),
+    ]

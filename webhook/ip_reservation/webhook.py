@@ -138,7 +138,7 @@ def decide(
         return skipped
     if evicted:  # the leader reserves it when it fails; this covers the time without a leader
         return records_of_evicted(pod, settings, now)
-    return records_of(pod, reason="evicted" if _is_eviction(request) else "deleted", at=now)
+    return records_of(pod, settings, reason="evicted" if _is_eviction(request) else "deleted", at=now)
 
 
 def _skip_reason(request: Request) -> str:

@@ -75,3 +75,46 @@
         || oldObject.status.phase == 'Failed' && has(oldObject.spec) && has(oldObject.spec.restartPolicy)
         && oldObject.spec.restartPolicy == 'Always'
 {{- end }}
+
+{{- define "drawbridge.sameAddressWebhook" -}}
+- name: same-address.drawbridge.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "drawbridge.fullname" . }}-webhook
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate/pods/same-address
+      port: 443
+    {{- include "drawbridge.trust" . | nindent 4 }}
+  rules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      resources: [pods]
+      operations: [CREATE]
+      scope: Namespaced
+  matchPolicy: Equivalent
+  # A pod that bypasses it gets another address.
+  failurePolicy: Ignore
+  sideEffects: None
+  timeoutSeconds: 2
+  reinvocationPolicy: Never
+  namespaceSelector:
+    matchExpressions:
+      - {key: ip-reserve, operator: In, values: [enabled, enable]}
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
+  # The server uses the same rules: a pod to which nothing can be promised costs no call.
+  matchConditions:
+    - name: pod-of-a-statefulset
+      expression: >-
+        object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)
+        && o.kind == "StatefulSet" && o.apiVersion == "apps/v1")
+    - name: pod-not-on-the-host-network
+      expression: "!object.spec.?hostNetwork.orValue(false)"
+    - name: pod-asks-for-no-address
+      expression: >-
+        !["ipAddrs", "ipAddrsNoIpam", "ipv4pools", "ipv6pools"].exists(each,
+        ("cni.projectcalico.org/" + each) in object.metadata.?annotations.orValue({}))
+    - name: pod-did-not-opt-out
+      expression: >-
+        object.metadata.?annotations[?"drawbridge.io/same-address"].orValue("") != "false"
+{{- end }}

@@ -1,0 +1,158 @@
+"""The promise that a StatefulSet's pod gets the addresses of the one whose place it takes, while they are reserved.
+
+Calico gives a pod the addresses that its annotation names, reserved or not. Who else could use them decides here:
+pure functions of the segments, and the names that admission and the controller share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from calico.address_ranges import overlap, range_of
+from calico.pools import reserved_ranges
+from calico.segment import IPReservation, Record, canonical
+from kube.types import ObjectMeta, OwnerReference, Pod
+from settings import IPReservationSettings
+
+SAME_ADDRESS = "drawbridge.io/same-address"
+"""The annotation by which a pod or its namespace opts out: "false"."""
+SAME_ADDRESS_FROM = "drawbridge.io/same-address-from"
+"""On a pod to which addresses were promised: `<uid of the former pod>=<value of IP_ADDRS>`."""
+IP_ADDRS = "cni.projectcalico.org/ipAddrs"
+POOLS_OF_POD = ("cni.projectcalico.org/ipv4pools", "cni.projectcalico.org/ipv6pools")
+"""Which a namespace may have for its pods, too."""
+ASKS_ITSELF = (IP_ADDRS, "cni.projectcalico.org/ipAddrsNoIpam", *POOLS_OF_POD)
+"""Annotations of users, read by Calico: they decide where the pod's addresses are from."""
+
+MARGIN, SHARE = 30.0, 4
+"""Seconds of a reservation's last time, at most that part of all of it, in which nothing is promised.
+
+The leader may release it before it knows of the pod; clocks differ, too.
+"""
+
+
+class Outcome(StrEnum):
+    """What was decided about a pod."""
+
+    PROMISED = "promised"
+    NOT_RESERVED = "not-reserved"
+    INCOMPLETE = "incomplete"
+    OF_OTHERS = "of-others"
+    TO_BE_RELEASED = "to-be-released"
+    NEARLY_OVER = "nearly-over"
+    STRICT_AFFINITY = "strict-affinity"
+    NOT_READ = "not-read"
+
+
+@dataclass(frozen=True)
+class Place:
+    """In a StatefulSet: pods of that name take it one after the other."""
+
+    namespace: str
+    pod: str
+    owner_uid: str
+
+    def is_of(self, record: Record) -> bool:
+        return bool(self.owner_uid) and self.owner_uid == record.owner_uid and self.has_name_of(record)
+
+    def has_name_of(self, record: Record) -> bool:
+        return (record.namespace, record.pod) == (self.namespace, self.pod)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The addresses of the *former* pod, which is a uid."""
+
+    former: str
+    addresses: tuple[str, ...]
+
+    @property
+    def cidrs(self) -> tuple[str, ...]:
+        return tuple(cidr for each in self.addresses if (cidr := canonical(each)))
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        value = msgspec.json.encode(self.addresses).decode()
+        return {IP_ADDRS: value, SAME_ADDRESS_FROM: f"{self.former}={value}"}
+
+
+def stateful_set_of(pod: ObjectMeta) -> OwnerReference | None:
+    owner = pod.controller
+    return owner if owner and (owner.api_version, owner.kind) == ("apps/v1", "StatefulSet") else None
+
+
+def promise_of(annotations: Mapping[str, str]) -> Promise | None:
+    """None where Calico is not asked for what was promised: that is withdrawn, or a user asks for something else."""
+    former, _, value = annotations.get(SAME_ADDRESS_FROM, "").partition("=")
+    if not former or annotations.get(IP_ADDRS) != value:
+        return None
+    try:
+        return Promise(former, msgspec.json.decode(value, type=tuple[str, ...]))
+    except msgspec.MsgspecError:
+        return None
+
+
+def predecessor_of(annotations: Mapping[str, str]) -> str:
+    """The uid of the pod whose addresses were promised; "" for none."""
+    return annotations.get(SAME_ADDRESS_FROM, "").partition("=")[0]
+
+
+def left_alone(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
+    """Why nothing can be promised to *pod*, a new one; "" when its reservations decide."""
+    annotations = pod.metadata.annotations
+    if not (settings.enabled and settings.same_address.enabled):
+        return "same addresses are disabled"
+    if stateful_set_of(pod.metadata) is None:
+        return "no pod of a StatefulSet"
+    if pod.spec.host_network:
+        return "host network"
+    if any(each in annotations for each in ASKS_ITSELF):
+        return "it asks Calico for an address or pool itself"
+    if any(each in namespace_annotations for each in POOLS_OF_POD):
+        return "its namespace names the pools of its pods"
+    choice = annotations.get(SAME_ADDRESS) or namespace_annotations.get(SAME_ADDRESS, "")
+    return "opted out" if choice.lower() == "false" else ""
+
+
+def decide(
+    place: Place, segments: Sequence[IPReservation], settings: IPReservationSettings, now: datetime
+) -> Promise | Outcome:
+    """All addresses of the last pod that had *place*, or why none is promised."""
+    own = [each for each in _records(segments) if place.is_of(each)]
+    if not own:
+        return Outcome.NOT_RESERVED
+    former = max(own, key=lambda each: each.last_asked).uid
+    held = [each for each in own if each.uid == former]
+    cidrs = sorted({each.cidr for each in held}, key=range_of)  # IPv4 first, as Calico gives them
+    if len(cidrs) < max(each.addresses for each in held):
+        return Outcome.INCOMPLETE
+    if any(_is_of_others(cidr, place, segments) for cidr in cidrs):
+        return Outcome.OF_OTHERS
+    if any(cidr in each.to_be_released.values() for cidr in cidrs for each in segments if each.ours):
+        return Outcome.TO_BE_RELEASED
+    if any(_is_nearly_over(each, settings, now) for each in held):
+        return Outcome.NEARLY_OVER
+    return Promise(former, tuple(cidr.partition("/")[0] for cidr in cidrs))
+
+
+def _records(segments: Iterable[IPReservation]) -> Iterator[Record]:
+    return (record for each in segments if each.ours for record in each.records)
+
+
+def _is_of_others(cidr: str, place: Place, segments: Sequence[IPReservation]) -> bool:
+    """Whether it is reserved for another pod, or by another client: Calico would give it all the same."""
+    if any(each.cidr == cidr and not place.has_name_of(each) for each in _records(segments)):
+        return True
+    of_others = reserved_ranges(each for each in segments if not each.ours)
+    return any(overlap(range_of(cidr), each) for each in of_others)
+
+
+def _is_nearly_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
+    margin = min(MARGIN, settings.ip_reserve_time / SHARE)
+    left = timedelta(seconds=settings.ip_reserve_time - margin)
+    return record.ended is not None and now - record.ended >= left

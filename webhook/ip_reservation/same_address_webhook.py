@@ -1,0 +1,121 @@
+"""Ask Calico, for a StatefulSet's new pod, for the addresses that are reserved for it: gather, decide, apply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+from prometheus_client import Counter
+
+from calico.reservations import NotServed
+from calico.segment import IPReservation
+from kube.errors import KubeError
+from kube.types import Namespace, ObjectMeta, Pod
+from settings import IPReservationSettings
+from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.ip_reservation.same_address import (
+    Outcome,
+    Place,
+    Promise,
+    decide,
+    left_alone,
+    stateful_set_of,
+)
+
+NAME = "same-address"
+PATH = "/mutate/pods/same-address"
+LONGEST = 1.5
+"""Seconds for all reads: a pod must not wait longer for an address than it would for a new one."""
+
+PROMISES = Counter(
+    "drawbridge_same_address_decisions",
+    "New pods of StatefulSets, by whether the addresses of their predecessor were promised to them.",
+    ["outcome"],
+)
+for _outcome in Outcome:
+    PROMISES.labels(_outcome)
+
+WHY = {
+    Outcome.NOT_RESERVED: "no address is reserved for it",
+    Outcome.INCOMPLETE: "not all addresses of its predecessor are still reserved",
+    Outcome.OF_OTHERS: "the address of its predecessor is reserved for others, too",
+    Outcome.TO_BE_RELEASED: "an operator wants the address of its predecessor released",
+    Outcome.NEARLY_OVER: "the reservation for it is about to end",
+    Outcome.STRICT_AFFINITY: "Calico's strictAffinity: the node that it will run on may not have the address",
+    Outcome.NOT_READ: "the reservations could not be read",
+}
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Cluster(Protocol):
+    def namespace(self, name: str, *, deadline: float) -> Namespace:
+        """Raises KubeError."""
+
+
+class Reads(Protocol):
+    """The methods raise KubeError or NotServed."""
+
+    def segments(self, deadline: float) -> Sequence[IPReservation]: ...
+    def strict_affinity(self, deadline: float) -> bool: ...
+
+
+class SameAddressWebhook:
+    name, path = NAME, PATH
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reads: Reads,
+        settings: Callable[[], IPReservationSettings],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._reads = cluster, reads
+        self._settings, self._now = settings, now
+
+    def fails_open(self) -> bool:
+        """Always: a pod to which nothing is promised gets another address, as without this."""
+        return True
+
+    def review(self, request: Request, deadline: float) -> Decision:
+        if request.object is None or request.operation != "CREATE" or request.sub_resource:
+            return allow(audit={"skipped": "no new pod"})
+        pod, by = decoded(request.object, Pod, "object"), min(deadline, time.monotonic() + LONGEST)
+        if skipped := left_alone(pod, {}, self._settings()):
+            return allow(audit={"skipped": skipped})
+        try:
+            namespace = self._cluster.namespace(request.namespace, deadline=by)
+            if skipped := left_alone(pod, namespace.metadata.annotations, self._settings()):
+                return allow(audit={"skipped": skipped})
+            outcome = self._decided(place_of(request.namespace, pod.metadata), by)
+        except (KubeError, NotServed) as error:
+            log.warning("reservations not read", namespace=request.namespace, error=str(error))
+            outcome = Outcome.NOT_READ
+        return answer(pod.metadata.annotations, outcome)
+
+    def _decided(self, place: Place, deadline: float) -> Promise | Outcome:
+        found = decide(place, self._reads.segments(deadline), self._settings(), self._now())
+        if isinstance(found, Promise) and self._reads.strict_affinity(deadline):
+            return Outcome.STRICT_AFFINITY
+        return found
+
+
+def place_of(namespace: str, pod: ObjectMeta) -> Place:
+    owner = stateful_set_of(pod)
+    return Place(namespace, pod.name, owner.uid if owner else "")
+
+
+def answer(annotations: Mapping[str, str], outcome: Promise | Outcome) -> Decision:
+    """For a pod with these *annotations*."""
+    if isinstance(outcome, Outcome):
+        PROMISES.labels(outcome).inc()
+        return allow(audit={"skipped": WHY[outcome]})
+    PROMISES.labels(Outcome.PROMISED).inc()
+    before = {"annotations": annotations} if annotations else {}  # else it may lack the field
+    after = {"annotations": {**annotations, **outcome.annotations}}
+    decision = change({"metadata": before}, {"metadata": after})
+    return replace(decision, audit={"promised": ",".join(outcome.addresses)})
