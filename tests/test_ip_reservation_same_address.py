@@ -1,0 +1,382 @@
+"""What is promised to a StatefulSet's new pod: by its reservations alone, and asked for in one annotation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calico.reservations import NotServed
+from calico.segment import RELEASE, IPReservation, Record
+from kube.errors import KubeError, Unreachable
+from kube.types import Namespace, ObjectMeta
+from settings import IPReservationSettings
+from tests.factories import NOW, ago, pod, raw_pod, record, segment
+from tests.fakes import FakeClock
+from webhook.admission import Decision, Request
+from webhook.ip_reservation import records_of
+from webhook.ip_reservation.same_address import (
+    IP_ADDRS,
+    SAME_ADDRESS,
+    SAME_ADDRESS_FROM,
+    Outcome,
+    Place,
+    Promise,
+    decide,
+    left_alone,
+    predecessor_of,
+    promise_of,
+)
+from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
+from webhook.ip_reservation.shared_reads import Shared
+
+ON = IPReservationSettings.model_validate({"ipReserveTime": "40m", "sameAddress": {"enabled": True}})
+PLACE = Place("redis", "redis-0", "uid-redis")
+PROMISED = {IP_ADDRS: '["10.0.0.1"]', SAME_ADDRESS_FROM: 'uid-redis-0=["10.0.0.1"]'}
+
+
+def own(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
+    return record(cidr, **({"owner_uid": "uid-redis"} | fields))
+
+
+def decided(*segments: IPReservation, place: Place = PLACE) -> Promise | Outcome:
+    return decide(place, segments, ON, NOW)
+
+
+def test_the_address_of_the_former_pod_is_promised() -> None:
+    assert decided(segment(own())) == Promise("uid-redis-0", ("10.0.0.1",))
+    assert decided(segment(own(ended=ago(minutes=39)))) == Promise("uid-redis-0", ("10.0.0.1",))
+
+
+def test_both_addresses_of_a_dual_stack_pod_are_promised_wherever_they_are_reserved() -> None:
+    six, four = own("fd00::1/128", addresses=2), own(addresses=2)
+
+    assert decided(segment(six), segment(four)) == Promise("uid-redis-0", ("10.0.0.1", "fd00::1"))
+    assert decided(segment(six)) == Outcome.INCOMPLETE
+
+
+def test_of_several_former_pods_the_last_one_counts() -> None:
+    before = own(uid="first", at=ago(minutes=20))
+    last = own("10.0.0.2/32", uid="second", at=ago(minutes=5))
+
+    assert decided(segment(before, last)) == Promise("second", ("10.0.0.2",))
+    again = replace(before, asked=ago(minutes=1))
+    assert decided(segment(again, last)) == Promise("first", ("10.0.0.1",))
+
+
+@pytest.mark.parametrize(
+    ("place", "held"),
+    [
+        pytest.param(Place("redis", "redis-1", "uid-redis"), own(), id="another pod"),
+        pytest.param(Place("kafka", "redis-0", "uid-redis"), own(), id="another namespace"),
+        pytest.param(Place("redis", "redis-0", "another"), own(), id="another StatefulSet of that name"),
+        pytest.param(PLACE, own(owner_uid=""), id="reserved while this was off"),
+        pytest.param(Place("redis", "redis-0", ""), own(owner_uid=""), id="no StatefulSet"),
+    ],
+)
+def test_nothing_is_promised_to_a_pod_that_does_not_take_the_place(place: Place, held: Record) -> None:
+    assert decided(segment(held), place=place) == Outcome.NOT_RESERVED
+
+
+def test_nothing_is_promised_by_an_ip_reservation_of_another_client() -> None:
+    assert decided(segment(own(), ours=False)) == Outcome.NOT_RESERVED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(segment(record(pod="kafka-0", uid="b"), name="b"), id="for another pod"),
+        pytest.param(segment(record(), name="b", ours=False), id="by another client"),
+        pytest.param(segment(record("10.0.0.0/30"), name="b", ours=False), id="in a range"),
+    ],
+)
+def test_an_address_that_is_kept_for_others_is_not_promised(other: IPReservation) -> None:
+    assert decided(segment(own()), other) == Outcome.OF_OTHERS
+
+
+def test_an_earlier_record_of_the_same_place_is_not_of_others() -> None:
+    assert decided(segment(own(), own(uid="before", owner_uid="", at=ago(hours=1)))) == Promise(
+        "uid-redis-0", ("10.0.0.1",)
+    )
+
+
+def test_an_address_that_an_operator_wants_released_is_not_promised() -> None:
+    wanted = segment(own())
+    annotations = wanted.metadata.annotations | {RELEASE: "10.0.0.1"}
+    asked = replace(wanted, metadata=replace(wanted.metadata, annotations=annotations))
+
+    assert decided(asked) == Outcome.TO_BE_RELEASED
+
+
+@pytest.mark.parametrize(("minutes", "promised"), [(39.4, True), (39.6, False), (50, False)])
+def test_nothing_is_promised_in_the_last_moments_of_a_reservation(minutes: float, promised: bool) -> None:
+    """The leader may have released it before it knows of the pod."""
+    found = decided(segment(own(ended=ago(minutes=minutes))))
+
+    assert (found == Promise("uid-redis-0", ("10.0.0.1",))) == promised
+    assert promised or found == Outcome.NEARLY_OVER
+
+
+@given(moments=st.lists(st.integers(0, 50), min_size=1, max_size=4), late=st.integers(0, 50))
+def test_all_addresses_that_are_promised_are_of_one_pod_and_reserved(moments: list[int], late: int) -> None:
+    records = [
+        own(f"10.0.0.{number}/32", uid=f"uid-{number}", at=ago(minutes=moment), ended=ago(minutes=late))
+        for number, moment in enumerate(moments)
+    ]
+    found = decided(segment(*records))
+    if isinstance(found, Promise):
+        assert {each.cidr for each in records if each.uid == found.former} == set(found.cidrs)
+
+
+# Records
+
+
+def test_a_record_says_of_which_stateful_set_the_pod_was_only_where_that_counts() -> None:
+    [plain] = records_of(pod(), IPReservationSettings(), reason="deleted", at=NOW)
+    [known] = records_of(pod(), ON, reason="deleted", at=NOW)
+
+    assert (plain.owner_uid, plain.addresses) == ("", 1)
+    assert "ownerUid" not in msgspec.json.encode(plain).decode()
+    assert (known.owner_uid, known.addresses) == ("uid-redis", 1)
+    assert decided(segment(known)) == Promise("uid-redis-0", ("10.0.0.1",))
+
+
+def test_a_record_of_a_dual_stack_pod_says_how_many_addresses_it_had() -> None:
+    dual = pod(status={"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]})
+
+    assert [each.addresses for each in records_of(dual, ON, reason="deleted", at=NOW)] == [2, 2]
+
+
+def test_a_record_of_another_workload_has_no_more_than_before() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "x", "controller": True}
+    [held] = records_of(pod(metadata={"ownerReferences": [owner]}), ON, reason="deleted", at=NOW)
+
+    assert (held.owner_uid, held.addresses) == ("", 1)
+
+
+# The annotations
+
+
+def test_a_promise_is_read_from_the_annotations_that_were_written_for_it() -> None:
+    promise = Promise("uid-1", ("10.0.0.1", "fd00::1"))
+
+    assert promise_of(promise.annotations) == promise
+    assert predecessor_of(promise.annotations) == "uid-1"
+    assert promise.cidrs == ("10.0.0.1/32", "fd00::1/128")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({SAME_ADDRESS_FROM: PROMISED[SAME_ADDRESS_FROM]}, id="it has ended"),
+        pytest.param({IP_ADDRS: '["10.0.0.1"]'}, id="a user asks"),
+        pytest.param(PROMISED | {IP_ADDRS: '["10.0.0.9"]'}, id="a user asks for something else since"),
+        pytest.param({IP_ADDRS: "10.0.0.1", SAME_ADDRESS_FROM: "uid=10.0.0.1"}, id="no list"),
+    ],
+)
+def test_what_is_no_promise_of_ours(annotations: Mapping[str, str]) -> None:
+    assert promise_of(annotations) is None
+
+
+# The webhook
+
+
+class Reads:
+    def __init__(
+        self, *segments: IPReservation, strict: bool = False, error: Exception | None = None
+    ) -> None:
+        self.found, self.strict, self.error = segments, strict, error
+        self.asked = 0
+
+    def segments(self, deadline: float) -> Sequence[IPReservation]:
+        self.asked += 1
+        if self.error:
+            raise self.error
+        return self.found
+
+    def strict_affinity(self, deadline: float) -> bool:
+        return self.strict
+
+
+class Cluster:
+    def __init__(self, **annotations: str) -> None:
+        self.annotations = annotations
+
+    def namespace(self, name: str, *, deadline: float) -> Namespace:
+        return Namespace(ObjectMeta(name=name, annotations=self.annotations))
+
+
+def reviewed(
+    raw: Mapping[str, Any],
+    reads: Reads,
+    cluster: Cluster | None = None,
+    settings: IPReservationSettings = ON,
+    **parts: Any,
+) -> Decision:
+    webhook = SameAddressWebhook(cluster or Cluster(), reads, lambda: settings, lambda: NOW)
+    assert webhook.fails_open()
+    body = msgspec.Raw(msgspec.json.encode(raw))
+    request = {"uid": "u", "operation": "CREATE", "namespace": "redis", "object": body} | parts
+    return webhook.review(Request(**request), deadline=1e9)
+
+
+def created(**parts: Any) -> dict[str, Any]:
+    raw = raw_pod(ip="", spec={"nodeName": ""}, **parts)
+    del raw["metadata"]["uid"]
+    return raw
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"team": "storage"}], ids=["none", "empty", "some"])
+def test_a_pod_asks_for_the_address_of_its_predecessor(annotations: dict[str, str] | None) -> None:
+    raw = created(metadata={} if annotations is None else {"annotations": annotations})
+    decision = reviewed(raw, Reads(segment(own())))
+
+    after = jsonpatch.apply_patch(raw, [*decision.patch])
+    assert after["metadata"]["annotations"] == (annotations or {}) | PROMISED
+    assert after["spec"] == raw["spec"]
+    assert decision.audit == {"promised": "10.0.0.1"}
+    again = reviewed(after, Reads(segment(own())))
+    assert (again.patch, again.allowed) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("parts", "namespace"),
+    [
+        pytest.param({"metadata": {"ownerReferences": []}}, {}, id="no owner"),
+        pytest.param({"spec": {"hostNetwork": True}}, {}, id="host network"),
+        pytest.param({"metadata": {"annotations": {IP_ADDRS: "[]"}}}, {}, id="asks for an address"),
+        pytest.param(
+            {"metadata": {"annotations": {"cni.projectcalico.org/ipAddrsNoIpam": "[]"}}},
+            {},
+            id="asks for an address without IPAM",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"cni.projectcalico.org/ipv4pools": "[]"}}}, {}, id="asks for a pool"
+        ),
+        pytest.param({}, {"cni.projectcalico.org/ipv6pools": "[]"}, id="its namespace asks for a pool"),
+        pytest.param({"metadata": {"annotations": {SAME_ADDRESS: "false"}}}, {}, id="opts out"),
+        pytest.param({}, {SAME_ADDRESS: "False"}, id="its namespace opts out"),
+    ],
+)
+def test_a_pod_that_is_left_alone(parts: Mapping[str, Any], namespace: Mapping[str, str]) -> None:
+    raw = raw_pod(ip="", **parts)
+    reads = Reads(segment(own()))
+    decision = reviewed(raw, reads, Cluster(**namespace))
+
+    assert (decision.allowed, decision.patch, reads.asked) == (True, (), 0)
+    assert decision.audit["skipped"]
+
+
+def test_the_word_of_a_pod_outweighs_its_namespaces() -> None:
+    raw = created(metadata={"annotations": {SAME_ADDRESS: "true"}})
+
+    assert reviewed(raw, Reads(segment(own())), Cluster(**{SAME_ADDRESS: "false"})).patch
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"sameAddress": {"enabled": False}}, id="switched off"),
+        pytest.param({"enabled": False, "sameAddress": {"enabled": True}}, id="no reservations at all"),
+    ],
+)
+def test_what_is_switched_off_promises_nothing(settings: Mapping[str, Any]) -> None:
+    off = IPReservationSettings.model_validate(settings)
+
+    assert left_alone(pod(), {}, off)
+    assert reviewed(created(), Reads(segment(own())), settings=off).patch == ()
+
+
+@pytest.mark.parametrize("parts", [{"operation": "UPDATE"}, {"object": None}, {"sub_resource": "eviction"}])
+def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
+    assert reviewed(created(), Reads(segment(own())), **parts).audit == {"skipped": "no new pod"}
+
+
+def test_where_nodes_may_not_borrow_addresses_none_is_promised() -> None:
+    """The pod may be scheduled on any node, and Calico would refuse it there for good."""
+    decision = reviewed(created(), Reads(segment(own()), strict=True))
+
+    assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.STRICT_AFFINITY]})
+
+
+@pytest.mark.parametrize("error", [Unreachable("no"), NotServed("no Calico")])
+def test_a_pod_for_which_nothing_can_be_read_is_created_as_without_this(error: Exception) -> None:
+    decision = reviewed(created(), Reads(error=error))
+
+    assert (decision.allowed, decision.patch) == (True, ())
+    assert decision.audit == {"skipped": WHY[Outcome.NOT_READ]}
+
+
+# Reads that serve many
+
+
+def test_what_is_asked_after_a_read_began_is_not_answered_by_it() -> None:
+    began, go, reads = threading.Event(), threading.Event(), list[int]()
+
+    def read(_timeout: float) -> int:
+        reads.append(len(reads))
+        began.set()
+        go.wait(10)
+        return reads[-1]
+
+    shared, found = Shared(read), list[int]()
+    threads = [threading.Thread(target=lambda: found.append(shared.value(1e9))) for _ in range(5)]
+    threads[0].start()
+    began.wait(10)
+    for each in threads[1:]:
+        each.start()
+    go.set()
+    for each in threads:
+        each.join(10)
+
+    assert min(found) == 0, "the first one's own"
+    assert 2 <= len(reads) <= 5
+    assert len(found) == 5
+
+
+def test_a_value_is_as_old_as_it_may_be() -> None:
+    clock, reads = FakeClock(), iter(range(9))
+    fresh: Shared[int] = Shared(lambda _: next(reads), clock=clock)
+    assert [fresh.value(1e9), fresh.value(1e9)] == [0, 1]
+
+    old: Shared[int] = Shared(lambda _: next(reads), max_age=30.0, clock=clock)
+    assert [old.value(1e9), old.value(1e9)] == [2, 2]
+    clock.advance(30)
+    assert old.value(1e9) == 3
+
+
+def test_a_failed_read_is_repeated_by_the_next_one_and_leaves_no_old_value() -> None:
+    answers: list[int | KubeError] = [1, Unreachable("no"), 2]
+
+    def read(_timeout: float) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+    shared = Shared(read)
+    assert shared.value(1e9) == 1
+    with pytest.raises(Unreachable):
+        shared.value(1e9)
+    assert shared.value(1e9) == 2
+
+
+def test_a_wait_for_another_read_ends() -> None:
+    go = threading.Event()
+    shared: Shared[bool] = Shared(lambda _: go.wait(10))
+    thread = threading.Thread(target=lambda: shared.value(1e9))
+    thread.start()
+    while not shared._turn.locked():
+        pass
+    with pytest.raises(Unreachable, match="too long"):
+        shared.value(0.0)
+    go.set()
+    thread.join(10)
