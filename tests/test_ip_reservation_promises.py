@@ -1,0 +1,448 @@
+"""Promised addresses stay reserved until their pods have them, and no pod asks for one forever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from calico.segment import RELEASE, IPReservation, Record
+from controllers.ip_reservation.pod_writer import PodWriter
+from controllers.ip_reservation.promises import Ending, Promises, promises_of
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
+from controllers.ip_reservation.same_address import SameAddressReconciler, Waits
+from controllers.ip_reservation.same_address_reporter import SameAddressReporter
+from controllers.ip_reservation.snapshot import SnapshotReader
+from controllers.ip_reservation.trimmed_pods import decode as decode_pod
+from controllers.workqueue import PENDING, WorkQueue
+from kube.leader_election import LeadershipLost
+from kube.resources import PODS
+from kube.types import Pod
+from settings import IPReservationSettings
+from tests import ip_reservation_world
+from tests.factories import NOW, ago, pod, raw_pod, record, segment
+from tests.fake_api.calls import Refused
+from tests.fakes import FakeStore
+from tests.ip_reservation_world import TERMINATING, Killed, Mortal
+from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of
+
+ON = {"sameAddress": {"enabled": True}}
+PROMISE = Promise("uid-former", ("10.0.0.1",))
+MARK = {SAME_ADDRESS_FROM: PROMISE.annotations[SAME_ADDRESS_FROM]}
+
+
+def former(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
+    return record(cidr, **({"uid": "uid-former", "owner_uid": "uid-redis", "ended": ago(minutes=5)} | fields))
+
+
+def raw(ip: str = "", node: str = "node-1", **parts: Any) -> dict[str, Any]:
+    """The pod that takes the place; it waits for its address unless it has one."""
+    metadata = {"annotations": dict(PROMISE.annotations)} | parts.pop("metadata", {})
+    return raw_pod(ip=ip, metadata=metadata, spec={"nodeName": node}, **parts)
+
+
+def successor(**parts: Any) -> Pod:
+    return decode_pod(msgspec.Raw(msgspec.json.encode(raw(**parts))))
+
+
+# What is known of promises
+
+
+@pytest.mark.parametrize(
+    ("new", "promises"),
+    [
+        pytest.param(successor(), "waiting", id="it waits for its address"),
+        pytest.param(successor(node=""), "waiting", id="it waits for a node"),
+        pytest.param(successor(ip="10.0.0.1"), "kept", id="it has it"),
+        pytest.param(
+            successor(ip="10.0.0.1", metadata={"annotations": MARK}), "kept", id="the promise ended"
+        ),
+        pytest.param(successor(ip="10.0.0.7"), "", id="it has another one"),
+        pytest.param(successor(metadata={"annotations": MARK}), "", id="the promise was dropped"),
+        pytest.param(successor(metadata={"annotations": {}}), "", id="nothing was promised"),
+        pytest.param(successor(metadata={**TERMINATING["metadata"]}), "", id="it goes"),
+        pytest.param(successor(status={"phase": "Failed"}), "", id="it has failed"),
+        pytest.param(successor(namespace="other"), "", id="of another namespace"),
+        pytest.param(successor(name="redis-1"), "", id="of another name"),
+    ],
+)
+def test_what_a_successor_makes_of_a_reservation(new: Pod, promises: str) -> None:
+    if new.terminating:
+        new = replace(new, metadata=replace(new.metadata, annotations=dict(PROMISE.annotations)))
+    found = promises_of([former()], lambda _: [new])
+
+    expected = {promises: frozenset({former().key})} if promises else {}
+    assert found == Promises(**expected)
+
+
+def test_an_address_that_was_not_promised_waits_for_no_pod() -> None:
+    assert promises_of([former("10.0.0.2/32")], lambda _: [successor()]) == Promises()
+    assert promises_of([former(uid="another")], lambda _: [successor()]) == Promises()
+    assert promises_of([record("10.0.0.1/32", uid="")], lambda _: [successor()]) == Promises()
+
+
+# Releases
+
+LIMITS = [
+    pytest.param({"ipReserveTime": "1m"}, {}, id="time"),
+    pytest.param({"ipReserveMaxCount": 1}, {}, id="count"),
+    pytest.param({"maxPerNamespace": 1}, {}, id="namespace"),
+    pytest.param({}, {RELEASE: "10.0.0.1"}, id="by hand"),
+]
+
+
+@pytest.mark.parametrize(("settings", "annotations"), LIMITS)
+def test_nothing_releases_what_was_promised(
+    settings: Mapping[str, Any], annotations: Mapping[str, str]
+) -> None:
+    younger = record("10.0.0.2/32", uid="younger", ended=ago(seconds=1))
+    held = segment(former(), younger)
+    held = replace(
+        held, metadata=replace(held.metadata, annotations={**held.metadata.annotations, **annotations})
+    )
+    parsed = IPReservationSettings.model_validate(ON | settings)
+
+    def released(promises: Promises) -> list[tuple[str, Cause]]:
+        planned = plan([held], Pods({}, {}, promises=promises), parsed, NOW)
+        return [(each.cidr, cause) for change in planned.changes for each, cause in change.released]
+
+    assert [cidr for cidr, _ in released(Promises())] == ["10.0.0.1/32"]
+    assert released(Promises(waiting=frozenset({former().key}))) == []
+
+
+def test_what_waits_for_its_pod_counts_against_no_limit() -> None:
+    """Else others would be released for a pod that needs an address anyway."""
+    others = [record(f"10.0.1.{each}/32", uid=f"uid-{each}", ended=ago(minutes=1)) for each in range(2)]
+    settings = IPReservationSettings.model_validate(ON | {"ipReserveMaxCount": 2})
+    pods = Pods({}, {}, promises=Promises(waiting=frozenset({former().key})))
+
+    assert not plan([segment(former(), *others)], pods, settings, NOW).changes
+
+
+@pytest.mark.parametrize(("life", "ended"), [(Life.GONE, True), (Life.TERMINATING, False)])
+def test_the_reservation_ends_when_the_pod_has_its_address(life: Life, ended: bool) -> None:
+    pods = Pods({"uid-former": life}, {}, promises=Promises(kept=frozenset({former().key})))
+    planned = plan([segment(former())], pods, IPReservationSettings.model_validate(ON), NOW)
+
+    found = [cause for change in planned.changes for _, cause in change.released]
+    assert found == ([Cause.RETURNED] if ended else [])
+
+
+# The leader
+
+
+class World(ip_reservation_world.World):
+    """The informer has what the API server has, unless *stale* says what it has of redis-0."""
+
+    def __init__(self, *segments: IPReservation, **options: Any) -> None:
+        super().__init__(*segments, **(ON | options))
+        self.stale: list[dict[str, Any]] | None = None
+        self.check: Callable[[], None] = lambda: None
+        self.queue = WorkQueue("test", clock=self.seconds)
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
+        self.release = ReleaseReconciler(
+            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
+        )
+        self.reconciler = SameAddressReconciler(
+            self.caches,
+            lambda: self.settings,
+            Waits(self.clock),
+            PodWriter(self.api.client(), lambda: self.check()),
+            SameAddressReporter(self.recorder),
+            self.queue,
+        )
+
+    def _caches(self) -> Any:
+        def pods() -> list[Pod]:
+            found = self.api.list(PODS) if self.stale is None else self.stale
+            return [decode_pod(msgspec.Raw(msgspec.json.encode(each))) for each in found]
+
+        store: Any = FakeStore(
+            pods,
+            uid=lambda each: [each.metadata.uid],
+            predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
+        )
+        made = super()._caches()
+        return type(made)(made.segments, made.namespaces, store)
+
+    def pod(self, **parts: Any) -> dict[str, Any]:
+        spec = {"containers": [{"name": "main", "image": "main"}]}
+        body = raw(**parts)
+        return dict(self.api.put(PODS, body | {"spec": body["spec"] | spec}))
+
+    def annotations(self) -> Mapping[str, str]:
+        return dict(self.api.get(PODS, "redis-0", "redis")["metadata"].get("annotations", {}))
+
+    def reconcile(self) -> float | None:
+        return self.reconciler.reconcile("redis/redis-0")
+
+    def pass_(self) -> None:
+        """Of the leader: releases, and the promise, twice, so that what is done stays done."""
+        for _ in range(2):
+            self.release.reconcile("")
+            self.reconcile()
+
+
+def endings() -> dict[str, float]:
+    name = "drawbridge_same_address_promises_total"
+    return {each: REGISTRY.get_sample_value(name, {"ending": each}) or 0 for each in Ending}
+
+
+def test_a_pod_that_has_its_address_asks_no_longer_and_its_reservation_ends() -> None:
+    world, before = World(segment(former())), endings()
+    world.pod(ip="10.0.0.1")
+
+    world.pass_()
+
+    assert world.reservations.held == []
+    assert world.annotations() == MARK
+    assert world.recorder.reasons == ["SameAddress"]
+    assert endings() == before | {Ending.KEPT: before[Ending.KEPT] + 1}
+
+
+def test_a_pod_that_waits_for_its_address_keeps_it_reserved_beyond_its_time() -> None:
+    world = World(segment(former(ended=ago(minutes=39))))
+    world.pod()
+    world.advance(seconds=1)
+    world.pass_()
+    world.now += timedelta(minutes=5)
+
+    world.pass_()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.annotations() == PROMISE.annotations
+
+
+def test_a_pod_that_does_not_get_its_address_in_time_may_have_any() -> None:
+    world, before = World(segment(former())), endings()
+    world.pod()
+
+    assert world.reconcile() == 60.0
+    world.advance(seconds=59)
+    assert world.reconcile() == 1.0
+    assert world.annotations() == PROMISE.annotations
+    world.advance(seconds=1)
+    world.pass_()
+
+    assert world.annotations() == {}
+    assert world.reservations.held == ["10.0.0.1/32"], "it stays reserved for its time"
+    assert world.recorder.reasons == ["SameAddressDropped"]
+    assert "on node node-1 did not get 10.0.0.1" in world.recorder.events[0][1]
+    assert endings() == before | {Ending.DROPPED: before[Ending.DROPPED] + 1}
+
+
+def test_the_time_without_a_node_does_not_count_against_the_time_on_it() -> None:
+    world = World(segment(former()))
+    world.pod(node="")
+    assert world.reconcile() == 2400.0
+    world.advance(minutes=39)
+    assert world.reconcile() == 60.0
+
+    world.pod()
+    assert world.reconcile() == 60.0
+
+
+def test_a_pod_that_finds_no_node_for_the_whole_time_of_a_reservation_may_have_any() -> None:
+    world = World(segment(former()))
+    world.pod(node="")
+    world.reconcile()
+    world.advance(minutes=40)
+    world.pass_()
+
+    assert world.annotations() == {}
+    assert "which no node runs yet" in world.recorder.events[0][1]
+    assert world.reservations.held == []
+
+
+def test_a_pod_that_came_up_with_another_address_leaves_the_reservation_as_it_was() -> None:
+    """On a super node, for example, whose pods have no addresses of Calico."""
+    world = World(segment(former()))
+    world.pod(ip="192.168.0.4")
+    world.pass_()
+
+    assert world.annotations() == {}
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.recorder.reasons == ["SameAddressDropped"]
+
+
+def test_a_user_who_asks_for_another_address_meanwhile_is_not_overruled() -> None:
+    world = World(segment(former()))
+    asked = {**PROMISE.annotations, IP_ADDRS: '["10.0.0.99"]'}
+    world.pod(ip="10.0.0.99", metadata={"annotations": asked})
+    world.pass_()
+
+    assert world.annotations() == asked
+
+
+@pytest.mark.parametrize("parts", [TERMINATING, {"status": {"phase": "Failed"}}], ids=["goes", "failed"])
+def test_a_pod_that_goes_is_left_as_it_is(parts: Mapping[str, Any]) -> None:
+    world = World(segment(former()))
+    metadata = {"annotations": dict(PROMISE.annotations), **parts.get("metadata", {})}
+    world.pod(metadata=metadata, status=parts.get("status", {}))
+    world.pass_()
+
+    assert world.annotations() == PROMISE.annotations
+
+
+def test_what_is_switched_off_ends_no_promise_and_keeps_nothing_for_one() -> None:
+    world = World(segment(former(ended=ago(hours=1))), sameAddress={"enabled": False})
+    world.pod(ip="10.0.0.1")
+    world.pass_()
+
+    assert world.annotations() == PROMISE.annotations
+    assert world.reservations.held == []
+    assert world.recorder.reasons == []
+
+
+# Faults
+
+
+def test_a_pod_that_the_cache_does_not_have_yet_keeps_its_address_reserved() -> None:
+    """Admission has promised it a moment ago; the pod may ask for the address before the watch delivers it."""
+    world = World(segment(former(ended=ago(hours=1))))
+    world.pod()
+    world.stale = []
+    world.pass_()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.api.remove(PODS, "redis-0", "redis")
+    world.pass_()
+    assert world.reservations.held == []
+
+
+def test_nothing_that_may_be_promised_is_released_while_the_api_server_does_not_say() -> None:
+    world = World(segment(former(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(hours=1))))
+    world.api.fault = lambda call: (
+        Refused(500, "InternalError", "no").reply if "/pods/" in call.path else None
+    )
+    world.pass_()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_reads_of_pods_take_a_bounded_time_and_what_is_not_read_stays() -> None:
+    held = [
+        former(f"10.0.0.{each}/32", uid=f"uid-{each}", pod=f"redis-{each}", ended=ago(hours=1))
+        for each in range(9)
+    ]
+    world = World(segment(*held))
+
+    def slow(call: Any) -> None:
+        if "/pods/" in call.path:
+            world.seconds.advance(1.0)
+
+    world.api.fault = slow
+    world.release.reconcile("")
+    assert len(world.reservations.held) == 6
+
+    for _ in range(3):
+        world.release.reconcile("")
+    assert world.reservations.held == []
+
+
+def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_by_now() -> None:
+    world = World(segment(former()))
+    world.stale = [world.pod()]
+    world.reconcile()
+    world.pod(ip="10.0.0.1")
+    world.advance(minutes=2)
+
+    assert world.reconcile() is None
+    assert world.annotations() == PROMISE.annotations
+    assert world.recorder.reasons == []
+    world.stale = None
+    world.pass_()
+    assert world.annotations() == MARK
+
+
+def test_two_leaders_end_a_promise_once() -> None:
+    world = World(segment(former()))
+    view = world.pod(ip="10.0.0.1")
+    world.stale = [view]
+    for _ in range(2):
+        world.reconcile()
+
+    assert world.annotations() == MARK
+    assert world.recorder.reasons == ["SameAddress"]
+
+
+def test_a_new_leader_gives_a_pod_the_whole_time_again_and_not_more() -> None:
+    world = World(segment(former()))
+    world.pod()
+    world.reconcile()
+    world.advance(seconds=59)
+    world.reconciler.waits.forget("uid-redis-0")  # as a leader that has not seen it before
+
+    assert world.reconcile() == 60.0
+    world.advance(seconds=60)
+    world.reconcile()
+    assert world.annotations() == {}
+
+
+def test_a_refused_write_is_retried() -> None:
+    world = World(segment(former()))
+    world.pod(ip="10.0.0.1")
+    world.api.fault = lambda call: Refused(403, "Forbidden", "no").reply if call.method == "PATCH" else None
+
+    assert world.reconcile() == PENDING
+    world.seconds.advance(1)
+    assert world.queue.get(0) == "redis/redis-0"
+    world.api.fault = lambda call: None
+    world.reconcile()
+    assert world.annotations() == MARK
+
+
+def test_nothing_is_written_once_leadership_is_lost() -> None:
+    def lost() -> None:
+        raise LeadershipLost("another process leads")
+
+    world = World(segment(former()))
+    world.pod(ip="10.0.0.1")
+    world.check = lost
+
+    with pytest.raises(LeadershipLost):
+        world.reconcile()
+    assert world.annotations() == PROMISE.annotations
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_leader_that_is_killed_while_it_ends_a_reservation_leaves_the_rest_to_the_next_one(
+    after: bool,
+) -> None:
+    world = World(segment(former()), reservations=Mortal(1, after=after))
+    world.pod(ip="10.0.0.1")
+    with pytest.raises(Killed):
+        world.release.reconcile("")
+    assert world.annotations() == PROMISE.annotations
+
+    world.pass_()
+    assert world.reservations.held == []
+    assert world.annotations() == MARK
+
+
+def test_a_reservation_ends_also_when_the_leader_was_killed_after_the_pod_was_written() -> None:
+    world = World(segment(former()))
+    world.pod(ip="10.0.0.1")
+    world.reconcile()
+
+    world.release.reconcile("")
+    assert world.reservations.held == []
+
+
+def test_a_pod_is_looked_at_when_it_changes_while_something_is_promised() -> None:
+    world = World()
+    for old, new, added in [
+        (None, successor(), True),
+        (successor(), successor(ip="10.0.0.1"), True),
+        (None, pod(), False),
+        (successor(), None, False),
+    ]:
+        world.reconciler.observe(old, new)
+        assert world.queue.get(0) == ("redis/redis-0" if added else None)
+        if added:
+            world.queue.done("redis/redis-0")
