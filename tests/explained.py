@@ -34,7 +34,7 @@ from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = dict[str, Any]
 VALUES: Raw = {
-    "ipReservation": {"enabled": True},
+    "ipReservation": {"enabled": True, "sameAddress": {"enabled": True}},
     "anycastIP": {"enabled": True, "clusterID": "cls-1"},
     "elasticity": {"enabled": True},
     "ingressDaemonSet": {"enabled": True},

@@ -97,7 +97,8 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace=namespace["metadata"]["name"]))
     reader = reader_of(api, found)
     snapshot = reader.snapshot(reader.objects([stored]))
-    asked = (requests.deletion(stored), requests.eviction(stored), requests.creation(PODS, stored))
+    # What the others reserve would be promised to a new pod.
+    asked = (requests.creation(PODS, stored), requests.deletion(stored), requests.eviction(stored))
     return World(api, found.settings, [foresee(each, snapshot) for each in asked])
 
 

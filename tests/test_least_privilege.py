@@ -22,6 +22,7 @@ EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "
 WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
+    "sameAddress": {"ipReservation": {"enabled": True, "sameAddress": {"enabled": True}}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
     "pools.history": {"ipReservation": {"enabled": True, "pools": {"enabled": True, "history": "24h"}}},
     "egressCheck": {"anycastIP": {"egressCheck": {"url": "https://ip.example.com/"}}},
@@ -40,6 +41,7 @@ WITH: dict[str, dict[str, Any]] = {
 """The values that bring the permissions of each feature."""
 NOT_ALONE = (
     "workloadOptIn",
+    "sameAddress",
     "pools",
     "pools.history",
     "egressCheck",
@@ -51,6 +53,7 @@ CHOICES = [
     pytest.param((), id="no feature"),
     *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
     pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
+    pytest.param(("ipReservation", "sameAddress"), id="sameAddress"),
     pytest.param(("ipReservation", "pools"), id="pools"),
     pytest.param(("ipReservation", "pools", "pools.history"), id="pools.history"),
     pytest.param(("anycastIP", "egressCheck"), id="egressCheck"),
@@ -213,6 +216,9 @@ def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
         pytest.param(("ipReservation",), [], id="no change, no policy"),
         pytest.param(
             ("ipReservation", "workloadOptIn"), ["nothing of a pod but whether"], id="two annotations"
+        ),
+        pytest.param(
+            ("ipReservation", "sameAddress"), ["and end a promised one"], id="an address that was promised"
         ),
         pytest.param(
             ("ipReservation", "workloadOptIn", "elasticity"),

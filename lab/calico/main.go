@@ -2,6 +2,7 @@
 //
 //	calico-ipam pool CIDR [--block-size N]
 //	calico-ipam assign N --node NODE [--handle H]
+//	calico-ipam assign IP --node NODE [--handle H]
 //	calico-ipam release IP...
 //	calico-ipam list
 //
@@ -16,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -27,6 +29,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	calico "github.com/projectcalico/calico/libcalico-go/lib/clientv3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,6 +141,9 @@ func pool(ctx context.Context, client calico.Interface, a arguments) (any, error
 
 // assign may give fewer addresses than asked for: that is no failure, "messages" says why.
 func assign(ctx context.Context, client calico.Interface, a arguments) (any, error) {
+	if ip := net.ParseIP(strings.Join(a.positional, " ")); ip != nil && a.node != "" {
+		return assignOne(ctx, client, ip, a)
+	}
 	number, err := strconv.Atoi(strings.Join(a.positional, " "))
 	if err != nil || number < 1 || a.node == "" {
 		return nil, fmt.Errorf("%w: assign N --node NODE [--handle H], N at least 1", errUsage)
@@ -157,6 +163,18 @@ func assign(ctx context.Context, client calico.Interface, a arguments) (any, err
 	}
 	messages := append([]string{}, given.Msgs...)
 	return map[string]any{"node": a.node, "requested": number, "assigned": addresses, "messages": messages}, nil
+}
+
+// assignOne asks for an address as the CNI plugin does for a pod with the annotation ipAddrs.
+func assignOne(ctx context.Context, client calico.Interface, ip net.IP, a arguments) (any, error) {
+	args := ipam.AssignIPArgs{IP: cnet.IP{IP: ip}, Hostname: a.node, Attrs: map[string]string{ipam.AttributeNode: a.node}}
+	if a.handle != "" {
+		args.HandleID = &a.handle
+	}
+	if err := client.IPAM().AssignIP(ctx, args); err != nil {
+		return nil, err
+	}
+	return map[string]any{"node": a.node, "requested": 1, "assigned": []string{ip.String()}, "messages": []string{}}, nil
 }
 
 func release(ctx context.Context, client calico.Interface, a arguments) (any, error) {
