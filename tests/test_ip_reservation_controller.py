@@ -16,6 +16,7 @@ from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
+from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
 from tests.fake_api import FakeAPI
 from tests.ip_reservation_leader import (
@@ -33,6 +34,7 @@ from tests.ip_reservation_leader import (
 )
 from tests.misbehaving_server import Answer, Asked, Handler, refuses
 from webhook.ip_reservation import RESERVE, RESERVE_FROM
+from webhook.ip_reservation.same_address import SAME_ADDRESS_FROM, Promise
 
 
 def held_back(gate: threading.Event, path: str, api: FakeAPI) -> Callable[[Asked], Answer | None]:
@@ -92,6 +94,11 @@ def released() -> list[float]:
     return [REGISTRY.get_sample_value(name, {"cause": cause}) or 0.0 for cause in ("forged", "age")]
 
 
+PROMISE = Promise("uid-former", ("10.0.0.1",))
+FORMER = record(uid="uid-former", owner_uid="uid-redis", ended=datetime(2026, 1, 1, tzinfo=UTC))
+KEEPING = SETTINGS.model_copy(
+    update={"same_address": SameAddress.model_validate({"enabled": True, "timeout": "300ms"})}
+)
 ANNOTATED = {"metadata": {"name": "redis", "namespace": "redis", "annotations": {RESERVE: "true"}}}
 
 
@@ -121,6 +128,45 @@ def test_no_workload_is_followed_where_that_is_off() -> None:
         until(lambda: not here.held)
         assert here.asked_for(DEPLOYMENTS) == here.asked_for(STATEFUL_SETS) == []
         assert here.annotations("first") == {}
+
+
+def test_a_promise_ends_where_that_is_switched_on_and_its_reservation_too() -> None:
+    with world(V3) as here:
+        here.settings = KEEPING
+        here.api.put(PODS, promised(ip=""))
+        here.hold(FORMER)
+        here.thread.start()
+        until(lambda: here.checks)  # its first pass
+        here.api.put(PODS, promised())
+        until(lambda: here.annotations("redis-0").keys() == {SAME_ADDRESS_FROM})
+        until(lambda: not here.held)
+        until(lambda: here.recorder.reasons == ["SameAddress"])
+
+
+def test_a_pod_that_gets_no_address_stops_to_ask_for_it() -> None:
+    with world(V3) as here:
+        here.settings = KEEPING
+        here.api.put(PODS, promised(ip=""))
+        here.hold(FORMER)
+        here.thread.start()
+        until(lambda: here.annotations("redis-0") == {})
+        until(lambda: here.recorder.reasons == ["SameAddressDropped"])
+
+
+def test_nothing_is_done_about_promises_where_that_is_off() -> None:
+    with world(V3) as here:
+        here.api.put(PODS, promised())
+        here.hold(FORMER)
+        here.thread.start()
+        until(lambda: not here.held)  # in its time
+        assert here.annotations("redis-0") == PROMISE.annotations
+        assert here.asked_for(PODS)
+        assert not [each for each in here.writes if "/pods/" in each.path]
+
+
+def promised(**parts: Any) -> dict[str, Any]:
+    metadata, spec = {"annotations": dict(PROMISE.annotations)}, {"containers": [{"name": "a", "image": "a"}]}
+    return raw_pod("redis-0", metadata=metadata, spec=spec, **parts)
 
 
 def of_deployment(name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -390,6 +390,7 @@ def test_a_refused_write_is_retried() -> None:
     world.api.fault = lambda call: Refused(403, "Forbidden", "no").reply if call.method == "PATCH" else None
 
     assert world.reconcile() == PENDING
+    assert world.recorder.reasons == ["SameAddressNotEnded"]
     world.seconds.advance(1)
     assert world.queue.get(0) == "redis/redis-0"
     world.api.fault = lambda call: None

@@ -77,7 +77,7 @@ class SameAddressReconciler:
         except (Conflict, NotFound):
             return None  # what has changed is on its way here, and enqueues the pod
         except KubeError as error:
-            self.reporter.not_ended(pod, error)
+            self.reporter.not_ended(pod, promise, error)
             self.queue.retry(key_of(pod.metadata))
             return PENDING
         self.waits.forget(pod.metadata.uid)

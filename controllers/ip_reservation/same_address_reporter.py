@@ -37,9 +37,15 @@ class SameAddressReporter:
         else:
             self._recorder.event(regarding, "SameAddressDropped", text, type="Warning")
 
-    def not_ended(self, pod: Pod, error: KubeError) -> None:
+    def not_ended(self, pod: Pod, promise: Promise, error: KubeError) -> None:
         at = pod.metadata
         log.warning("promise not ended", namespace=at.namespace, name=at.name, uid=at.uid, error=str(error))
+        self._recorder.event(
+            Regarding.pod(at.namespace, at.name, at.uid),
+            "SameAddressNotEnded",
+            f"The pod still asks Calico for {' and '.join(promise.addresses)}, which is due to end: {error}; retrying",
+            type="Warning",
+        )
 
 
 def message(pod: Pod, addresses: str, ending: Ending) -> str:
