@@ -91,6 +91,16 @@ class Subnet(Model):
     ]
 
 
+LocalReplicas = Annotated[
+    Limit | str,
+    Matching(
+        r"[0-9]{1,9}|(100|[1-9]?[0-9])%",
+        "is neither a number nor a percentage; write for example 2 or 30%",
+    ),
+]
+"""Of a workload; a percentage is of the replicas that it wants."""
+
+
 class ElasticitySettings(Model):
     enabled: bool = False
     open_gates: bool = False
@@ -98,7 +108,8 @@ class ElasticitySettings(Model):
     patch_daemon_sets: bool = True
     switch: Switch = Switch()
     local_opt_out: bool = False
-    local_replicas: Limit | None = None
+    local_replicas: LocalReplicas | None = None
+    percentages: bool = False
     placement: Literal["prefer", "pin"] = "prefer"
     scheduler_name: Name = "default-scheduler"
     excluded_namespaces: tuple[Name, ...] = ("kube-system", "tke-eni-ip-webhook")
@@ -113,6 +124,14 @@ class ElasticitySettings(Model):
         BeforeValidator(_resolv_conf),
         WithJsonSchema({"type": "string", "pattern": rf"^{_LINE}(\n{_LINE})*$"}),
     ] = ""
+
+    @model_validator(mode="after")
+    def _percentages_are_read(self) -> Self:
+        if "%" in str(self.local_replicas) and not self.percentages:
+            raise ValueError(
+                f"localReplicas is {self.local_replicas}: set percentages to true, or write a number"
+            )
+        return self
 
     @model_validator(mode="after")
     def _no_subnet_twice(self) -> Self:

@@ -18,6 +18,7 @@ from controllers.elasticity.planner import Standing, standing
 from controllers.elasticity.pod_cache import PODS, PodCache
 from controllers.elasticity.pods import Pod, decode, facets
 from controllers.elasticity.snapshot import Sources
+from controllers.elasticity.workload_replicas import Replicas
 from controllers.workqueue import Reconcile, WorkQueue, _reconcile
 from kube.errors import api_error
 from kube.informer import Informer
@@ -49,6 +50,8 @@ class Cluster:
         self.stuck: list[Callable[[], object]] = []
         self.first_ordinals: dict[str, int] = {}
         """Of StatefulSets, by uid."""
+        self.replicas: dict[str, Replicas] = {}
+        """Of all workloads, by uid."""
         self.writes: list[str] = []
         self.ungated: list[str] = []
         self._others = Objects(self.api, *OTHERS, namespace="shop")
@@ -216,6 +219,7 @@ class Leader:
             lambda: self.settings,
             lambda: self._switch,
             lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
+            lambda pod: cluster.replicas.get(pod.key.partition("/")[0]),
         )
         self.parts = Elasticity(
             self.sources, self.client, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)

@@ -20,6 +20,7 @@ from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
 from lab import values_schema
+from settings.elasticity import LocalReplicas
 from settings.file import needing_restart
 from settings.values import MOST, Resources
 from tests import facts
@@ -116,6 +117,8 @@ def vars_of(constraint: Any) -> dict[str, Any]:
 def kind(field: FieldInfo) -> str:
     """The type of a setting, as the page writes it."""
     whole: Any = field.annotation
+    if LocalReplicas in get_args(whole):
+        return "integer ≥ 0 or percentage"
     inner = [each for each in get_args(whole) if each is not type(None)]
     metadata = [
         *field.metadata,

@@ -30,6 +30,7 @@ WITH: dict[str, dict[str, Any]] = {
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
     "returnHome": {"elasticity": {"returnHome": {"enabled": True}}},
+    "percentages": {"elasticity": {"percentages": True}},
     "openGates": {"elasticity": {"openGates": "always"}},
     "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
@@ -47,6 +48,7 @@ NOT_ALONE = (
     "egressCheck",
     "homeFailover",
     "returnHome",
+    "percentages",
     "openGates",
 )
 CHOICES = [
@@ -59,6 +61,7 @@ CHOICES = [
     pytest.param(("anycastIP", "egressCheck"), id="egressCheck"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
     pytest.param(("elasticity", "returnHome"), id="returnHome"),
+    pytest.param(("elasticity", "percentages"), id="percentages"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
     pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
 ]

@@ -120,7 +120,8 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
   pool: {retain: {count: 1, age: 1h}, minIdle: 1, prefer: zone, adopt: {a: b}},
   allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
-  switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, placement: pin, schedulerName: c,
+  switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, percentages: true,
+  placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1, budgets: [{maxPods: 0}]}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m},
   returnHome: {enabled: true, after: 1m, interval: 1s, maxAtOnce: 2},
@@ -296,6 +297,8 @@ BAD = {
     "cloud: {secretID: x}": "cloud.secretID: unknown field",
     "elasticity: {localReplicas: -1}": "localReplicas: -1",
     "elasticity: {localReplicas: two}": "localReplicas: 'two'",
+    "elasticity: {percentages: true, localReplicas: 101%}": "'101%' is neither a number nor a percentage",
+    "elasticity: {localReplicas: 30%}": "localReplicas is 30%: set percentages to true, or write a number",
     "elasticity: {switch: {name: EKS Config}}": "switch.name: 'EKS Config'",
     "elasticity: {placement: never}": "placement: 'never'",
     "elasticity: {region: Guangzhou}": "'Guangzhou' is not a region",
@@ -328,6 +331,7 @@ ACCEPTED = (
     'cloud: {endpoint: "vpc.example.com"}',
     'cloud: {endpoint: "[::1]:80"}',
     'cloud: {endpoint: ""}',
+    "elasticity: {percentages: true, localReplicas: 30%}",
     "anycastIP: {enabled: true, clusterID: cls-1, anycastZone: ANYCAST_ZONE_GLOBAL}",
     'elasticity: {resolvConf: "# ours\\nnameserver 4.4.4.4\\n\\n  nameserver 8.8.8.8\\n"}',
 )

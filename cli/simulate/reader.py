@@ -44,6 +44,7 @@ from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.workload_replicas import Replicas
 from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
@@ -225,7 +226,7 @@ def _facts(reader: Reader, found: Raw, replicas: int) -> ScaleFacts:
         newest = _newest_replica_set(reader, found)
         made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
     pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
-    around = _surroundings(reader, found)
+    around = _surroundings(reader, found, replicas)
     return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
 
 
@@ -253,12 +254,15 @@ def _newest_replica_set(reader: Reader, deployment: Raw) -> Raw:
     return {**newest, "kind": "ReplicaSet"}
 
 
-def _surroundings(reader: Reader, workload: Raw) -> Surroundings:
+def _surroundings(reader: Reader, workload: Raw, replicas: int) -> Surroundings:
     settings: ElasticitySettings = reader.installation.settings.elasticity
     nodes = sorted_out(reader.client.list(NODES, type=WatchedNode).items)
     switch, _ = parse(_switch(reader, settings))
     first = workload["spec"].get("ordinals", {}).get("start", 0)
-    return Surroundings(lambda: nodes, lambda: settings, lambda: switch, _constant(first))
+    wanted = Replicas(replicas, replicas)
+    return Surroundings(
+        lambda: nodes, lambda: settings, lambda: switch, _constant(first), lambda _pod: wanted
+    )
 
 
 def _switch(reader: Reader, settings: ElasticitySettings) -> str | None:

@@ -23,6 +23,7 @@ from controllers.elasticity.pods import Pod, decode, facets
 from controllers.elasticity.quota import Room, counts
 from controllers.elasticity.reconciler import Decision, Rejections
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
+from controllers.elasticity.workload_replicas import Replicas
 from kube.resources import PODS
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
@@ -41,6 +42,7 @@ class Surroundings:
     settings: Callable[[], ElasticitySettings]
     switch: Callable[[], bool | None]
     first_ordinal: Callable[[Pod], int | None]
+    replicas: Callable[[Pod], Replicas]
 
 
 @dataclass(frozen=True)

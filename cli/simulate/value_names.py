@@ -55,6 +55,7 @@ SETTINGS = {
     "elasticity.switch.name": "elasticity.switch.name",
     "elasticity.localOptOut": "elasticity.localOptOut",
     "elasticity.localReplicas": "elasticity.localReplicas",
+    "elasticity.percentages": "elasticity.percentages",
     "elasticity.placement": "elasticity.placement",
     "elasticity.schedulerName": "elasticity.schedulerName",
     "elasticity.excludedNamespaces": "elasticity.excludedNamespaces",

@@ -2,50 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from controllers.elasticity.pods import Pod
 from settings import ElasticitySettings
-from webhook.elasticity import LOCAL_REPLICAS, MODE, PIN, PREFER, SWITCH, local_replicas, replicas_in
+from webhook.elasticity import (
+    LOCAL_REPLICAS,
+    MODE,
+    PIN,
+    PREFER,
+    SWITCH,
+    Share,
+    local_replicas,
+    replicas_in,
+    why_no_share,
+)
 
 NAMES = {True: "true", False: "false", None: "unset"}
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """How many replicas a workload wants; *unknown* says what is not known yet, *problem* what will not be."""
+
+    replicas: int = 0
+    unknown: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Wish:
-    """*problems* are (reason of the Event, message); what is wrong counts as not set."""
+    """*problems* are (reason of the Event, message); what is wrong counts as not set.
+
+    *share* is what *replicas* are of, and *unknown* says what is not known of that yet.
+    """
 
     allowed: bool
     inputs: str
     replicas: int | None
     pin: bool = False
     problems: tuple[tuple[str, str], ...] = ()
+    share: str = ""
+    unknown: str = ""
+
+    @property
+    def number(self) -> str:
+        """Of local replicas, as messages have it."""
+        if self.replicas is None:
+            return "unset"
+        return f"{self.replicas} ({self.share})" if self.share else str(self.replicas)
 
 
-def wish_of(pod: Pod, everywhere: bool | None, settings: ElasticitySettings) -> Wish:
-    """*everywhere* is the global switch."""
+def wish_of(
+    pod: Pod, everywhere: bool | None, settings: ElasticitySettings, wanted: Callable[[], Wanted]
+) -> Wish:
+    """*everywhere* is the global switch; *wanted* is read for percentages only."""
     own, wrong_switch = parse(pod.metadata.annotations.get(SWITCH))
-    replicas, wrong_number = _replicas(pod, settings)
+    number, wrong_number = _replicas(pod, settings)
+    of = wanted() if isinstance(number, Share) else Wanted()
     pin, wrong_mode = _pin(pod, settings)
     problems = (
         ("BadSwitch", wrong_switch),
-        ("BadLocalReplicas", wrong_number),
+        ("BadLocalReplicas", wrong_number or of.problem),
         ("BadPlacementMode", wrong_mode),
     )
     return Wish(
         allows(everywhere, own, local_opt_out=settings.local_opt_out),
         f"global={NAMES[everywhere]} local={NAMES[own]}",
-        replicas,
+        _number(number, of),
         pin,
         tuple((reason, message) for reason, message in problems if message),
+        f"{number} of {of.replicas}" if isinstance(number, Share) else "",
+        of.unknown,
     )
 
 
-def is_readable(pod: Pod) -> bool:
-    """Whether what it says of switch and number can be read, or it says nothing."""
+def is_readable(pod: Pod, settings: ElasticitySettings) -> bool:
+    """Whether what it says of switch and number can be followed, or it says nothing."""
     annotations = pod.metadata.annotations
-    return _are_readable(annotations.get(SWITCH), annotations.get(LOCAL_REPLICAS))
+    number = annotations.get(LOCAL_REPLICAS)
+    if number and "%" in number and why_no_share(pod.metadata, settings):
+        return False
+    return _are_readable(annotations.get(SWITCH), number)
 
 
 def allows(everywhere: bool | None, of_pod: bool | None, *, local_opt_out: bool) -> bool:
@@ -70,9 +110,10 @@ def parse(value: str | None) -> tuple[bool | None, str]:
 @lru_cache(maxsize=1024)
 def _are_readable(switch: str | None, number: str | None) -> bool:
     try:
-        return not parse(switch)[1] and (number is None or replicas_in(number) >= 0)
+        _ = number is None or replicas_in(number)
     except ValueError:
         return False
+    return not parse(switch)[1]
 
 
 def _pin(pod: Pod, settings: ElasticitySettings) -> tuple[bool, str]:
@@ -83,7 +124,13 @@ def _pin(pod: Pod, settings: ElasticitySettings) -> tuple[bool, str]:
     return settings.placement == PIN, wrong
 
 
-def _replicas(pod: Pod, settings: ElasticitySettings) -> tuple[int | None, str]:
+def _number(number: int | Share | None, of: Wanted) -> int | None:
+    if not isinstance(number, Share):
+        return number
+    return None if of.problem else number.of(of.replicas)
+
+
+def _replicas(pod: Pod, settings: ElasticitySettings) -> tuple[int | Share | None, str]:
     try:
         return local_replicas(pod.metadata, settings), ""
     except ValueError as error:

@@ -173,9 +173,9 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
         return settings().elasticity
 
     while not context.stop.is_set():
-        is_on = now().enabled
-        with _while(lambda is_on=is_on: now().enabled == is_on, context.stop) as ending:  # type: ignore[misc]
-            (place if is_on else keep_open)(replace(context, stop=ending), now)
+        begun = now()
+        with _while(lambda begun=begun: _watches_the_same(begun, now()), context.stop) as ending:  # type: ignore[misc]
+            (place if begun.enabled else keep_open)(replace(context, stop=ending), now)
 
 
 def place(context: Context, settings: Settings) -> None:
@@ -186,7 +186,7 @@ def place(context: Context, settings: Settings) -> None:
         pods = PodCache(context.client, informers.pods, context.check)
         nodes = NodeCache(informers.nodes)
         switch = GlobalSwitch(informers.switches, context.recorder, settings)
-        sources = Sources(pods, nodes, settings, switch.read, informers.first_ordinal)
+        sources = Sources(pods, nodes, settings, switch.read, informers.first_ordinal, informers.replicas)
         parts = Elasticity(sources, context.client, context.recorder)
         pods.on_change(parts.handlers.pod_changed)
         pods.on_write(parts.handlers.count)
@@ -206,6 +206,10 @@ def place(context: Context, settings: Settings) -> None:
             _periodically(context, "return-home", returns.reconcile),
         ):
             context.stop.wait()
+
+
+def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> bool:
+    return (one.enabled, one.percentages) == (other.enabled, other.percentages)
 
 
 def _uids(*pods: Pod) -> set[str]:

@@ -83,6 +83,11 @@ class Case:
     age: float = math.inf
     """Seconds since it was created."""
 
+    @property
+    def unknown(self) -> str:
+        """What of its workload is not known yet."""
+        return self.ordinal.unknown or self.wish.unknown
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -142,8 +147,8 @@ def plan(cases: Iterable[Case], siblings: Siblings, destination: Destination) ->
 
 
 def _verdict(case: Case, siblings: Siblings, destination: Destination) -> Verdict:
-    if case.ordinal.unknown:
-        return Verdict(case, Place.LOOK, f"{case.wish.inputs}: {case.ordinal.unknown}")
+    if case.unknown:
+        return Verdict(case, Place.LOOK, f"{case.wish.inputs}: {case.unknown}")
     if case.asks:
         return _on_request(case, destination)
     if case.wish.replicas is None:
@@ -157,7 +162,7 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
     ordinal = case.ordinal.number
     before = siblings.local if ordinal is None else ordinal
     counted = f"{before} local" if ordinal is None else f"ordinal {before}"
-    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, {counted}"
+    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={case.wish.number}, {counted}"
     if before < number:
         if siblings.super and ordinal is None:
             why = (
@@ -179,8 +184,7 @@ def _by_number(case: Case, number: int, siblings: Siblings, destination: Destina
 
 def _on_request(case: Case, destination: Destination) -> Verdict:
     """A pod for which no other node would do is none of the first N: it could run nowhere."""
-    number = "unset" if case.wish.replicas is None else case.wish.replicas
-    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={number}, it asks for super nodes itself"
+    said = f"{case.wish.inputs} {LOCAL_REPLICAS}={case.wish.number}, it asks for super nodes itself"
     if not (case.wish.allowed or case.pod.tolerates):
         return Verdict(case, Place.STAY, f"{said}: must stay local")
     found = destination.objections(case.pod, bound=True)

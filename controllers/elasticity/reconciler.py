@@ -128,7 +128,7 @@ class Decision:
     def _pause(self, verdict: Verdict) -> float:
         if verdict.place is Place.WAIT:
             return LATER
-        return AT_ONCE if verdict.case.ordinal.unknown else SOON
+        return AT_ONCE if verdict.case.unknown else SOON
 
     def _burst(self, stuck: Iterable[Pod]) -> None:
         if not self._snapshot.nodes.names:
@@ -161,7 +161,7 @@ class Decision:
         """Deletion costs, and what is wrong with pods that were never gated because of it."""
         in_order, names = self._snapshot.settings.scale_in_order, self._snapshot.nodes.names
         for pod in self._snapshot.pods:
-            if not pod.gated and not is_readable(pod):
+            if not pod.gated and not is_readable(pod, self._snapshot.settings):
                 self._wish(pod)
             if not in_order or pod.metadata.uid in self._snapshot.assumed:
                 continue

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from controllers.elasticity.annotations import Wish, parse, wish_of
+from controllers.elasticity.annotations import Wanted, Wish, parse, wish_of
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
 from controllers.elasticity.pod_cache import PODS, PodCache
 from controllers.elasticity.pods import Pod, decode, oldest_first
+from controllers.elasticity.workload_replicas import Replicas, WorkloadReplicas
 from controllers.manager import Context
 from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
@@ -37,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 INDEX = "apps.kubernetes.io/pod-index"
 PATIENCE = 10.0
-"""Seconds from its creation for which a pod waits until its StatefulSet is known."""
+"""Seconds from its creation for which a pod waits until its workload is known."""
 
 
 class Ordinals(Value, frozen=True):
@@ -45,6 +46,7 @@ class Ordinals(Value, frozen=True):
 
 
 class StatefulSetSpec(Value, frozen=True):
+    replicas: int = 1
     ordinals: Ordinals = Ordinals()
 
 
@@ -81,13 +83,17 @@ def ordinal_of(pod: Pod) -> int | None:
 
 @dataclass(frozen=True)
 class Sources:
-    """*first_ordinal* is the least ordinal of a pod's StatefulSet, None while that is not known."""
+    """*first_ordinal* is the least ordinal of a pod's StatefulSet, *replicas* how many its workload wants.
+
+    Both are None while that is not known.
+    """
 
     pods: PodCache
     nodes: Callable[[], Nodes]
     settings: Callable[[], ElasticitySettings]
     switch: Callable[[], bool | None]
     first_ordinal: Callable[[Pod], int | None]
+    replicas: Callable[[Pod], Replicas | None] = lambda _: None
 
     def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
         """*assumed* is read before; a pod that only gets a reason may be decided on."""
@@ -106,6 +112,8 @@ class Surroundings(Protocol):
     def switch(self) -> Callable[[], bool | None]: ...
     @property
     def first_ordinal(self) -> Callable[[Pod], int | None]: ...
+    @property
+    def replicas(self) -> Callable[[Pod], Replicas | None]: ...
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ class Snapshot:
         return Siblings(found.count(Standing.LOCAL), found.count(Standing.SUPER))
 
     def wish(self, pod: Pod) -> Wish:
-        return wish_of(pod, self.switch, self.settings)
+        return wish_of(pod, self.switch, self.settings, lambda: self._wanted(pod))
 
     def age(self, pod: Pod) -> float:
         created = pod.metadata.creation_timestamp
@@ -159,6 +167,17 @@ class Snapshot:
         if first is None and self.age(pod) < PATIENCE:
             return Ordinal(unknown="its StatefulSet is not known yet")
         return Ordinal(number - (first or 0))
+
+    def _wanted(self, pod: Pod) -> Wanted:
+        """A pod without a controller is the only one of its kind."""
+        if (owner := pod.metadata.controller) is None:
+            return Wanted(1)
+        found, is_new = self.sources.replicas(pod), self.age(pod) < PATIENCE
+        if found is not None and (len(self.pods) <= found.made or not is_new):
+            return Wanted(found.wanted)
+        if is_new:
+            return Wanted(unknown=f"its {owner.kind} is not known {'as it is now' if found else 'yet'}")
+        return Wanted(problem=f"{owner.kind} {owner.name} is not known, so neither is a share of it")
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:
         return oldest_first(pod for pod in pods if pod.metadata.uid not in self.assumed)
@@ -177,12 +196,25 @@ class ElasticityInformers:
     nodes: Informer[WatchedNode]
     switches: Informer[ConfigMap]
     stateful_sets: Informer[StatefulSet]
+    workloads: WorkloadReplicas | None
 
     def first_ordinal(self, pod: Pod) -> int | None:
         """The least ordinal of its StatefulSet; None while that is not known."""
         owner = pod.metadata.controller
         found = owner and self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
         return found.spec.ordinals.start if owner and found and found.metadata.uid == owner.uid else None
+
+    def replicas(self, pod: Pod) -> Replicas | None:
+        """How many its workload wants; None while that is not known, or not read."""
+        owner = pod.metadata.controller
+        if owner is None or self.workloads is None:
+            return None
+        if owner.kind != "StatefulSet":
+            return self.workloads.of(pod)
+        found = self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        return Replicas(found.spec.replicas, found.spec.replicas)
 
 
 @contextmanager
@@ -195,8 +227,12 @@ def informed(context: Context, settings: ElasticitySettings) -> Iterator[Elastic
         informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
         informers.of(STATEFUL_SETS, StatefulSet, decode=slim),
+        WorkloadReplicas(informers) if settings.percentages else None,
     )
-    every: tuple[Informer[Any], ...] = (found.pods, found.nodes, found.switches, found.stateful_sets)
+    every: tuple[Informer[Any], ...] = (
+        *(found.pods, found.nodes, found.switches, found.stateful_sets),
+        *(found.workloads.informers if found.workloads else ()),
+    )
     try:
         context.wait_synced(*every)
         yield found

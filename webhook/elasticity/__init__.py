@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kube.selectors import is_tolerated
 from kube.types import ObjectMeta, Taint, Toleration
@@ -50,6 +51,24 @@ OUR_COST = "drawbridge.io/deletion-cost"
 SUPER_COST = "-100"
 
 
+COUNTED = {"ReplicaSet": "apps/", "StatefulSet": "apps/", "Job": "batch/"}
+"""The controllers whose wanted replicas are read, and the groups of these kinds."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of the replicas that a workload wants."""
+
+    percent: int
+
+    def __str__(self) -> str:
+        return f"{self.percent}%"
+
+    def of(self, wanted: int) -> int:
+        """Rounded up, as Kubernetes rounds minAvailable: any share but 0% is at least one."""
+        return -(-wanted * self.percent // 100)
+
+
 def is_daemon_pod(metadata: ObjectMeta) -> bool:
     """By kind alone: other groups have DaemonSets, too, and theirs are bound to their nodes just the same."""
     owner = metadata.controller
@@ -64,21 +83,39 @@ def ignores_rules(metadata: ObjectMeta) -> bool:
     return metadata.annotations.get(IGNORE_RULES) == "true"
 
 
-def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | None:
-    """How many pods of its owner and revision are local; None when not set; ValueError for no number.
+def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | Share | None:
+    """How many pods of its owner and revision are local; None when not set; ValueError for what cannot be followed.
 
     The pod's own annotation wins. The configured number is for pods of controllers: the others are no replicas.
     """
-    if (said := metadata.annotations.get(LOCAL_REPLICAS)) is not None:
-        return replicas_in(said)
-    return settings.local_replicas if metadata.controller else None
+    said = metadata.annotations.get(LOCAL_REPLICAS)
+    if said is None:
+        if settings.local_replicas is None or metadata.controller is None:
+            return None
+        said = str(settings.local_replicas)
+    number = replicas_in(said)
+    if isinstance(number, Share) and (why := why_no_share(metadata, settings)):
+        raise ValueError(f"{LOCAL_REPLICAS} is {number}: {why}")
+    return number
 
 
-def replicas_in(said: str) -> int:
-    """ValueError for no number."""
-    if not re.fullmatch(r"[0-9]{1,9}", said.strip()):
+def replicas_in(said: str) -> int | Share:
+    """ValueError for neither a number nor a percentage."""
+    found = re.fullmatch(r"([0-9]{1,9})(%?)", said.strip(), re.ASCII)
+    if not found or (found[2] and int(found[1]) > 100):
         raise ValueError(
-            f"annotation {LOCAL_REPLICAS} is {said[:20]!r}, no number: the pod is not placed;"
+            f"{LOCAL_REPLICAS} is {said[:20]!r}, neither number nor percentage: the pod is not placed;"
             ' write for example "2"'
         )
-    return int(said)
+    return Share(int(found[1])) if found[2] else int(found[1])
+
+
+def why_no_share(metadata: ObjectMeta, settings: ElasticitySettings) -> str:
+    """Why a percentage cannot be followed for that pod, and the way out; nothing when it can."""
+    owner = metadata.controller
+    if not settings.percentages:
+        return "the pod is not placed; write a number, or set elasticity.percentages to true"
+    if owner is None or owner.api_version.startswith(COUNTED.get(owner.kind, "none of these/")):
+        return ""
+    group = owner.api_version.partition("/")[0]
+    return f"not placed; write a number, because the replicas of {owner.kind}.{group} are not known"

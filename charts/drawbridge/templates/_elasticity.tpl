@@ -9,7 +9,8 @@ switch:
   namespace: {{ .switch.namespace | quote }}
   name: {{ .switch.name | quote }}
 localOptOut: {{ .localOptOut }}
-localReplicas: {{ kindIs "invalid" .localReplicas | ternary "null" (int .localReplicas | toString) }}
+localReplicas: {{ if kindIs "invalid" .localReplicas }}null{{ else if kindIs "string" .localReplicas }}{{ .localReplicas | quote }}{{ else }}{{ int .localReplicas }}{{ end }}
+percentages: {{ .percentages }}
 placement: {{ .placement }}
 schedulerName: {{ .schedulerName | quote }}
 excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
@@ -69,6 +70,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- fail (printf "cloud.subnets has %s more than once: each subnet has one super node; leave one of them out" .id) }}
 {{- end }}
 {{- $ids = append $ids .id }}
+{{- end }}
+{{- if and (contains "%" (toString .Values.elasticity.localReplicas)) (not .Values.elasticity.percentages) }}
+{{- fail (printf "elasticity.localReplicas is %s: set elasticity.percentages to true, or write a number" .Values.elasticity.localReplicas) }}
 {{- end }}
 {{- if and (ne (include "drawbridge.autoScaleEKS" .) "") (not .Values.elasticity.enabled) }}
 {{- fail "eksAdmission.autoScaleEKS is set, but elasticity.enabled is false: set that to true, or leave autoScaleEKS out" }}

@@ -1,0 +1,271 @@
+"""LOCAL_REPLICAS as a percentage is a share of what the workload wants, and is followed as a number is."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.elasticity.pods import decode
+from controllers.elasticity.snapshot import ElasticityInformers, StatefulSet, slim
+from controllers.elasticity.workload_replicas import (
+    JOBS,
+    REPLICA_SETS,
+    Replicas,
+    Workload,
+    WorkloadReplicas,
+    job,
+    replica_set,
+)
+from controllers.informers import Informers
+from kube.errors import Conflict
+from kube.resources import STATEFUL_SETS
+from lab.waiting import until
+from settings import ElasticitySettings
+from tests.elasticity_world import HOME, Killed, World, raw_of, raw_pod
+from tests.fake_api import FakeAPI
+from tests.tables import table
+from webhook.elasticity import PLACEMENT, REASON, Share
+
+ON = ElasticitySettings(enabled=True, percentages=True)
+
+
+def world(wanted: int | None = None, made: int | None = None) -> World:
+    """In which "web" wants so many replicas."""
+    found = World(settings=ON)
+    if wanted is not None:
+        found.cluster.replicas["owner-web"] = Replicas(wanted, wanted if made is None else made)
+    return found
+
+
+@table(
+    "percent, wanted, local",
+    {
+        "rounded up": (30, 4, 2),
+        "exact": (30, 10, 3),
+        "of one": (1, 1, 1),
+        "of none": (30, 0, 0),
+        "all": (100, 7, 7),
+        "nothing": (0, 7, 0),
+    },
+)
+def test_a_share_is_rounded_up(percent: int, wanted: int, local: int) -> None:
+    assert Share(percent).of(wanted) == local
+
+
+@given(percent=st.integers(0, 100), wanted=st.integers(0, 10**9))
+def test_a_share_is_never_more_than_all_and_grows_with_the_workload(percent: int, wanted: int) -> None:
+    share = Share(percent).of(wanted)
+
+    assert 0 <= share <= wanted
+    assert 0 <= share * 100 - percent * wanted < 100
+    assert share <= Share(percent).of(wanted + 1)
+
+
+@pytest.mark.parametrize(("percent", "wanted"), [(0, 3), (30, 4), (50, 5), (100, 3)])
+def test_the_first_pods_are_local_as_far_as_the_share_goes(percent: int, wanted: int) -> None:
+    found = world(wanted)
+    found.create(wanted, n=f"{percent}%")
+    found.leader.settle()
+
+    local = ceil(percent * wanted / 100)
+    placed = {"local": local, "super": wanted - local}
+    assert found.placements() == {place: count for place, count in placed.items() if count}
+
+
+def test_the_reason_says_what_the_share_is_of() -> None:
+    found = world(4)
+    names = found.create(3, n="30%")
+    found.leader.settle()
+
+    assert found.annotations(names[-1])[REASON] == (
+        "global=unset local=unset LOCAL_REPLICAS=2 (30% of 4), 2 local: to super node"
+    )
+
+
+def test_in_a_rolling_update_the_share_is_of_the_whole_workload() -> None:
+    """A ReplicaSet that grows one by one is not placed by a share of one."""
+    found = world()
+    for made in range(1, 11):
+        found.cluster.replicas["owner-web"] = Replicas(10, made)
+        found.create(1, n="30%")
+        found.leader.settle(2)
+
+    assert found.placements() == {"local": 3, "super": 7}
+
+
+def test_a_change_of_the_replicas_places_new_pods_and_moves_none() -> None:
+    found = world(4)
+    before = found.create(4, n="30%")
+    found.leader.settle()
+    placed = [found.annotations(each)[PLACEMENT] for each in before]
+    found.cluster.replicas["owner-web"] = Replicas(10, 10)
+    found.create(6, n="30%")
+    found.leader.settle()
+
+    assert [found.annotations(each)[PLACEMENT] for each in before] == placed
+    assert found.placements() == {"local": 3, "super": 7}
+
+
+def test_a_pod_that_comes_before_its_workload_waits_for_it() -> None:
+    found = world()
+    (name,) = found.create(1, n="30%")
+    found.leader.settle(1)
+    assert found.cluster.pod(name).gated
+
+    found.cluster.replicas["owner-web"] = Replicas(1, 1)
+    found.leader.settle()
+    assert found.placements() == {"local": 1}
+    assert found.leader.recorder.reasons == []
+
+
+def test_a_workload_with_more_pods_than_it_is_known_to_want_is_decided_on_when_it_is_known() -> None:
+    found = world(1)
+    found.create(4, n="50%")
+    found.leader.settle(1)
+    assert found.placements() == {"": 4}
+
+    found.cluster.replicas["owner-web"] = Replicas(4, 4)
+    found.leader.settle()
+    assert found.placements() == {"local": 2, "super": 2}
+
+
+def test_a_workload_that_stays_unknown_holds_no_pod_and_says_so() -> None:
+    found = world()
+    (name,) = found.create(1, n="30%")
+    found.leader.settle()
+
+    assert found.placements() == {"local": 1}
+    assert found.leader.recorder.events[0] == (
+        "BadLocalReplicas",
+        "ReplicaSet web is not known, so neither is a share of it",
+    )
+    assert "LOCAL_REPLICAS=unset" in found.annotations(name)[REASON]
+
+
+def test_a_copy_that_stays_behind_holds_no_pod() -> None:
+    found = world(1)
+    found.create(4, n="50%")
+    found.leader.settle()
+
+    assert found.placements() == {"local": 1, "super": 3}
+
+
+def test_a_bare_pod_is_one_replica() -> None:
+    found = world()
+    found.create(1, "alone", n="1%", owned=False)
+    found.create(1, "none", n="0%", owned=False)
+    found.leader.settle()
+
+    assert (found.placements("alone"), found.placements("none")) == ({"local": 1}, {"super": 1})
+
+
+def test_of_a_stateful_set_the_lowest_ordinals_are_local() -> None:
+    found = world(5)
+    found.cluster.first_ordinals["owner-web"] = 1
+    names = found.create(5, kind="StatefulSet", n="30%")
+    found.leader.settle()
+
+    assert [found.annotations(each)[PLACEMENT] for each in names] == ["local"] * 2 + ["super"] * 3
+
+
+def test_a_pod_that_was_not_gated_because_its_share_cannot_be_followed_has_an_event() -> None:
+    found = World(settings=ElasticitySettings(enabled=True))
+    (name,) = found.create(1, n="30%", gated=False)
+    found.bind(name, HOME)
+    found.leader.settle()
+
+    assert found.leader.recorder.reasons == ["BadLocalReplicas"]
+
+
+@pytest.mark.parametrize("fault", ["killed before", "killed after", "lost", "stuck"])
+def test_the_share_holds_when_a_leader_is_killed_at_any_write_and_the_next_one_knows_other_replicas(
+    fault: str,
+) -> None:
+    found = world(4)
+    found.create(4, n="50%")
+    found.leader.hear()
+    found.leader.turn()
+    try:
+        found.leader.let_go(0, fault)
+    except Killed:
+        found.take_over()
+    found.cluster.replicas["owner-web"] = Replicas(6, 6)
+    found.create(2, n="50%")
+    found.leader.settle()
+    while found.cluster.stuck:
+        with pytest.raises(Conflict):
+            found.cluster.stuck.pop()()
+
+    assert found.placements() == {"local": 3, "super": 3}
+
+
+def _raw(**parts: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"metadata": {"name": "web", "uid": "a"}, **parts}))
+
+
+DEPLOYMENT, ROLLOUT = (
+    f"{group}/desired-replicas" for group in ("deployment.kubernetes.io", "rollout.argoproj.io")
+)
+
+
+@table(
+    "annotations, wanted",
+    {
+        "a bare one": ({}, 3),
+        "of a Deployment": ({DEPLOYMENT: "10"}, 10),
+        "of an Argo Rollout": ({ROLLOUT: "9"}, 9),
+        "of a Deployment with a word": ({DEPLOYMENT: "ten"}, 3),
+        "of a Deployment with a digit of another script": ({DEPLOYMENT: "٣"}, 3),
+        "of a Deployment without end": ({DEPLOYMENT: "1" * 5000}, 3),
+    },
+)
+def test_a_replica_set_of_a_rollout_knows_the_whole_of_it(annotations: dict[str, str], wanted: int) -> None:
+    found = replica_set(_raw(metadata={"name": "web", "annotations": annotations}, spec={"replicas": 3}))
+
+    assert (found.wanted, found.made, found.metadata.annotations) == (wanted, 3, {})
+
+
+@table(
+    "spec, wanted",
+    {
+        "in parallel": ({"parallelism": 5, "completions": 9}, 5),
+        "fewer in all": ({"parallelism": 5, "completions": 2}, 2),
+        "a work queue": ({"parallelism": 5}, 5),
+        "suspended": ({"parallelism": 0}, 0),
+        "one": ({}, 1),
+    },
+)
+def test_a_job_wants_as_many_as_run_at_a_time(spec: dict[str, Any], wanted: int) -> None:
+    assert job(_raw(spec=spec)).wanted == wanted
+
+
+def test_replicas_are_read_of_the_pods_own_workload_and_no_other_of_its_name() -> None:
+    api = FakeAPI()
+    kinds: Any = {"ReplicaSet": REPLICA_SETS, "Job": JOBS, "StatefulSet": STATEFUL_SETS}
+    for kind, resource in kinds.items():
+        metadata = {"name": "web", "namespace": "shop", "uid": f"uid-{kind}"}
+        api.put(resource, {"metadata": metadata, "spec": {"replicas": 4, "parallelism": 4}})
+    informers = Informers(api.client(), gather=0.0)
+    stateful_sets = informers.of(STATEFUL_SETS, StatefulSet, decode=slim)
+    unused: Any = None
+    found = ElasticityInformers(unused, unused, unused, stateful_sets, WorkloadReplicas(informers))
+
+    def of(kind: str, uid: str = "") -> Replicas | None:
+        raw = raw_pod("web-1", kind=kind)
+        raw["metadata"]["ownerReferences"][0]["uid"] = uid or f"uid-{kind}"
+        return found.replicas(decode(raw_of(raw)))
+
+    try:
+        until(lambda: all(map(of, kinds)), what="all workloads to be known")
+        assert {of(kind) for kind in kinds} == {Replicas(4, 4)}
+        assert {of(kind, "another") for kind in kinds} == {None}
+        assert of("CloneSet") is None
+        assert found.replicas(decode(raw_of(raw_pod("web-1", owned=False)))) is None
+    finally:
+        informers.stop()
+    assert Workload().wanted == 1
