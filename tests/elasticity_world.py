@@ -207,7 +207,10 @@ class Leader:
         self.may_lead, self.stopped = True, False
         self.check: Callable[[], None] = parts.get("check", self._check)
         self.heard = cluster.api.version
-        self._pods, self._nodes = Feed(decode), Feed(msgspec.json.Decoder(WatchedNode).decode)
+        self._pods, self._nodes = (
+            Feed(parts.get("decode", decode)),
+            Feed(msgspec.json.Decoder(WatchedNode).decode),
+        )
         self._pods.list(cluster.api.list(PODS))
         self._node_cache = NodeCache(self._nodes.informer)
         self._list_nodes(parts.get("nodes", fleet()))

@@ -129,6 +129,25 @@ def test_a_limit_makes_replicas_wait(api: FakeAPI) -> None:
     assert "maxSuperPods.total is 1" in found.placements[1].why
 
 
+def test_a_budget_in_cost_makes_replicas_wait(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "1"})
+    costs = {"prices": {"cpu": 1.0}, "maxSuperPods": {"budgets": [{"maxCostPerHour": 1.5}]}}
+
+    found = simulate_scale(reader(api, **costs), "shop", "deployment/web", 3)
+
+    assert places(found) == ["super node", "waits"]
+    assert "maxSuperPods.budgets allows 1.5 per hour" in found.placements[1].why
+
+
+def test_a_share_is_of_the_replicas_that_are_simulated(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "30%"})
+
+    found = simulate_scale(reader(api, percentages=True), "shop", "web", 10)
+
+    assert places(found) == ["local node"] * 2 + ["super node"] * 7
+    assert "LOCAL_REPLICAS=3 (30% of 10)" in found.placements[-1].why
+
+
 def test_pods_that_are_not_gated_are_left_to_the_scheduler(api: FakeAPI) -> None:
     deploy(api, {})
 

@@ -11,7 +11,7 @@ from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.quota import Quota, Room
+from controllers.elasticity.quota import Quota, Room, Usage
 from controllers.elasticity.snapshot import ordinal_of
 from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
@@ -200,11 +200,11 @@ BUDGETS = {
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
-    room = Room(limits, {}, [1])
+    room = Room(limits, {}, [Usage(1)])
     assert room.take(pod()) == full
     assert room.was_short == bool(full)
 
-    room = Room(limits, {}, [0])
+    room = Room(limits, {}, [Usage()])
     assert (room.take(pod()), room.take(pod())) == ("", full)
 
 
@@ -233,7 +233,7 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
 
 
 def test_no_pod_goes_where_the_budget_is_none() -> None:
-    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [0])
+    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [Usage()])
 
     assert room.take(pod()) == "maxSuperPods.budgets allows 0 pods on super nodes"
 

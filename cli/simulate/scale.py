@@ -14,19 +14,19 @@ from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
+from controllers.elasticity.billing import decode
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
 from controllers.elasticity.nodes import Nodes, Outages
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Standing, standing
-from controllers.elasticity.pods import Pod, decode, facets
-from controllers.elasticity.quota import Room, counts
+from controllers.elasticity.pods import Pod, facets
+from controllers.elasticity.quota import Room, count_under, counts
 from controllers.elasticity.reconciler import Decision, Rejections
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from controllers.elasticity.workload_replicas import Replicas
 from kube.resources import PODS
 from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
 from webhook.elasticity import PATH
 from webhook.elasticity.webhook import gated
 
@@ -109,7 +109,7 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
     cluster = Cluster([*facts.pods, *arriving])
     key = next((each.key for each in arriving), "")
     nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
-    outages, room = Outages(clock), _room(facts.pods, nodes, settings.max_super_pods)
+    outages, room = Outages(clock), _room(facts.pods, nodes, settings)
     outages.observe(nodes.super)
     destination = SuperNodeDestination(eligibility, Fleet(nodes, cluster.having), room, outages)
     known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
@@ -170,10 +170,11 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
     return (each for each in facts.pods if each.key in keys)
 
 
-def _room(pods: Sequence[Pod], nodes: Nodes, limits: MaxSuperPods) -> Room:
-    there = [each.metadata for each in pods if counts(each, nodes.names)]
-    under = [sum(each.concerns(pod.namespace, pod.labels) for pod in there) for each in limits.budgets]
-    return Room(limits, Counter(each.namespace for each in there), under)
+def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings) -> Room:
+    limits, prices = settings.max_super_pods, settings.prices
+    there = [each for each in pods if counts(each, nodes.names)]
+    under = count_under(limits.budgets, there, prices)
+    return Room(limits, Counter(each.metadata.namespace for each in there), under, prices)
 
 
 def _tolerates(raw: Raw) -> bool:

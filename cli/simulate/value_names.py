@@ -62,6 +62,9 @@ SETTINGS = {
     "elasticity.maxSuperPods.total": "elasticity.maxSuperPods.total",
     "elasticity.maxSuperPods.perNamespace": "elasticity.maxSuperPods.perNamespace",
     "elasticity.maxSuperPods.budgets": "elasticity.maxSuperPods.budgets",
+    "elasticity.prices.cpu": "elasticity.prices.cpu",
+    "elasticity.prices.memory": "elasticity.prices.memory",
+    "elasticity.prices.resources": "elasticity.prices.resources",
     "elasticity.scaleInOrder": "elasticity.scaleInOrder",
     "elasticity.homeFailover.enabled": "elasticity.homeFailover.enabled",
     "elasticity.homeFailover.homeAfter": "elasticity.homeFailover.homeAfter",
@@ -129,6 +132,7 @@ MAPS = (
     "anycastIP.nodeLabels",
     "anycastIP.tags",
     "anycastIP.pool.adopt",
+    "elasticity.prices.resources",
     "ingressDaemonSet.healthChecker.resources",
 )
 """Values that are maps themselves: Helm merges them, and null removes a key."""

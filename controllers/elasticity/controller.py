@@ -55,7 +55,7 @@ class Elasticity:
             clock=clock.monotonic,
         )
         self._sources, self._settings = sources, sources.settings()
-        quota = Quota(self.keys.add)
+        self._quota = quota = Quota(self.keys.add)
         self._reporter = Reporter(recorder, clock.now)
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
@@ -81,7 +81,9 @@ class Elasticity:
             each.keep_only(lambda: _uids(*self._sources.pods.all()))
 
     def _report(self) -> None:
-        having = self._sources.pods.having
+        having, settings = self._sources.pods.having, self._settings
+        budgets = settings.max_super_pods.budgets if settings.prices.are_set else ()
+        self._reporter.spend(zip(budgets, self._quota.under(budgets, settings.prices), strict=True))
         self._reporter.report_waiting(having("gated"))
         on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
         self._reporter.count(
@@ -209,7 +211,8 @@ def place(context: Context, settings: Settings) -> None:
 
 
 def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> bool:
-    return (one.enabled, one.percentages) == (other.enabled, other.percentages)
+    found = [(each.enabled, each.percentages, each.prices.are_set) for each in (one, other)]
+    return found[0] == found[1]
 
 
 def _uids(*pods: Pod) -> set[str]:

@@ -69,6 +69,7 @@ class Ports(Value, frozen=True):
 
 class Resources(Value, frozen=True):
     requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
 
 
 class Handler(Value, frozen=True):

@@ -209,7 +209,8 @@ class Reconciler:
         if not self._takeover.is_over(key):
             return None  # the takeover queues the key
         snapshot = self._sources.snapshot(key, self._writer.assumptions.of(key), self._now())
-        with self._state.quota.acquire(key, snapshot.settings.max_super_pods) as room:
+        settings = snapshot.settings
+        with self._state.quota.acquire(key, settings.max_super_pods, settings.prices) as room:
             destination = self._destination(snapshot, room)
             decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
             decision.make()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, keep_only
+from controllers.elasticity.quota import Usage
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
+from settings.elasticity import Budget
 
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",
@@ -37,6 +40,15 @@ GATE_SECONDS = Histogram(
 
 OLDEST_GATE = Gauge(
     "drawbridge_elasticity_oldest_gate_seconds", "Age of the oldest pod that is gated; 0 when none is."
+)
+
+COST = Gauge(
+    "drawbridge_elasticity_cost_per_hour",
+    "What the pods of a budget cost on super nodes, at the prices of the settings.",
+    ["budget"],
+)
+COST_LIMIT = Gauge(
+    "drawbridge_elasticity_cost_limit_per_hour", "The maxCostPerHour of a budget that has one.", ["budget"]
 )
 
 LONG = 15.0
@@ -116,6 +128,16 @@ class Reporter:
             message = f"The API server refused to {action.kind}: {error}"
             self._event(action.pod, "FailedPlacement", message, "Warning")
 
+    def spend(self, usages: Iterable[tuple[Budget, Usage]]) -> None:
+        """By budget, if there are prices. Those of the same pods share a series: the tightest limit is shown."""
+        found = [(str(budget), budget.max_cost_per_hour, used.cost) for budget, used in usages]
+        COST.clear()
+        COST_LIMIT.clear()
+        for name, limit, cost in sorted(found, key=_loosest_first):
+            COST.labels(name).set(float(cost))
+            if limit is not None:
+                COST_LIMIT.labels(name).set(limit)
+
     def count(self, **states: int) -> None:
         for state, number in states.items():
             PODS_BY_STATE.labels(state).set(number)
@@ -123,6 +145,10 @@ class Reporter:
     def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
         at = pod.metadata
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
+
+
+def _loosest_first(usage: tuple[str, float | None, Decimal]) -> float:
+    return -(usage[1] or 0.0)
 
 
 def count_gated(gated: Iterable[Pod], now: datetime) -> None:
