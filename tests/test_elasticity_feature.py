@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from controllers import informers
 from controllers.elasticity import controller
+from controllers.elasticity.reporter import COST as COST_PER_HOUR
 from controllers.elasticity.return_home.reporter import RETURNING
 from controllers.informers import StaleInformer
 from kube.leader_election import LeadershipLost
@@ -24,7 +25,7 @@ from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from tests.return_home_world import READY
-from webhook.elasticity import BURST, COST, PLACEMENT, RETURN_HOME, SWITCH
+from webhook.elasticity import BURST, COST, PLACEMENT, REASON, RETURN_HOME, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
@@ -194,6 +195,58 @@ def test_the_return_follows_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(returns(lab)) == 1
 
 
+def test_workloads_are_watched_only_while_percentages_are_on() -> None:
+    with world() as lab:
+        for made in (replica_set("web"), replica_set("api")):
+            lab.api.put(REPLICA_SETS, {**made, "spec": {**made["spec"], "replicas": 3}})
+        lab.thread.start()
+        lab.create("web-1", n="2")
+        until(lambda: lab.annotations("web-1").get(PLACEMENT), 60)
+        assert watched(lab) == set()
+
+        lab.settings = ElasticitySettings(enabled=True, percentages=True)
+        until(lambda: watched(lab) == {REPLICA_SETS, JOBS}, 60)
+        for number in range(3):
+            lab.create(f"api-{number}", key="api", n="50%")
+        until(lambda: len(placed(lab, "api")) == 3, 60)
+        assert sorted(placed(lab, "api")) == ["local", "local", "super"]
+
+
+def test_prices_that_are_set_while_it_runs_count_what_is_there() -> None:
+    with running() as lab:
+        lab.create("web-1", n="0", spec=ONE)
+        until(lambda: placed(lab, "web") == ["super"], 60)
+
+        lab.settings = ElasticitySettings.model_validate(
+            {
+                "enabled": True,
+                "prices": {"cpu": 1},
+                "maxSuperPods": {"budgets": [{"maxCostPerHour": 1}]},
+            }
+        )
+        until(lambda: COST_PER_HOUR.labels("pods")._value.get() == 1, 60)
+        lab.create("web-2", n="0", spec=ONE)
+        until(lambda: "1 per hour for pods" in lab.annotations("web-2").get(REASON, ""), 60)
+        assert placed(lab, "web") == ["super"]
+
+
+ONE = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def placed(lab: Running, key: str) -> list[str]:
+    annotations = [
+        each["metadata"]["annotations"]
+        for each in lab.pods()
+        if each["metadata"]["name"].startswith(f"{key}-")
+    ]
+    return [each[PLACEMENT] for each in annotations if PLACEMENT in each]
+
+
+def watched(lab: Running) -> set[str]:
+    return {asked.path for asked in lab.server.asked} & {REPLICA_SETS, JOBS}
+
+
+JOBS = "/apis/batch/v1/jobs"
 ROOMY = {
     "metadata": {"name": "home-1", "uid": "n2"},
     "status": {"allocatable": {"cpu": "4", "pods": "9"}},
