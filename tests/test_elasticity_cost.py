@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import Gauge
 
 from controllers.elasticity import pods
 from controllers.elasticity.billing import DEFAULT, cost, decode, rounded_up
@@ -267,6 +268,32 @@ def test_what_is_over_waits_with_the_reason_until_another_one_ends() -> None:
     found.cluster.remove(first)
     found.leader.settle()
     assert found.placements() == {"super": 4}
+
+
+def test_metrics_follow_the_budgets_and_their_tightest_limits() -> None:
+    found = world()
+    pair = (Budget(max_cost_per_hour=3, labels={"a": "b"}), Budget(max_cost_per_hour=2, labels={"a": "b"}))
+    limits = MaxSuperPods(budgets=(*pair, Budget(max_pods=1, namespaces=("bank",))))
+    found.leader.settings = ElasticitySettings(enabled=True, prices=PRICES, max_super_pods=limits)
+    found.leader.turn()
+    assert shown(COST) == {"pods with a=b": 0, "pods of bank": 0}
+    assert shown(COST_LIMIT) == {"pods with a=b": 2}
+
+    found.leader.settings = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
+    found.leader.turn()
+    assert (shown(COST), shown(COST_LIMIT)) == ({}, {})
+
+
+def shown(gauge: Gauge) -> dict[str, float]:
+    return {
+        each.labels["budget"]: each.value
+        for each in next(iter(gauge.collect())).samples
+        if each.labels["budget"] not in OF_OTHER_TESTS
+    }
+
+
+OF_OTHER_TESTS = {"pods", "pods of shop"}
+"""What other reporters of this process have left."""
 
 
 def test_a_smaller_pod_goes_before_a_larger_one_that_waits() -> None:

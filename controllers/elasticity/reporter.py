@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from decimal import Decimal
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -67,6 +66,8 @@ class Reporter:
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
         self._gated_since: dict[str, datetime] = {}
+        self._spent: frozenset[str] = frozenset()
+        self._limits: frozenset[str] = frozenset()
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
         """On the pod, unless this *reason* was reported before, with another message maybe."""
@@ -131,12 +132,12 @@ class Reporter:
     def spend(self, usages: Iterable[tuple[Budget, Usage]]) -> None:
         """By budget, if there are prices. Those of the same pods share a series: the tightest limit is shown."""
         found = [(str(budget), budget.max_cost_per_hour, used.cost) for budget, used in usages]
-        COST.clear()
-        COST_LIMIT.clear()
-        for name, limit, cost in sorted(found, key=_loosest_first):
-            COST.labels(name).set(float(cost))
+        limits: dict[str, float] = {}
+        for name, limit, _ in found:
             if limit is not None:
-                COST_LIMIT.labels(name).set(limit)
+                limits[name] = min(limit, limits.get(name, limit))
+        self._spent = _shown(COST, {name: float(cost) for name, _, cost in found}, self._spent)
+        self._limits = _shown(COST_LIMIT, limits, self._limits)
 
     def count(self, **states: int) -> None:
         for state, number in states.items():
@@ -147,8 +148,13 @@ class Reporter:
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
 
 
-def _loosest_first(usage: tuple[str, float | None, Decimal]) -> float:
-    return -(usage[1] or 0.0)
+def _shown(gauge: Gauge, values: Mapping[str, float], before: frozenset[str]) -> frozenset[str]:
+    """The names of *values*. A series that stays has no gap, which would end an alert."""
+    for name, value in values.items():
+        gauge.labels(name).set(value)
+    for name in before.difference(values):
+        gauge.remove(name)
+    return frozenset(values)
 
 
 def count_gated(gated: Iterable[Pod], now: datetime) -> None:

@@ -73,11 +73,11 @@ def test_a_share_stays_local_as_a_workload_grows_and_what_is_over_a_budget_in_co
         (name,) = shop.gated()
         allowed = "maxSuperPods.budgets allows 4 per hour for pods with app=priced on super nodes"
         assert f"{allowed}, and this one costs 2" in shop.await_event(name, "SuperNodeCapReached")
-        spent = [
-            sample(each, "drawbridge_elasticity_cost_per_hour")
-            for each in metrics(elastic_lab, "controllers")
-        ]
-        assert max(spent) == 4
+        shop.wait(lambda: _spent(elastic_lab) == 4, "the cost of both in the metrics")
+
+
+def _spent(lab: Lab) -> float:
+    return max(sample(each, "drawbridge_elasticity_cost_per_hour") for each in metrics(lab, "controllers"))
 
 
 def _places(shop: Shop, name: str) -> tuple[int, int]:
