@@ -142,7 +142,7 @@ def test_a_workload_that_stays_unknown_holds_no_pod_and_says_so() -> None:
     assert found.placements() == {"local": 1}
     assert found.leader.recorder.events[0] == (
         "BadLocalReplicas",
-        "ReplicaSet web is not known, so neither is a share of it",
+        "ReplicaSet web, of which a share is local, is not known: write a number",
     )
     assert "LOCAL_REPLICAS=unset" in found.annotations(name)[REASON]
 

@@ -178,7 +178,9 @@ class Snapshot:
             return Wanted(found.wanted)
         if is_new:
             return Wanted(unknown=f"its {owner.kind} is not known {'as it is now' if found else 'yet'}")
-        return Wanted(problem=f"{owner.kind} {owner.name} is not known, so neither is a share of it")
+        return Wanted(
+            problem=f"{owner.kind} {owner.name}, of which a share is local, is not known: write a number"
+        )
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:
         return oldest_first(pod for pod in pods if pod.metadata.uid not in self.assumed)
