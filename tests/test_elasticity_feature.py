@@ -187,7 +187,7 @@ def test_the_return_follows_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
             {"enabled": True, "returnHome": {"enabled": True, **returning}}
         )
         until(lambda: returns(lab), 60)
-        assert "ReturnsHome" in lab.recorder.reasons
+        until(lambda: "ReturnsHome" in lab.recorder.reasons, 60)
         until(lambda: RETURNING.labels("in_progress")._value.get() == 1, 60)
 
         lab.settings = ElasticitySettings(enabled=True)
