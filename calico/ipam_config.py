@@ -1,51 +1,66 @@
-"""Calico's own configuration of its allocator, of which one field decides what an address can be given to."""
+"""Calico's own configuration of its allocator: what a released address can be given to, and after which time."""
 
 from __future__ import annotations
 
 import time
+
+import msgspec
 
 from calico.reservations import AUTO, GROUPS
 from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.types import Value, complete
 
-NAME = "default"
-"""Of the one object."""
 CONFIGURATIONS = (
     Resource("projectcalico.org", "v3", "ipamconfigurations", namespaced=False),
     Resource("crd.projectcalico.org", "v1", "ipamconfigs", namespaced=False),
 )
+"""Where it is set: by the group of Calico that is served, the first of these."""
+NAME = "default"
+"""Of the one object."""
+COOLDOWN = "ipCooldownSeconds"
 LEAST = 0.05
 
 
-class _Spec(Value, frozen=True):
+class IPAMConfigurationSpec(Value, frozen=True):
     strict_affinity: bool = False
+    ip_cooldown_seconds: int = msgspec.field(default=0, name=COOLDOWN)
 
 
-class IPAMConfig(Value, frozen=True):
-    spec: _Spec = _Spec()
+class IPAMConfiguration(Value, frozen=True):
+    spec: IPAMConfigurationSpec = IPAMConfigurationSpec()
+
+    @property
+    def strict_affinity(self) -> bool:
+        """Whether a node may take only addresses of blocks that it has; by default it may borrow those of others."""
+        return self.spec.strict_affinity
+
+    @property
+    def cooldown(self) -> int:
+        """For how many seconds Calico gives a released address to no pod, not even to one that asks for it.
+
+        At most 1200; 0 where it is not set, and where this version of Calico does not know it: 3.33 is the first.
+        """
+        return max(0, self.spec.ip_cooldown_seconds)
 
 
-complete(_Spec, IPAMConfig)
+complete(IPAMConfigurationSpec, IPAMConfiguration)
 
 
-def strict_affinity(client: Client, api_version: str = AUTO, *, timeout: float) -> bool:
-    """Whether a node may take only addresses of blocks that it has; by default it may borrow those of others.
-
-    *timeout*, in seconds, is for all calls together. KubeError when it cannot be read.
-    """
+def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: float) -> IPAMConfiguration:
+    """Its defaults where there is none. *timeout*, in seconds, is for all calls together. KubeError."""
     end = time.monotonic() + timeout
     for each in CONFIGURATIONS[1:] if api_version == GROUPS[1] else CONFIGURATIONS:
         if client.serves(each, timeout=_left(end)):
-            return _read(client, each, _left(end)).spec.strict_affinity
-    return False
+            return _read(client, each, _left(end))
+    return IPAMConfiguration()
 
 
-def _read(client: Client, resource: Resource, timeout: float) -> IPAMConfig:
+def _read(client: Client, resource: Resource, timeout: float) -> IPAMConfiguration:
     try:
-        return client.get(resource, NAME, type=IPAMConfig, timeout=timeout)
+        return client.get(resource, NAME, type=IPAMConfiguration, timeout=timeout)
     except NotFound:
-        return IPAMConfig()
+        return IPAMConfiguration()
 
 
 def _left(end: float) -> float:

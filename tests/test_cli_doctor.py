@@ -86,6 +86,15 @@ def test_calico_must_serve_reservations() -> None:
         pytest.param(600, {"ipReserveTime": "10m"}, [("warning", "reservations add little")], id="as long"),
         pytest.param(1200, {"ipReserveTime": "10m"}, [("warning", "for 20m after")], id="longer"),
         pytest.param(1200, {"enabled": False}, [], id="no reservations"),
+        pytest.param(
+            60,
+            {"sameAddress": {"enabled": True}},
+            [("ok", "for 60s"), ("warning", "StatefulSets' pods that come back earlier get other IPs")],
+            id="with same addresses",
+        ),
+        pytest.param(
+            0, {"sameAddress": {"enabled": True}}, [("ok", "not set")], id="none, with same addresses"
+        ),
         pytest.param(Unreachable("reset"), {}, [("skipped", "not read: the API server")], id="not read"),
     ],
 )

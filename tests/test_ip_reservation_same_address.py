@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import jsonpatch
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
 from calico.reservations import NotServed
 from calico.segment import RELEASE, IPReservation, Record
 from kube.errors import KubeError, Unreachable
@@ -190,10 +192,9 @@ def test_what_is_no_promise_of_ours(annotations: Mapping[str, str]) -> None:
 
 
 class Reads:
-    def __init__(
-        self, *segments: IPReservation, strict: bool = False, error: Exception | None = None
-    ) -> None:
-        self.found, self.strict, self.error = segments, strict, error
+    def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
+        self.found, self.error = segments, error
+        self.configuration = IPAMConfiguration(IPAMConfigurationSpec(**of_calico))
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -202,8 +203,8 @@ class Reads:
             raise self.error
         return self.found
 
-    def strict_affinity(self, deadline: float) -> bool:
-        return self.strict
+    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:
+        return self.configuration
 
 
 class Cluster:
@@ -302,9 +303,38 @@ def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
 
 def test_where_nodes_may_not_borrow_addresses_none_is_promised() -> None:
     """The pod may be scheduled on any node, and Calico would refuse it there for good."""
-    decision = reviewed(created(), Reads(segment(own()), strict=True))
+    decision = reviewed(created(), Reads(segment(own()), strict_affinity=True))
 
     assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.STRICT_AFFINITY]})
+
+
+@pytest.mark.parametrize(
+    ("cooldown", "ended"),
+    [
+        pytest.param(60, ago(seconds=59), id="it lasts"),
+        pytest.param(1, None, id="it is not noted yet that the former pod is gone"),
+    ],
+)
+def test_an_address_in_calicos_cooldown_is_not_promised(cooldown: int, ended: datetime | None) -> None:
+    """Calico counts it as assigned: the pod would wait for it, often until it asks no longer."""
+    reads = Reads(segment(own(ended=ended)), ip_cooldown_seconds=cooldown)
+    decision = reviewed(created(), reads)
+
+    assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.COOLDOWN]})
+
+
+@pytest.mark.parametrize("cooldown", [0, 60])
+def test_an_address_is_promised_when_calicos_cooldown_is_over(cooldown: int) -> None:
+    reads = Reads(segment(own(ended=ago(seconds=60))), ip_cooldown_seconds=cooldown)
+
+    assert reviewed(created(), reads).audit == {"promised": "10.0.0.1"}
+
+
+def test_the_cooldown_of_an_earlier_pod_of_that_name_does_not_count() -> None:
+    earlier = own("10.0.0.9/32", uid="uid-earlier", at=ago(minutes=10))
+    reads = Reads(segment(own(ended=ago(seconds=60)), earlier), ip_cooldown_seconds=60)
+
+    assert reviewed(created(), reads).audit == {"promised": "10.0.0.1"}
 
 
 @pytest.mark.parametrize("error", [Unreachable("no"), NotServed("no Calico")])

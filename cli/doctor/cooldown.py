@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calico.cooldown import FIELD
+from calico.ipam_config import COOLDOWN
 from cli.doctor.types import Finding, Verdict
 from cli.errors import unreadable
 from cli.output import duration
@@ -22,19 +22,31 @@ def of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> I
     if isinstance(cooldown, KubeError):
         failure = unreadable(cooldown)
         yield Finding(CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
-    elif not cooldown:
-        yield Finding(CHECK, Verdict.OK, f"none ({FIELD} is not set): only reservations keep IPs")
-    elif cooldown < settings.ip_reserve_time:
-        message = (
-            f"Calico keeps every IP for {duration(cooldown)} after its release; reservations last longer"
-        )
-        yield Finding(CHECK, Verdict.OK, f"{message}: {duration(settings.ip_reserve_time)}")
-    else:
-        reserved = duration(settings.ip_reserve_time)
+        return
+    yield _of_reservations(settings, cooldown)
+    if cooldown and settings.same_address.enabled:
         yield Finding(
             CHECK,
             Verdict.WARNING,
-            f"Calico keeps every IP for {duration(cooldown)} after its release ({FIELD}), and ipReserveTime is"
-            f" {reserved}: reservations add little",
-            f"raise config.ipReserveTime, or lower {FIELD}; what each of them covers: {PAGE}",
+            f"Calico refuses an IP for {duration(cooldown)} after its release ({COOLDOWN}), also to its own pod that"
+            " comes back: with ipReservation.sameAddress, StatefulSets' pods that come back earlier get other IPs",
+            f"lower {COOLDOWN}, or switch ipReservation.sameAddress off; what each of them covers: {PAGE}",
         )
+
+
+def _of_reservations(settings: IPReservationSettings, cooldown: int) -> Finding:
+    if not cooldown:
+        return Finding(CHECK, Verdict.OK, f"none ({COOLDOWN} is not set): only reservations keep IPs")
+    if cooldown < settings.ip_reserve_time:
+        message = (
+            f"Calico keeps every IP for {duration(cooldown)} after its release; reservations last longer"
+        )
+        return Finding(CHECK, Verdict.OK, f"{message}: {duration(settings.ip_reserve_time)}")
+    reserved = duration(settings.ip_reserve_time)
+    return Finding(
+        CHECK,
+        Verdict.WARNING,
+        f"Calico keeps every IP for {duration(cooldown)} after its release ({COOLDOWN}), and ipReserveTime is"
+        f" {reserved}: reservations add little",
+        f"raise config.ipReserveTime, or lower {COOLDOWN}; what each of them covers: {PAGE}",
+    )

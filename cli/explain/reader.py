@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from calico.ipam_config import strict_affinity
+from calico.ipam_config import IPAMConfiguration, ipam_configuration
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
@@ -95,7 +95,7 @@ class Reader:
                 "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
             )
         snapshot = self.snapshot(self.objects([pod] if pod else []))
-        snapshot = replace(snapshot, segments=segments, strict_affinity=self.strict_affinity())
+        snapshot = replace(snapshot, segments=segments, ipam=self.ipam_configuration())
         return PodFacts(f"{namespace}/{name}", pod, snapshot, segments, self.lives(records), events)
 
     def ip(self, ip: str) -> IPFacts:
@@ -152,15 +152,15 @@ class Reader:
         except (NotServed, NotFound):
             return ()
 
-    def strict_affinity(self) -> bool:
-        """False where it cannot be read, and where nothing depends on it."""
+    def ipam_configuration(self) -> IPAMConfiguration:
+        """Its defaults where it cannot be read, and where nothing depends on it."""
         settings = self.installation.settings.ip_reservation
         if not settings.same_address.enabled:
-            return False
+            return IPAMConfiguration()
         try:
-            return strict_affinity(self.client, settings.calico_api_version, timeout=SECONDS)
+            return ipam_configuration(self.client, settings.calico_api_version, timeout=SECONDS)
         except KubeError:
-            return False
+            return IPAMConfiguration()
 
     def ingress_daemonsets(self, namespace: str | None) -> Sequence[IngressDaemonSet]:
         """None where its CRD is not installed."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from calico.ipam_config import IPAMConfiguration
 from calico.segment import IPReservation, Record
 from cli.explain.webhook_configurations import RegisteredWebhook
 from kube.errors import NotFound
@@ -57,7 +58,7 @@ class Lookups:
 class Snapshot:
     """*leader_absence* are the seconds for which the controllers have had no leader.
 
-    All *segments*, and Calico's *strict_affinity*, decide what is promised to a new pod.
+    All *segments*, and Calico's configuration *ipam*, decide what is promised to a new pod.
     """
 
     settings: Settings
@@ -67,7 +68,7 @@ class Snapshot:
     leader_absence: float = 0.0
     lookups: Lookups = Lookups()
     segments: Sequence[IPReservation] = ()
-    strict_affinity: bool = False
+    ipam: IPAMConfiguration = field(default_factory=IPAMConfiguration)
 
 
 class ReadFromSnapshot:
@@ -103,8 +104,8 @@ class ReservationsOfSnapshot:
     def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
         return self.snapshot.segments
 
-    def strict_affinity(self, deadline: float) -> bool:  # noqa: ARG002
-        return self.snapshot.strict_affinity
+    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:  # noqa: ARG002
+        return self.snapshot.ipam
 
 
 class Remembered:

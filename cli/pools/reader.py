@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from calico.cooldown import CONFIGURATIONS, NAME, IPAMConfiguration
 from calico.holders import AssignedBlock
+from calico.ipam_config import ipam_configuration
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, located
 from calico.reservations import GROUPS
 from calico.segment import IPReservation
@@ -23,6 +23,7 @@ from kube.resources import CONFIG_MAPS
 from settings.ip_reservation import Pools
 
 T = TypeVar("T")
+SECONDS = 30.0
 
 
 def pools_of(cluster: Cluster, segments: Sequence[IPReservation]) -> PoolFacts:
@@ -82,13 +83,7 @@ def _in_block(cluster: Cluster, pool: IPPool, ip: str) -> Assignment | None:
 
 def cooldown(cluster: Cluster) -> int:
     """Seconds for which Calico gives a released IP to no pod, 0 for none. KubeError."""
-    for each in CONFIGURATIONS:
-        if cluster.client.serves(each):
-            try:
-                return cluster.client.get(each, NAME, type=IPAMConfiguration).cooldown
-            except NotFound:
-                return 0
-    return 0
+    return ipam_configuration(cluster.client, timeout=SECONDS).cooldown
 
 
 def past(cluster: Cluster, namespace: str, settings: Pools, ip: str, now: datetime) -> Past:

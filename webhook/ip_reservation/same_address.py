@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from calico.address_ranges import overlap, range_of
+from calico.ipam_config import IPAMConfiguration
 from calico.pools import reserved_ranges
 from calico.segment import IPReservation, Record, canonical
 from kube.types import ObjectMeta, OwnerReference, Pod
@@ -46,6 +47,7 @@ class Outcome(StrEnum):
     TO_BE_RELEASED = "to-be-released"
     NEARLY_OVER = "nearly-over"
     STRICT_AFFINITY = "strict-affinity"
+    COOLDOWN = "cooldown"
     NOT_READ = "not-read"
 
 
@@ -138,6 +140,22 @@ def decide(
     if any(_is_nearly_over(each, settings, now) for each in held):
         return Outcome.NEARLY_OVER
     return Promise(former, tuple(cidr.partition("/")[0] for cidr in cidrs))
+
+
+def refusal(
+    promise: Promise, segments: Sequence[IPReservation], configuration: IPAMConfiguration, now: datetime
+) -> Outcome | None:
+    """Why Calico would refuse what *decide* found: on the pod's node, or at this moment."""
+    if configuration.strict_affinity:
+        return Outcome.STRICT_AFFINITY
+    held = [each for each in _records(segments) if each.uid == promise.former]
+    may_refuse = any(_may_be_in_cooldown(each, configuration.cooldown, now) for each in held)
+    return Outcome.COOLDOWN if may_refuse else None
+
+
+def _may_be_in_cooldown(record: Record, cooldown: int, now: datetime) -> bool:
+    """It begins before the pod is gone; when that was is noted later, or not yet."""
+    return bool(cooldown) and (record.ended is None or now - record.ended < timedelta(seconds=cooldown))
 
 
 def _records(segments: Iterable[IPReservation]) -> Iterator[Record]:

@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 from prometheus_client import Counter
 
+from calico.ipam_config import IPAMConfiguration
 from calico.reservations import NotServed
 from calico.segment import IPReservation
 from kube.errors import KubeError
@@ -23,6 +24,7 @@ from webhook.ip_reservation.same_address import (
     Promise,
     decide,
     left_alone,
+    refusal,
     stateful_set_of,
 )
 
@@ -46,6 +48,7 @@ WHY = {
     Outcome.TO_BE_RELEASED: "an operator wants the address of its predecessor released",
     Outcome.NEARLY_OVER: "the reservation for it is about to end",
     Outcome.STRICT_AFFINITY: "Calico's strictAffinity: the node that it will run on may not have the address",
+    Outcome.COOLDOWN: "Calico's ipCooldownSeconds: it may still refuse the address of its predecessor",
     Outcome.NOT_READ: "the reservations could not be read",
 }
 
@@ -61,7 +64,7 @@ class Reads(Protocol):
     """The methods raise KubeError or NotServed."""
 
     def segments(self, deadline: float) -> Sequence[IPReservation]: ...
-    def strict_affinity(self, deadline: float) -> bool: ...
+    def ipam_configuration(self, deadline: float) -> IPAMConfiguration: ...
 
 
 class SameAddressWebhook:
@@ -98,10 +101,11 @@ class SameAddressWebhook:
         return answer(pod.metadata.annotations, outcome)
 
     def _decided(self, place: Place, deadline: float) -> Promise | Outcome:
-        found = decide(place, self._reads.segments(deadline), self._settings(), self._now())
-        if isinstance(found, Promise) and self._reads.strict_affinity(deadline):
-            return Outcome.STRICT_AFFINITY
-        return found
+        segments, now = self._reads.segments(deadline), self._now()
+        found = decide(place, segments, self._settings(), now)
+        if isinstance(found, Outcome):
+            return found
+        return refusal(found, segments, self._reads.ipam_configuration(deadline), now) or found
 
 
 def place_of(namespace: str, pod: ObjectMeta) -> Place:

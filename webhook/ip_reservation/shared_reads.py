@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from calico.ipam_config import strict_affinity
+from calico.ipam_config import IPAMConfiguration, ipam_configuration
 from calico.reservations import Reservations
 from calico.segment import IPReservation
 from kube.client import Client
@@ -58,13 +58,13 @@ class SharedReads:
         self._segments: Shared[Sequence[IPReservation]] = Shared(
             lambda timeout: reservations.list(timeout=timeout)
         )
-        self._strict = Shared(
-            lambda timeout: strict_affinity(client, api_version, timeout=timeout), max_age=CONFIG_SECONDS
+        self._configuration = Shared(
+            lambda timeout: ipam_configuration(client, api_version, timeout=timeout), max_age=CONFIG_SECONDS
         )
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
         """All that were there when this was called."""
         return self._segments.value(deadline)
 
-    def strict_affinity(self, deadline: float) -> bool:
-        return self._strict.value(deadline)
+    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:
+        return self._configuration.value(deadline)
