@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
 from cli.pools.headroom import Headroom, PoolFacts, headroom
+from cli.simulate.removal import Removal, ReservedIP, with_pools
+from cli.simulate.returning import Returning
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
 from tests.factories import raw_pod
@@ -45,6 +47,24 @@ def test_a_pool_that_is_disabled_gives_no_address_and_is_left_out() -> None:
     found = headroom(facts([pool("10.0.0.0/30", disabled=True), pool("fd00::/120", "six")], []), ["fd00::1"])
 
     assert [(each.pool, each.free, each.to_be_reserved) for each in found] == [("six", 256, 1)]
+
+
+def test_an_address_that_its_own_pod_gets_back_takes_no_other_one() -> None:
+    ips = {"redis/redis-0": "10.0.0.1", "redis/redis-1": "10.0.0.2"}
+    removal = Removal(
+        what="Draining node node-1",
+        reserved=tuple(ReservedIP(ip, pod, "node-1", "redis") for pod, ip in ips.items()),
+        not_reserved=(),
+        kept=(),
+        denied=(),
+        unknown=(),
+        counted=0,
+        most=50,
+        returning=tuple(Returning(pod, (ip,), pod.endswith("-0"), "") for pod, ip in ips.items()),
+    )
+    [found] = with_pools(removal, facts([pool("10.0.0.0/28")], [block("10.0.0.0/28", *ips.values())])).pools
+
+    assert (found.assigned, found.to_be_reserved) == (2, 1)
 
 
 ADDRESSES = st.integers(0, 63).map(lambda number: f"10.0.0.{number}")

@@ -11,6 +11,7 @@ from calico.segment import IPReservation, canonical
 from cli.explain.answers import Question, rows
 from cli.explain.events import Event, EventRow, events, table
 from cli.explain.pod import questions, reserved
+from cli.explain.promises import Promised, lines, promised, promises_to
 from cli.explain.reservations import Reservation, reservations, unmanaged
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, duration, title
@@ -19,13 +20,17 @@ from cli.pools.assignment import Assigned, Assignment
 from cli.pools.history import Past
 from controllers.ip_reservation.copies import by_identity, merged
 from controllers.ip_reservation.release_planner import Life, Pods
+from kube.types import Pod
 
 Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class IPFacts:
-    """*pods* have the IP now, finished ones included; *lives* are of the pods of its records, by uid."""
+    """*pods* have the IP now, finished ones included; *lives* are of the pods of its records, by uid.
+
+    *successors* have the names of StatefulSets' pods for which it is reserved.
+    """
 
     assigned: Assigned
     pods: Sequence[Raw]
@@ -33,6 +38,7 @@ class IPFacts:
     segments: Sequence[IPReservation]
     lives: Mapping[str, Life]
     events: Sequence[Event]
+    successors: Sequence[Pod] = ()
 
     @property
     def ip(self) -> str:
@@ -54,6 +60,7 @@ class IPExplanation(Document, frozen=True):
     ip: str
     summary: str
     reservations: tuple[Reservation, ...]
+    promised: tuple[Promised, ...]
     unmanaged: tuple[str, ...]
     holders: tuple[Holder, ...]
     counted: int
@@ -70,15 +77,16 @@ class IPExplanation(Document, frozen=True):
 def explain(facts: IPFacts) -> IPExplanation:
     settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
     cidr = canonical(facts.ip)
-    found = tuple(
-        reservations(facts.segments, lambda record: record.cidr == cidr, Pods(facts.lives, {}), settings, now)
-    )
+    pods = Pods(facts.lives, {}, promises=promises_to(facts.successors, facts.segments, settings))
+    found = tuple(reservations(facts.segments, lambda record: record.cidr == cidr, pods, settings, now))
+    of_successors = promised(facts.successors, settings, now)
     others = tuple(unmanaged(facts.segments, facts.ip))
     holders = tuple(_holder(each, facts.snapshot) for each in facts.pods)
     return IPExplanation(
         ip=facts.ip,
         summary=_summary(facts.ip, found, others, holders),
         reservations=found,
+        promised=tuple(each for each in of_successors if facts.ip in each.ips),
         unmanaged=others,
         holders=holders,
         counted=counted(facts.segments),
@@ -102,6 +110,7 @@ def counted(segments: Sequence[IPReservation]) -> int:
 def parts(explained: IPExplanation) -> Iterator[Part]:
     yield title(explained.summary)
     yield reserved(explained.reservations)
+    yield from lines(explained.promised)
     if explained.reservations:
         counted_of = f"{explained.counted} of at most {explained.most}"
         yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."

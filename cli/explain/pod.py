@@ -14,10 +14,10 @@ from cli.explain import requests
 from cli.explain.answers import Question, question, rows
 from cli.explain.events import Event, EventRow, events, table
 from cli.explain.foresight import foresee
+from cli.explain.promises import Promised, lines, promised, promises_to
 from cli.explain.reservations import Reservation, reservations
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, moment, title
-from controllers.ip_reservation.promises import Promises, promises_of
 from controllers.ip_reservation.release_planner import Life, Pods
 from kube.resources import PODS
 from kube.types import Pod
@@ -45,6 +45,11 @@ class PodFacts:
     lives: Mapping[str, Life]
     events: Sequence[Event]
 
+    @property
+    def present(self) -> Sequence[Pod]:
+        """The pod, if it is there."""
+        return () if self.pod is None else (msgspec.convert(self.pod, Pod),)
+
 
 class PodExplanation(Document, frozen=True):
     pod: str
@@ -56,6 +61,7 @@ class PodExplanation(Document, frozen=True):
     conditions: dict[str, str]
     now: datetime
     questions: tuple[Question, ...]
+    promised: tuple[Promised, ...]
     reservations: tuple[Reservation, ...]
     events: tuple[EventRow, ...]
 
@@ -74,6 +80,7 @@ def explain(facts: PodFacts) -> PodExplanation:
         conditions={each["type"]: _condition(each) for each in status.get("conditions", ())},
         now=facts.snapshot.now,
         questions=tuple(questions(facts.pod, facts.snapshot)) if facts.pod else (),
+        promised=tuple(promised(facts.present, facts.snapshot.settings.ip_reservation, facts.snapshot.now)),
         reservations=tuple(_reservations(facts)),
         events=tuple(events(facts.events)),
     )
@@ -99,6 +106,7 @@ def parts(explained: PodExplanation) -> Iterator[Part]:
         yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
     if explained.annotations:
         yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
+    yield from lines(explained.promised)
     yield reserved(explained.reservations)
     yield table(explained.events, explained.now)
 
@@ -137,7 +145,7 @@ def _condition(raw: Raw) -> str:
 def _reservations(facts: PodFacts) -> Iterator[Reservation]:
     namespace, _, name = facts.key.partition("/")
     settings, now = facts.snapshot.settings.ip_reservation, facts.snapshot.now
-    pods = Pods(facts.lives, {}, promises=_promises(facts))
+    pods = Pods(facts.lives, {}, promises=promises_to(facts.present, facts.segments, settings))
     return reservations(
         facts.segments,
         lambda record: (record.namespace, record.pod) == (namespace, name),
@@ -145,12 +153,3 @@ def _reservations(facts: PodFacts) -> Iterator[Reservation]:
         settings,
         now,
     )
-
-
-def _promises(facts: PodFacts) -> Promises:
-    """Of the addresses of the pod's predecessors to it."""
-    if facts.pod is None or not facts.snapshot.settings.ip_reservation.same_address.enabled:
-        return Promises()
-    pod = msgspec.convert(facts.pod, Pod)
-    records = [record for each in facts.segments if each.ours for record in each.records]
-    return promises_of(records, lambda _record: (pod,))

@@ -83,6 +83,10 @@ class Reader:
         now, lookups = datetime.now(UTC), self._lookups()
         return Snapshot(settings, self.installation.webhooks, objects, now, absence, lookups)
 
+    def snapshot_with(self, segments: Sequence[IPReservation], objects: Objects) -> Snapshot:
+        """And with what decides about promises to new pods."""
+        return replace(self.snapshot(objects), segments=segments, ipam=self.ipam_configuration())
+
     def pod(self, namespace: str, name: str) -> PodFacts:
         """Failure when there is no such pod, no reservation for it and no Event about it."""
         segments = self.segments()
@@ -94,8 +98,7 @@ class Reader:
                 f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
                 "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
             )
-        snapshot = self.snapshot(self.objects([pod] if pod else []))
-        snapshot = replace(snapshot, segments=segments, ipam=self.ipam_configuration())
+        snapshot = self.snapshot_with(segments, self.objects([pod] if pod else []))
         return PodFacts(f"{namespace}/{name}", pod, snapshot, segments, self.lives(records), events)
 
     def ip(self, ip: str) -> IPFacts:
@@ -105,7 +108,8 @@ class Reader:
         snapshot = self.snapshot(self.objects(pods))
         events = self._events_about(segments, ip)
         of_calico = replace(assigned(self.cluster, ip) if cidr else Assigned(ip), past=self._past(ip))
-        return IPFacts(of_calico, pods, snapshot, segments, self.lives(records), events)
+        successors = self._successors(records)
+        return IPFacts(of_calico, pods, snapshot, segments, self.lives(records), events, successors)
 
     def node(self, name: str) -> NodeFacts:
         node = self.client.get(NODES, name)
@@ -204,6 +208,12 @@ class Reader:
         except NotFound:
             return Life.GONE
         return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+    def _successors(self, records: Iterable[Record]) -> Sequence[Pod]:
+        """The pods that have taken the places of StatefulSets' pods; without same addresses no record says of any."""
+        places = {(each.namespace, each.pod) for each in records if each.owner_uid}
+        found = [self._pod(*each) for each in sorted(places)]
+        return [msgspec.convert(each, Pod) for each in found if each]
 
     def _pod(self, namespace: str, name: str) -> Raw | None:
         try:

@@ -36,11 +36,10 @@ def drain(session: Session, node: str) -> None:
     client.get(NODES, node)
     reader = Reader(session.cluster)
     pods = client.list(PODS, field_selector=f"spec.nodeName={node}").items
-    snapshot = reader.snapshot(reader.objects(pods))
-    found = removal.drain(node, pods, snapshot, counted(reader.segments()))
-    session.output.show(
-        removal.with_pools(found, pools_of(session.cluster, reader.segments())), removal.parts
-    )
+    segments = reader.segments()
+    snapshot = reader.snapshot_with(segments, reader.objects(pods))
+    found = removal.drain(node, pods, snapshot, counted(segments))
+    session.output.show(removal.with_pools(found, pools_of(session.cluster, segments)), removal.parts)
 
 
 @simulate.command("delete")
@@ -50,11 +49,10 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
     """Which IPs the deletion of these pods would reserve, and why not the others."""
     client, reader = session.cluster.client, Reader(session.cluster)
     pods = [client.get(PODS, name, session.namespace) for name in names]
-    snapshot = reader.snapshot(reader.objects(pods))
-    found = removal.deletion(pods, snapshot, counted(reader.segments()))
-    session.output.show(
-        removal.with_pools(found, pools_of(session.cluster, reader.segments())), removal.parts
-    )
+    segments = reader.segments()
+    snapshot = reader.snapshot_with(segments, reader.objects(pods))
+    found = removal.deletion(pods, snapshot, counted(segments))
+    session.output.show(removal.with_pools(found, pools_of(session.cluster, segments)), removal.parts)
 
 
 @simulate.command("scale")

@@ -16,9 +16,12 @@ from cli.explain.webhook_configurations import ApiRequest
 from cli.output import Document, Part, Table, title, warning
 from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.pools.headroom import parts as of_pools
+from cli.simulate.returning import Returning, kept_ips, returning
+from cli.simulate.returning import parts as of_returning
 from kube.types import MIRROR
 
 Raw = Mapping[str, Any]
+Foreseen = tuple[Raw, Foresight]
 
 
 class ReservedIP(Document, frozen=True):
@@ -66,6 +69,7 @@ class Removal(Document, frozen=True):
     most: int
     pools: tuple[Headroom, ...] = ()
     pools_unknown: str = ""
+    returning: tuple[Returning, ...] = ()
 
     @property
     def beyond(self) -> int:
@@ -77,20 +81,25 @@ def drain(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> R
     present = list(pods)
     kept = tuple(Kept(key_of(pod), why) for pod in present if (why := stays(pod)))
     going = [pod for pod in present if not stays(pod)]
-    return _removal(f"Draining node {node}", going, snapshot, requests.eviction, (kept, counted))
+    foreseen = _foreseen(going, snapshot, requests.eviction)
+    found = _removal(f"Draining node {node}", foreseen, snapshot, (kept, counted))
+    return replace(found, returning=returning(foreseen, snapshot))
 
 
 def deletion(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    return removal_of(f"Deleting {', '.join(map(key_of, pods))}", pods, snapshot, counted)
+    foreseen = _foreseen(pods, snapshot, requests.deletion)
+    found = _removal(f"Deleting {', '.join(map(key_of, pods))}", foreseen, snapshot, ((), counted))
+    return replace(found, returning=returning(foreseen, snapshot))
 
 
 def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    """By deletions, each in a request."""
-    return _removal(what, pods, snapshot, requests.deletion, ((), counted))
+    """By deletions, each in a request, of pods that do not come back."""
+    return _removal(what, _foreseen(pods, snapshot, requests.deletion), snapshot, ((), counted))
 
 
 def with_pools(found: Removal, facts: PoolFacts) -> Removal:
-    pools = headroom(facts, (each.ip for each in found.reserved))
+    kept = kept_ips(found.returning)
+    pools = headroom(facts, (each.ip for each in found.reserved if each.ip not in kept))
     return replace(found, pools=pools, pools_unknown=facts.unknown)
 
 
@@ -124,6 +133,7 @@ def parts(found: Removal) -> Iterator[Part]:
     if found.not_reserved:
         rows = [(each.pod, " ".join(each.ips), each.why) for each in found.not_reserved]
         yield Table(("NOT RESERVED", "IP", "WHY"), rows)
+    yield from of_returning(found.returning)
     if found.denied:
         yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in found.denied])
     if found.kept:
@@ -137,12 +147,10 @@ def key_of(pod: Raw) -> str:
 
 def _removal(
     what: str,
-    pods: Sequence[Raw],
+    foreseen: Sequence[Foreseen],
     snapshot: Snapshot,
-    request: Callable[[Raw], ApiRequest],
     rest: tuple[tuple[Kept, ...], int],
 ) -> Removal:
-    foreseen = [(pod, foresee(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
     kept, counted = rest
     return Removal(
         what=what,
@@ -156,6 +164,12 @@ def _removal(
         counted=counted,
         most=snapshot.settings.ip_reservation.ip_reserve_max_count,
     )
+
+
+def _foreseen(
+    pods: Iterable[Raw], snapshot: Snapshot, request: Callable[[Raw], ApiRequest]
+) -> Sequence[Foreseen]:
+    return [(pod, foresee(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
 
 
 def _reserved(pod: Raw, ahead: Foresight) -> Iterator[ReservedIP]:
