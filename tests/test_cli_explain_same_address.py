@@ -112,6 +112,18 @@ def test_it_is_said_to_whom_an_ip_is_promised_and_until_when(api: FakeAPI, comma
     assert "60s after it got its node, or a little later: then it gets any IP" in printed
 
 
+def test_a_promised_ip_is_found_however_it_is_written(api: FakeAPI) -> None:
+    held = Record("fd00::1/128", now(), "redis", "redis-0", "uid-former", owner_uid="uid-redis", ended=now())
+    made = body([held])
+    made["metadata"] |= {"name": "drawbridge-b", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
+    api.put(RESERVATIONS, made)
+    promise = Promise("uid-former", ("fd00::1",))
+    api.put(PODS, raw_pod("redis-0", ip="", metadata={"annotations": dict(promise.annotations)}))
+
+    [promised] = shown(api, "explain", "ip", "fd00:0::0001")["promised"]
+    assert promised["ips"] == ["fd00::1"]
+
+
 def test_a_pod_without_a_node_asks_for_the_time_of_a_reservation(api: FakeAPI) -> None:
     [promised] = explained(api, **waiting(spec={"nodeName": ""}))["promised"]
 

@@ -86,7 +86,7 @@ def explain(facts: IPFacts) -> IPExplanation:
         ip=facts.ip,
         summary=_summary(facts.ip, found, others, holders),
         reservations=found,
-        promised=tuple(each for each in of_successors if facts.ip in each.ips),
+        promised=tuple(each for each in of_successors if cidr in map(canonical, each.ips)),
         unmanaged=others,
         holders=holders,
         counted=counted(facts.segments),
