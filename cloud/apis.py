@@ -26,6 +26,7 @@ VPC = Service("vpc", "2017-03-12")
 CVM = Service("cvm", "2017-03-12")
 TAG = Service("tag", "2018-08-13")
 STS = Service("sts", "2018-08-13")
+CLB = Service("clb", "2018-03-17")
 
 DESCRIBE_ADDRESSES = Api("DescribeAddresses", VPC, 20)
 DESCRIBE_QUOTA = Api("DescribeAddressQuota", VPC, 10)
@@ -40,3 +41,7 @@ DESCRIBE_INSTANCES = Api("DescribeInstances", CVM, 40)
 # That a tag is there, or is not, counts as success.
 CREATE_TAGS = Api("CreateTags", TAG, 20, writes=True)
 DELETE_TAGS = Api("DeleteTags", TAG, 20, writes=True)
+DESCRIBE_TARGETS = Api("DescribeTargets", CLB, 20)
+DESCRIBE_TARGET_HEALTH = Api("DescribeTargetHealth", CLB, 20)
+# A repetition could undo what someone did in between; the caller reads back what became of it.
+MODIFY_TARGET_WEIGHTS = Api("BatchModifyTargetWeight", CLB, 20, writes=True, repeatable=False)

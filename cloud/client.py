@@ -42,18 +42,27 @@ def connect(
     *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`.
     NotConfigured without a region.
     """
+    return Cloud(caller(settings, may_write=may_write, environ=environ, sleep=sleep))
+
+
+def caller(
+    settings: CloudSettings,
+    *,
+    may_write: Callable[[], object],
+    environ: Mapping[str, str] = os.environ,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Caller:
+    """As `connect`: one for all calls of the same APIs."""
     if not settings.region:
         message = "cloud.region is empty; write for example ap-singapore"
         raise NotConfigured("NoRegion", message, action="connect")
     source = source_of(settings, environ)
-    return Cloud(
-        Caller(
-            Transport(settings, settings.region, source),
-            settings.rate_share,
-            Timeouts(settings.call_timeout, settings.attempt_timeout),
-            Before(may_write, source),
-            Timing(sleep=sleep),
-        )
+    return Caller(
+        Transport(settings, settings.region, source),
+        settings.rate_share,
+        Timeouts(settings.call_timeout, settings.attempt_timeout),
+        Before(may_write, source),
+        Timing(sleep=sleep),
     )
 
 

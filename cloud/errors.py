@@ -60,7 +60,7 @@ class AlreadyBound(CloudError):
 
 
 class Gone(CloudError):
-    """No such address, instance or tag."""
+    """No such address, instance, tag, load balancer or listener."""
 
 
 class TagMissing(CloudError):
@@ -113,6 +113,8 @@ _CODES: dict[type[CloudError], tuple[str, ...]] = {
     # The bare word says no more than that something failed.
     ServerFault: ("FailedOperation", "ServiceUnavailable"),
     StateConflict: (
+        "FailedOperation.InvalidLBStatus",
+        "FailedOperation.ResourceInOperating",
         "FailedOperation.ResourceTagProcessing",
         "FailedOperation.TagAttachedResource",
         "FailedOperation.TaskFailed",
@@ -133,6 +135,9 @@ _CODES: dict[type[CloudError], tuple[str, ...]] = {
         "InvalidParameterValue.InstanceHasWanIP",
     ),
     Gone: (
+        "InvalidParameter.LBIdNotFound",
+        "InvalidParameter.ListenerIdNotFound",
+        "InvalidParameter.LocationNotFound",
         "InvalidAddressId.NotFound",
         "InvalidInstanceId.Malformed",  # it cannot be the id of anything
         "InvalidInstanceId.NotFound",

@@ -95,6 +95,58 @@ class Instances(Pascal):
     instance_set: list[InstanceRow]
 
 
+class TargetRow(Pascal):
+    port: int
+    type: str | None = None
+    weight: int | None = None
+    instance_id: str | None = None
+    private_ip_addresses: list[str] | None = None
+
+
+class RuleRow(Pascal):
+    location_id: str
+    targets: list[TargetRow] | None = None
+
+
+class ListenerRow(Pascal):
+    """A listener of layer 7 has rules, one of layer 4 has targets itself."""
+
+    listener_id: str
+    targets: list[TargetRow] | None = None
+    rules: list[RuleRow] | None = None
+
+
+class Listeners(Pascal):
+    listeners: list[ListenerRow] | None
+
+
+class HealthRow(Pascal):
+    port: int
+    ip: str | None = msgspec.field(default=None, name="IP")
+    target_id: str | None = None
+    health_status: bool | None = None
+    health_status_detail: str | None = None
+
+
+class RuleHealthRow(Pascal):
+    location_id: str | None = None
+    targets: list[HealthRow] | None = None
+
+
+class ListenerHealthRow(Pascal):
+    listener_id: str
+    rules: list[RuleHealthRow] | None = None
+
+
+class LoadBalancerHealthRow(Pascal):
+    load_balancer_id: str
+    listeners: list[ListenerHealthRow] | None = None
+
+
+class TargetHealth(Pascal):
+    load_balancers: list[LoadBalancerHealthRow] | None
+
+
 class _Envelope(Pascal):
     response: msgspec.Raw
 

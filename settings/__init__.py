@@ -7,13 +7,14 @@ Invariant: the settings in force are always valid; a file that is refused leaves
 from settings.anycast_ip import AnycastIPSettings
 from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
-from settings.ingress_daemonset import IngressDaemonSetSettings
+from settings.ingress_daemonset import CLBSettings, IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings, LabelSelector, Requirement
 from settings.load import SettingsError, config_path, load, parse
 from settings.models import CertsSettings, LeaderElection, Logging, Settings, Webhook
 
 __all__ = [
     "AnycastIPSettings",
+    "CLBSettings",
     "CertsSettings",
     "CloudSettings",
     "ElasticitySettings",

@@ -44,6 +44,7 @@ NEEDS_RESTART = (
     "elasticity.enabled",
     "elasticity.switch.",
     "ingressDaemonSet.enabled",
+    "ingressDaemonSet.clb.enabled",
     "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
 )

@@ -1,8 +1,10 @@
 """The settings of ingress_daemonset."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from settings.values import URL, File, Image, Model, Name, Period, Resources
+from pydantic import Field
+
+from settings.values import URL, File, Image, Matching, Model, Name, Period, Resources
 
 
 class HealthChecker(Model):
@@ -27,6 +29,27 @@ class Prometheus(Model):
     """Empty trusts the CAs of the system."""
 
 
+class AllowedLoadBalancer(Model):
+    """IngressDaemonSets in *namespaces*, all of them when there are none, may detach nodes from it."""
+
+    id: Annotated[
+        str, Matching("lb-[0-9a-z]{1,32}", "is not the id of a load balancer; write for example lb-ab12cd34")
+    ]
+    namespaces: list[Name] = []
+
+
+class CLBSettings(Model):
+    """Detachment at Tencent CLB, by weights."""
+
+    enabled: bool = False
+    load_balancers: Annotated[list[AllowedLoadBalancer], Field(max_length=256)] = []
+
+    def allows(self, load_balancer: str, namespace: str) -> bool:
+        """Whether IngressDaemonSets of *namespace* may change weights of *load_balancer*."""
+        found = (each for each in self.load_balancers if each.id == load_balancer)
+        return self.enabled and any(not each.namespaces or namespace in each.namespaces for each in found)
+
+
 class IngressDaemonSetSettings(Model):
     enabled: bool = False
     health_checker: HealthChecker = HealthChecker()
@@ -34,3 +57,4 @@ class IngressDaemonSetSettings(Model):
     """How long a detachment may go unconfirmed before an Event says so."""
     resync_period: Period = 300.0
     prometheus: Prometheus = Prometheus()
+    clb: CLBSettings = CLBSettings()

@@ -120,6 +120,8 @@ PLANS = [
     "controllers/ingress_daemonset/planner.py",
     "controllers/ingress_daemonset/simulated_cluster.py",
     "controllers/ingress_daemonset/forecast.py",
+    "controllers/ingress_daemonset/clb/backends.py",
+    "controllers/ingress_daemonset/clb/planner.py",
     "controllers/ingress_daemonset/confirmation.py",
     "controllers/ingress_daemonset/canary.py",
     "controllers/ingress_daemonset/canary_metric.py",

@@ -190,7 +190,7 @@ def canary_of(
     begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not each.untouched]
     # After a drain, or for the template before, more nodes may be detached than the canary has room for.
     untouched = (each for each in nodes if each.untouched and not each.draining)
-    detached = sorted(untouched, key=lambda each: (each.detached_at, each.node.name))
+    detached = sorted(untouched, key=lambda each: (each.marked_at, each.node.name))
     begun += detached[: max(0, size - len(begun))]
     waiting = [each for each in nodes if each.phase is Phase.OUTDATED]
     return Canary(resource, size, tuple(begun), tuple(waiting), stored_canary(resource), measured)

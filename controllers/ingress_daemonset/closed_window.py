@@ -32,7 +32,7 @@ class ClosedWindow:
         if self.returns and rollout.drift is Drift.OUTDATED:
             return False
         if rollout.untouched:
-            return closes_at(self.window, rollout.detached_at) is None
+            return closes_at(self.window, rollout.marked_at) is None
         return rollout.phase is Phase.OUTDATED
 
     def standstill(self, rollouts: Sequence[NodeRollout]) -> str:

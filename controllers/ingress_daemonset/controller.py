@@ -8,6 +8,8 @@ from typing import Any
 
 from controllers.clock import CLOCK
 from controllers.executor import Executor
+from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
+from controllers.ingress_daemonset.clb.controller import weighing
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.metric_reader import MetricReader
 from controllers.ingress_daemonset.object_cache import LABELS, NAMESPACE, RESOURCES, ObjectCache, informers_of
@@ -50,10 +52,12 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if not context.wait_for(lambda: require_served(client), SERVED_PAUSES, "IngressDaemonSets", NotServed):
         return
     revisions = context.informers.of(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
+    known = LoadBalancerCache(lambda: settings().ingress_daemonset.clb)
     cache = ObjectCache(
         client,
         informers_of(context.informers),
         revisions=lambda namespace: revisions.by_index(NAMESPACE, namespace),
+        backends=known.of,
     )
     if not context.wait_synced(*cache.informers.values(), revisions):
         return
@@ -64,10 +68,12 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         enqueue_changes(cache, queue, reconciler.pace)
         enqueue_templates(cache.informers["IngressDaemonSet"], revisions, revision_queue.add)
         with (
+            weighing(context, cache, known, settings, queue.add) as enqueue_load_balancers,
             context.working(queue, reconciler.reconcile),
             context.working(revision_queue, history.reconcile),
         ):
             while not context.stop.wait(settings().ingress_daemonset.resync_period):
+                enqueue_load_balancers()
                 for each in cache.list("IngressDaemonSet"):
                     queue.add(key_of(each.metadata))
 

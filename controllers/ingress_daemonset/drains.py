@@ -96,9 +96,11 @@ def departures(
 def _departure(resource: IngressDaemonSet, held: Workload, writes: Writes, now: datetime) -> Departure:
     """Its health checks fail for the whole grace before its pods are deleted."""
     gone = Departure(held, delete("Deployment", held.metadata))
-    annotation = resource.spec.update_strategy.rolling_update.deployment_annotation
-    serves = held.status.available_replicas > 0 and resource.spec.health_check_node_ports
-    if annotation is None or not annotation.grace_period_seconds or not serves:
+    rolling = resource.spec.update_strategy.rolling_update
+    annotation, weights = rolling.deployment_annotation, rolling.weights
+    serves = held.status.available_replicas > 0 and (resource.spec.health_check_node_ports or weights)
+    grace = max((each.grace_period_seconds for each in (annotation, weights) if each), default=0)
+    if annotation is None or not grace or not serves:
         return gone
     if target("Deployment", held.metadata) in writes.uncertain:
         return Departure(held)
@@ -106,5 +108,5 @@ def _departure(resource: IngressDaemonSet, held: Workload, writes: Writes, now: 
     if mark is None or mark.key not in held.metadata.annotations:
         wanted = rollout_annotations.schedule(held.metadata.annotations, annotation, now)
         return Departure(held, change("Deployment", held.metadata, {"annotations": wanted}))
-    goes_at = mark.at + timedelta(seconds=annotation.grace_period_seconds)
+    goes_at = mark.at + timedelta(seconds=grace)
     return gone if goes_at <= now else Departure(held, goes_at=goes_at)

@@ -84,14 +84,11 @@ def _annotations_and_template(
 def _attached(rollout: NodeRollout, now: datetime) -> Changes:
     """The node is attached at once; what counts it against the budget stays for the grace."""
     rolling, settled_at = rollout.rolling, rollout.settled_at
-    if settled_at is not None and settled_at > now:
-        return {}
-    if (
-        settled_at is None
-        and rollout.deployment_mark
-        and rolling.detaches
-        and rolling.attach_grace_period_seconds
-    ):
+    if settled_at is not None:
+        waits = settled_at > now or rollout.attach_doubt(now)
+        return {} if waits else rollout_annotations.unschedule(rollout.annotations)
+    settles = rolling.attach_grace_period_seconds or rolling.weights
+    if rollout.deployment_mark and rolling.detaches and settles:
         return rollout_annotations.settle(rollout.annotations, now)
     return rollout_annotations.unschedule(rollout.annotations)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Target, Writes, target
+from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
@@ -21,6 +22,7 @@ from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import (
     OFF,
     PREFERRED,
+    REQUIRED,
     Annotation,
     IngressDaemonSet,
     RollingUpdate,
@@ -55,7 +57,7 @@ class DrainStatus:
 
 @dataclass(frozen=True, eq=False)
 class NodeRollout:
-    """*readings* are of the node's health checkers."""
+    """*readings* are of the node's health checkers, *backends* what is known of it at load balancers."""
 
     resource: IngressDaemonSet
     node: FollowedNode
@@ -63,6 +65,7 @@ class NodeRollout:
     writes: Writes
     readings: tuple[Reading, ...] = ()
     drain: DrainStatus = DrainStatus()
+    backends: tuple[NodeBackends, ...] = ()
 
     @cached_property
     def body(self) -> dict[str, Any]:
@@ -217,7 +220,7 @@ class NodeRollout:
         return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
     @cached_property
-    def detached_at(self) -> datetime:
+    def marked_at(self) -> datetime:
         """The first of its marks; long ago without any."""
         return min((mark.at for mark in (self.deployment_mark, self.node_mark) if mark), default=LONG_AGO)
 
@@ -225,7 +228,7 @@ class NodeRollout:
     def untouched(self) -> bool:
         """Whether it is detached, and its template has not been replaced since."""
         updated = self.baseline.updated if self.baseline else None
-        return self.phase is Phase.DETACHING and (updated is None or updated < self.detached_at)
+        return self.phase is Phase.DETACHING and (updated is None or updated < self.marked_at)
 
     def is_stuck(self, now: datetime) -> bool:
         if self.phase is not Phase.UPDATING or self.deployment is None:
@@ -305,13 +308,35 @@ class NodeRollout:
 
     @cached_property
     def doubt(self) -> str:
-        """Why the health checkers have not confirmed the detachment; empty when they have, or need not."""
+        """Why the detachment is not confirmed; empty when it is, or need not be."""
+        if self.rolling.confirm == OFF:
+            return ""
+        doubts = (each.detach_doubt for each in self.at_load_balancers)
+        return self._checkers_doubt or next((each for each in doubts if each), "")
+
+    @property
+    def _checkers_doubt(self) -> str:
         ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
-        if self.rolling.confirm == OFF or not ports or annotation is None or self.deployment is None:
+        if not ports or annotation is None or self.deployment is None:
             return ""
         scheduled = self.annotations.get(SCHEDULED, "")
         grace = annotation.grace_period_seconds
         return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
+
+    @cached_property
+    def at_load_balancers(self) -> list[NodeBackends]:
+        """What is known of the node, for each load balancer at which it gets weight 0."""
+        weights = self.rolling.weights
+        return by_load_balancer(weights.load_balancers, self.backends) if weights else []
+
+    @cached_property
+    def detached_at(self) -> datetime | None:
+        """When all graces are over, those that begin with weight 0, too; None while one has not begun."""
+        if (safe_at := self.safe_at) is None or self.rolling.weights is None:
+            return safe_at
+        grace = self.rolling.weights.grace_period_seconds
+        since = (each.detached_since for each in self.at_load_balancers)
+        return max([safe_at, *(_after(each, grace) for each in since if each)])
 
     @property
     def doubt_ends_at(self) -> datetime | None:
@@ -321,17 +346,38 @@ class NodeRollout:
         return _after(safe_at, self.rolling.confirm_timeout_seconds)
 
     def is_released(self, now: datetime) -> bool:
-        """Whether the load balancer sends it nothing more: the graces are over, and the checkers have confirmed."""
-        if (safe_at := self.safe_at) is None or safe_at > now:
+        """Whether the load balancer sends it nothing more: the graces are over, and the detachment is confirmed."""
+        if (detached_at := self.detached_at) is None or detached_at > now:
             return False
         ends = self.doubt_ends_at
         return not self.doubt or (ends is not None and ends <= now)
 
     def is_doubted(self, now: datetime) -> bool:
-        """Whether only the confirmation is missing, though the checkers were read."""
-        safe_at = self.safe_at
-        is_over = safe_at is not None and safe_at <= now
-        return self.is_detaching and bool(self.readings) and is_over and not self.is_released(now)
+        """Whether only the confirmation is missing, though it was asked for."""
+        detached_at, was_asked = self.detached_at, bool(self.readings or self.backends)
+        is_over = detached_at is not None and detached_at <= now
+        return self.is_detaching and was_asked and is_over and not self.is_released(now)
+
+    def attach_doubt(self, now: datetime) -> str:
+        """Why load balancers may not send it traffic yet, after it was attached; empty when they do.
+
+        A backend that stays unhealthy is waited for as long as a confirmation, and weights without end if required.
+        """
+        mark, is_required = self.deployment_mark, self.rolling.confirm == REQUIRED
+        if mark is None or self.rolling.confirm == OFF:
+            return ""
+        is_over = _after(mark.at, self.rolling.confirm_timeout_seconds) <= now
+        weights = (each.attach_doubt for each in self.at_load_balancers if is_required or not is_over)
+        health = (each.health_doubt for each in self.at_load_balancers if not is_over)
+        return next((each for each in (*weights, *health) if each), "")
+
+    @property
+    def attach_doubt_ends_at(self) -> datetime | None:
+        """When less of it is waited for."""
+        mark = self.deployment_mark
+        if mark is None or not mark.attached or self.rolling.weights is None:
+            return None
+        return _after(mark.at, self.rolling.confirm_timeout_seconds)
 
 
 def _place(template: dict[str, Any]) -> tuple[Any, Any]:

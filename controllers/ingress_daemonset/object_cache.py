@@ -11,6 +11,7 @@ import msgspec
 
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind, Target
+from controllers.ingress_daemonset.clb.backends import BackendsByNode
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from controllers.ingress_daemonset.revisions import Revision
 from controllers.ingress_daemonset.types import Child, Grant, Workload
@@ -22,6 +23,7 @@ from kube.types import ObjectMeta
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 CALL_TIMEOUT = 4.0
 """Seconds; less than the time from the end of our leadership to the beginning of the next."""
@@ -59,7 +61,8 @@ class ObjectCache:
     """Safe to use from any thread.
 
     No informer follows an object without the label of its kind, such as one that others created under a name of ours.
-    It is known as it was last read, at a time on *clock*. *revisions* are those of a namespace.
+    It is known as it was last read, at a time on *clock*. *revisions* are those of a namespace, *backends* what load
+    balancers have of the nodes with these names.
     """
 
     def __init__(
@@ -68,9 +71,10 @@ class ObjectCache:
         informers: Mapping[Kind, Informer[Any]],
         clock: Callable[[], float] = time.monotonic,
         revisions: Callable[[str], Sequence[Revision]] = lambda _: (),
+        backends: Callable[[IngressDaemonSet, Sequence[str]], BackendsByNode] = lambda *_: {},
     ) -> None:
         self.client, self.informers, self._clock = client, informers, clock
-        self.revisions = revisions
+        self.revisions, self.backends = revisions, backends
         self._unlabelled: dict[Target, tuple[Any, float]] = {}
         self._lock = threading.Lock()
         for kind in LABELS:

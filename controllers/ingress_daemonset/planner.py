@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
 from controllers.ingress_daemonset.canary import canary_of, pause_of
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
+from controllers.ingress_daemonset.clb.backends import BackendsByNode
 from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
@@ -32,7 +33,7 @@ from webhook.ingress_daemonset.windows import closes_at
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*readings* are of the health checkers of nodes that are being detached."""
+    """*readings* are of the health checkers of nodes that are being detached, *backends* of load balancers."""
 
     resource: IngressDaemonSet
     nodes: Sequence[FollowedNode]
@@ -43,6 +44,7 @@ class Snapshot:
     rollback: Rollback = NO_ROLLBACK
     measured: Measurement | None = None
     """The last answer to the query of the last plan."""
+    backends: BackendsByNode = field(default_factory=dict)
 
     def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
         """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
@@ -61,17 +63,18 @@ class Snapshot:
         known: Mapping[str, NodeRollout],
     ) -> NodeRollout | None:
         resource, readings = self.resource, self.readings.get(node.name, ())
+        backends = self.backends.get(node.name, ())
         held = deployments.get(deployment_name(resource.metadata.name, node.name))
         drain = DrainStatus(resource.drain_requests.get(node.name, ""), node.name in resource.evictable_nodes)
         same = known.get(node.name)
         # Cached objects are values, replaced when they change.
         is_same = same is not None and same.node is node and same.deployment is held
-        if same and is_same and (same.readings, same.drain) == (readings, drain):
+        if same and is_same and (same.readings, same.drain, same.backends) == (readings, drain, backends):
             return same
         runs = held is not None and held.is_of(resource.metadata.uid)
         if not matches(where, node, runs=runs):
             return None
-        return NodeRollout(resource, node, held, self.writes, readings, drain)
+        return NodeRollout(resource, node, held, self.writes, readings, drain, backends)
 
     def _still_holds(self, before: Sequence[NodeRollout]) -> bool:
         """Whether the same was desired then: a NodeRollout depends on the spec and the uid."""
@@ -267,9 +270,9 @@ class _Planning:
         if waiting and (window := window_of(self._resource)):
             waits.append(self._closed.opens_at if self._closed else closes_at(window, self._now))
         for each in self._rollouts:
-            waits += [each.overdue_at, each.judged_at, each.settled_at]
+            waits += [each.overdue_at, each.judged_at, each.settled_at, each.attach_doubt_ends_at]
             if each.is_detaching:
-                waits += [each.safe_at, each.doubt_ends_at]
+                waits += [each.detached_at, each.doubt_ends_at]
         return min((each for each in waits if each is not None and each > self._now), default=None)
 
 

@@ -137,8 +137,9 @@ class Reconciler:
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         writes = self._writer.retries.writes(namespace, lambda target: cache.get(target) is not None)
         resource, rollback = resolved(resource, cache.revisions(namespace))
-        now = self._clock.now()
-        return Snapshot(resource, cache.list("Node"), children, now, writes, readings, rollback)
+        nodes, now = cache.list("Node"), self._clock.now()
+        backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
+        return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends)
 
     def _plan(self, snapshot: Snapshot, memory: Memory) -> Plan:
         began = self._clock.monotonic()
@@ -195,6 +196,10 @@ class Reconciler:
 
     def _until(self, moment: datetime | None) -> float | None:
         return None if moment is None else max(0.0, (moment - self._clock.now()).total_seconds())
+
+
+def uses_weights(resource: IngressDaemonSet) -> bool:
+    return resource.spec.update_strategy.rolling_update.weights is not None
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

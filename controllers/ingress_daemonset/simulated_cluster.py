@@ -13,6 +13,7 @@ from msgspec.structs import replace as changed
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Writes
 from controllers.ingress_daemonset.canary import BY_HAND, promoted
+from controllers.ingress_daemonset.clb.backends import NodeBackends
 from controllers.ingress_daemonset.confirmation import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
@@ -75,6 +76,7 @@ class SimulatedCluster:
             now=self.now,
             writes=Writes(late=self._first.writes.late),
             readings=dict(self._readings()),
+            backends=dict(self._backends()),
         )
 
     def apply(self, actions: Iterable[Action]) -> bool:
@@ -160,6 +162,18 @@ class SimulatedCluster:
                 state = State(REFUSED, uid=held.metadata.uid, scheduled=scheduled, detached_seconds=seconds)
                 ports = self._resource.spec.health_check_node_ports
                 yield _node_of(held), tuple(Reading("", port, state) for port in ports)
+
+    def _backends(self) -> Iterable[tuple[str, tuple[NodeBackends, ...]]]:
+        """As load balancers have them that change weights at once."""
+        weights = self._rolling.weights
+        for held in self._deployments.values():
+            mark = rollout_annotations.on_deployment(held.metadata.annotations)
+            if weights and mark:
+                since = None if mark.attached else mark.at
+                yield (
+                    _node_of(held),
+                    tuple(NodeBackends(each, since, mark.attached) for each in weights.load_balancers),
+                )
 
     def _apply(self, action: Action) -> None:
         kind, name = action.target.kind, action.target.name

@@ -228,6 +228,10 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
+        case Phase.ATTACHING if (
+            rollout.settled_at and rollout.settled_at <= now and rollout.attach_doubt(now)
+        ):
+            return f"it is attached, and waits for traffic: {rollout.attach_doubt(now)}"
         case Phase.ATTACHING if rollout.settled_at is not None:
             return (
                 f"it is attached; the load balancer has until {rfc3339(rollout.settled_at)} to send traffic"
@@ -262,8 +266,8 @@ def _detaching(rollout: NodeRollout, now: datetime) -> str:
         return "it is being detached"
     if rollout.is_doubted(now):
         return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
-    if (safe_at := rollout.safe_at) is not None:
-        return f"the load balancer has until {rfc3339(safe_at)} to stop sending traffic"
+    if (detached_at := rollout.detached_at) is not None:
+        return f"the load balancer has until {rfc3339(detached_at)} to stop sending traffic"
     key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
     return f"its detachment is not confirmed: annotation {key} is missing or old"
 

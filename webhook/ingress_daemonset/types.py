@@ -151,6 +151,13 @@ class Timestamp(Value, frozen=True):
     grace_period_seconds: int = 0
 
 
+class Weights(Value, frozen=True):
+    """Load balancers at which a node's backends get weight 0, and how many seconds later it gets nothing more."""
+
+    load_balancers: tuple[str, ...] = ()
+    grace_period_seconds: int = 0
+
+
 class Canary(Value, frozen=True):
     """The nodes that get a new template first."""
 
@@ -169,8 +176,9 @@ class RollingUpdate(Value, frozen=True):
     annotate_deployment_to_detach: Annotation | None = None
     annotate_node_to_detach: Annotation | None = None
     wait_for_detachment_by_annotated_timestamp: Timestamp | None = None
+    set_weight_to_detach: Weights | None = None
     confirm: str = REQUIRED
-    """Whether health checkers must confirm that they answer 503 before pods are replaced."""
+    """Whether health checkers and load balancers must confirm the detachment before pods are replaced."""
     confirm_timeout_seconds: int = 60
     attach_grace_period_seconds: int = 0
     """How long an attached node still counts as detached, until the load balancer sends it traffic."""
@@ -197,6 +205,11 @@ class RollingUpdate(Value, frozen=True):
     def node_annotation(self) -> Annotation | None:
         """Written to a Node before the update of its Deployment."""
         return self.annotate_node_to_detach if self.detaches else None
+
+    @property
+    def weights(self) -> Weights | None:
+        """Set to 0 before the update of a node."""
+        return self.set_weight_to_detach if self.detaches else None
 
     @property
     def timestamp(self) -> Timestamp | None:

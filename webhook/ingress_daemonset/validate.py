@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube.selectors import REQUIRED
+from settings import CLBSettings
 from webhook.ingress_daemonset import RESERVED
 from webhook.ingress_daemonset.template import PATH, Problem, Template, key_problems, template_problems
 from webhook.ingress_daemonset.types import (
@@ -23,6 +24,7 @@ from webhook.ingress_daemonset.validate_pacing import pacing_problems
 ROLLING = "spec.updateStrategy.rollingUpdate"
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
 PORTS = "spec.healthCheckNodePorts"
+WEIGHTS = f"{ROLLING}.setWeightToDetach.loadBalancers"
 
 MOST_PORTS, MOST_LABELS, MOST_CONTAINERS, MOST_TERMS = 64, 64, 256, 100
 """Of the lists that are compared with each other, or with all nodes; the first two are those of the schema."""
@@ -103,21 +105,56 @@ def port_warnings(new: IngressDaemonSet, others: Iterable[PortUser]) -> list[str
     ]
 
 
+def load_balancer_problems(
+    new: IngressDaemonSet, old: IngressDaemonSet | None, clb: CLB
+) -> Iterator[Problem]:
+    """Load balancers that the operator does not allow; one that was stored before must not prevent other changes."""
+    before = load_balancers(old) if old else ()
+    for index, each in enumerate(load_balancers(new)):
+        if each not in before and not clb.allows(each, new.metadata.namespace):
+            yield f"{WEIGHTS}[{index}]", not_allowed(each, new.metadata.namespace, clb)
+
+
+def load_balancer_warnings(new: IngressDaemonSet, clb: CLBSettings) -> list[str]:
+    namespace = new.metadata.namespace
+    refused = [each for each in load_balancers(new) if not clb.allows(each, namespace)]
+    return [f"no node is updated: {not_allowed(each, namespace, clb)}" for each in refused]
+
+
+def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:
+    weights = resource.spec.update_strategy.rolling_update.set_weight_to_detach
+    return weights.load_balancers if weights else ()
+
+
+def not_allowed(load_balancer: str, namespace: str, clb: CLBSettings) -> str:
+    """Why, and the way out."""
+    if not clb.enabled:
+        return f"weights of {load_balancer} cannot be set: ingressDaemonSet.clb.enabled is false in Drawbridge's values"
+    return (
+        f"{load_balancer} is not for namespace {namespace}; have it added to ingressDaemonSet.clb.loadBalancers in"
+        " Drawbridge's values"
+    )
+
+
 def warnings(new: IngressDaemonSet) -> Iterator[str]:
     """Of what is valid, but probably not meant."""
     rolling, checker = new.spec.update_strategy.rolling_update, new.spec.health_checker
+    if rolling.set_weight_to_detach and not rolling.detaches:
+        yield "setWeightToDetach has no effect: maxUnavailableNodes is 0, so that no node is detached"
     if rolling.annotate_node_to_detach and not rolling.detaches:
         yield "annotateNodeToDetach has no effect: maxUnavailableNodes is 0, so that no node is detached"
-    if rolling.detaches and rolling.node_annotation is None and not new.spec.health_check_node_ports:
+    ways = (rolling.node_annotation, rolling.weights, new.spec.health_check_node_ports)
+    if rolling.detaches and not any(ways):
         yield (
-            "no load balancer learns of an update: there is neither annotateNodeToDetach nor a healthCheckNodePort"
+            "no load balancer learns of an update: there is neither annotateNodeToDetach, nor setWeightToDetach, nor a"
+            " healthCheckNodePort"
         )
     if checker.is_the_originals:
         yield (
             f"healthChecker.image is {checker.image}, another program: "
             "Drawbridge's own is used, as if there were neither image nor imagePullPolicy"
         )
-    written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp)
+    written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp, rolling.weights)
     longest = max((each.grace_period_seconds for each in written if each), default=0)
     if 0 < (held := new.spec.drain_timeout_seconds) < longest:
         yield f"drainTimeoutSeconds is {held}: an eviction passes before the grace of {longest} s is over"

@@ -29,6 +29,8 @@ from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, rea
 from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from webhook.ingress_daemonset.validate import (
     PortUser,
+    load_balancer_problems,
+    load_balancer_warnings,
     long_lists,
     port_problems,
     port_warnings,
@@ -95,13 +97,16 @@ class ValidatingWebhook:
         new, stored = resource(written.new), written.stored
         if too_long := list(long_lists(new, template)):
             return refused(new.metadata.name, too_long)
-        users, fields, unknown = self._lookup(new, resource(stored) if stored else None, deadline)
+        old, clb = resource(stored) if stored else None, self._settings().clb
+        users, fields, unknown = self._lookup(new, old, deadline)
         spelt = two_spellings(rolling_update(defaulted(written.new)))
-        found = in_time(chain(spelt, problems(new, template), fields, port_problems(new, users)), deadline)
-        if first := list(islice(found, MOST_PROBLEMS + 1)):
+        foreign = load_balancer_problems(new, old, clb)
+        found = chain(spelt, problems(new, template), foreign, fields, port_problems(new, users))
+        if first := list(islice(in_time(found, deadline), MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
         unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
-        return allow(warnings=(*warnings(new), *unpaced, *port_warnings(new, users), *unknown))
+        given = (*warnings(new), *unpaced, *load_balancer_warnings(new, clb), *port_warnings(new, users))
+        return allow(warnings=(*given, *unknown))
 
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float

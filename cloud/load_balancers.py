@@ -1,0 +1,132 @@
+"""The verbs for CLB: the backends of a load balancer, their health, and their weights.
+
+`BatchModifyTargetWeight` begins a task of the cloud. What became of it is read back, not asked by the id of the task,
+which ends with the process that began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from cloud import apis, responses
+from cloud.caller import Caller
+from cloud.responses import HealthRow, ListenerHealthRow, ListenerRow, RuleHealthRow, TargetRow
+
+RULES, TARGETS_OF_RULE, TARGETS = 100, 50, 500
+"""In one call: listeners or rules, targets of each, and targets in all."""
+INSTANCE = "CVM"
+"""The type of targets that are called by the ids of instances; others, by their addresses."""
+OFF = "Close"
+"""The detail of a target whose listener has no health check."""
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """A target of a listener, or of one of its rules, the *location*; without an *instance*, it is an address."""
+
+    listener: str
+    location: str = ""
+    instance: str = ""
+    address: str = ""
+    port: int
+    weight: int
+
+    @property
+    def key(self) -> str:
+        """The same for as long as the target is registered."""
+        return backend_key(self.listener, self.location, self.instance or self.address, self.port)
+
+
+def backend_key(listener: str, location: str, target: str, port: int) -> str:
+    return f"{listener}/{location}/{target}:{port}"
+
+
+class LoadBalancers:
+    """Safe to share between threads. Each verb returns within the call timeout per call, or raises a CloudError."""
+
+    def __init__(self, calls: Caller) -> None:
+        self._call = calls.call
+
+    def backends(self, load_balancer: str) -> list[Backend]:
+        """All of them. Gone when there is no such load balancer."""
+        asked = {"LoadBalancerId": load_balancer}
+        found = self._call(apis.DESCRIBE_TARGETS, asked, responses.Listeners)
+        return [backend for listener in found.listeners or () for backend in _backends(listener)]
+
+    def healthy(self, load_balancer: str) -> dict[str, bool]:
+        """By the keys of backends; one whose listener has no health check counts as healthy."""
+        asked = {"LoadBalancerIds": [load_balancer]}
+        found = self._call(apis.DESCRIBE_TARGET_HEALTH, asked, responses.TargetHealth)
+        return {
+            key: is_healthy
+            for each in found.load_balancers or ()
+            if each.load_balancer_id == load_balancer
+            for listener in each.listeners or ()
+            for key, is_healthy in _health(listener)
+        }
+
+    def set_weights(self, load_balancer: str, weights: Mapping[Backend, int]) -> None:
+        """Begin to set them, in as few calls as the cloud allows; those before an error are begun."""
+        for rules in batches(weights):
+            asked = {"LoadBalancerId": load_balancer, "ModifyList": rules}
+            self._call(apis.MODIFY_TARGET_WEIGHTS, asked, responses.Done)
+
+
+def batches(weights: Mapping[Backend, int]) -> Iterator[list[dict[str, object]]]:
+    """The lists for calls that set *weights*."""
+    batch: list[dict[str, object]] = []
+    count = 0
+    for rule, targets in _rules(weights):
+        if batch and (len(batch) == RULES or count + len(targets) > TARGETS):
+            yield batch
+            batch, count = [], 0
+        batch.append({**rule, "Targets": targets})
+        count += len(targets)
+    if batch:
+        yield batch
+
+
+def _rules(weights: Mapping[Backend, int]) -> Iterator[tuple[dict[str, str], Sequence[dict[str, object]]]]:
+    """Each listener or rule with some of its targets."""
+    by_rule: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for backend, weight in sorted(weights.items(), key=lambda each: each[0].key):
+        by_rule.setdefault((backend.listener, backend.location), []).append(_target(backend, weight))
+    for (listener, location), targets in by_rule.items():
+        rule = {"ListenerId": listener} | ({"LocationId": location} if location else {})
+        for start in range(0, len(targets), TARGETS_OF_RULE):
+            yield rule, targets[start : start + TARGETS_OF_RULE]
+
+
+def _target(backend: Backend, weight: int) -> dict[str, object]:
+    name = {"InstanceId": backend.instance} if backend.instance else {"EniIp": backend.address}
+    return {**name, "Port": backend.port, "Weight": weight}
+
+
+def _backends(listener: ListenerRow) -> Iterator[Backend]:
+    yield from (_backend(listener.listener_id, "", each) for each in listener.targets or ())
+    for rule in listener.rules or ():
+        yield from (_backend(listener.listener_id, rule.location_id, each) for each in rule.targets or ())
+
+
+def _backend(listener: str, location: str, row: TargetRow) -> Backend:
+    return Backend(
+        listener=listener,
+        location=location,
+        instance=row.instance_id or "" if row.type in (None, INSTANCE) else "",
+        address=next(iter(row.private_ip_addresses or ()), ""),
+        port=row.port,
+        weight=row.weight or 0,
+    )
+
+
+def _health(listener: ListenerHealthRow) -> Iterator[tuple[str, bool]]:
+    for rule in listener.rules or ():
+        for row in rule.targets or ():
+            yield _key(listener, rule, row), bool(row.health_status) or row.health_status_detail == OFF
+
+
+def _key(listener: ListenerHealthRow, rule: RuleHealthRow, row: HealthRow) -> str:
+    """The target's id is that of its instance, else there is only its address."""
+    target = row.target_id if (row.target_id or "").startswith("ins-") else row.ip
+    return backend_key(listener.listener_id, rule.location_id or "", target or "", row.port)

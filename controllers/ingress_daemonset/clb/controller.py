@@ -1,0 +1,97 @@
+"""The wiring of the weights at load balancers: one queue, whose keys are load balancers, and the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache as cached
+
+from cloud.client import caller
+from cloud.load_balancers import LoadBalancers
+from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
+from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
+from controllers.ingress_daemonset.clb.store import WeightStore
+from controllers.ingress_daemonset.object_cache import ObjectCache
+from controllers.ingress_daemonset.types import Child
+from controllers.manager import Context
+from controllers.workqueue import Stopping, WorkQueue
+from healthchecker import SCHEDULED
+from kube.errors import Backoff
+from settings import Settings
+from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.validate import load_balancers
+
+WORKERS = 4
+"""Load balancers at a time; the calls for each come one after the other."""
+PAUSES = Backoff(base=0.5, cap=30.0)
+
+
+@contextmanager
+def weighing(
+    context: Context,
+    cache: ObjectCache,
+    known: LoadBalancerCache,
+    settings: Callable[[], Settings],
+    changed: Callable[[str], None],
+) -> Iterator[Callable[[], None]]:
+    """Work within the block, if it is enabled; gives a function that queues all load balancers."""
+    if not settings().ingress_daemonset.clb.enabled:
+        yield lambda: None
+        return
+    store = WeightStore(context.client, context.namespace, context.check)
+    context.wait_for(store.load, PAUSES, "former weights", ValueError)
+    queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
+    edges = Edges(_connection(context, settings), store, changed)
+    reconciler = WeightReconciler(edges, cache, known, lambda: settings().ingress_daemonset.clb, queue)
+    enqueue_changes(cache, queue.add)
+    reconciler.enqueue_all()
+    with context.working(queue, reconciler.reconcile, WORKERS):
+        yield reconciler.enqueue_all
+
+
+def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[[], LoadBalancers]:
+    """One for all load balancers, so that they share the rates."""
+
+    def sleep(seconds: float) -> None:
+        if context.stop.wait(seconds):
+            raise Stopping("a wait for the cloud was cut short")
+
+    @cached
+    def connect() -> LoadBalancers:
+        return LoadBalancers(caller(settings().cloud, may_write=context.check, sleep=sleep))
+
+    return connect
+
+
+def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
+    """The load balancers of IngressDaemonSets that change, or whose nodes are detached or attached."""
+
+    def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
+        if (
+            old
+            and new
+            and (old.spec, old.metadata.deletion_timestamp)
+            == (
+                new.spec,
+                new.metadata.deletion_timestamp,
+            )
+        ):
+            return
+        for each in {name for resource in (old, new) if resource for name in load_balancers(resource)}:
+            enqueue(each)
+
+    def on_deployment(old: Child | None, new: Child | None) -> None:
+        owner = seen.metadata.controller if (seen := new or old) else None
+        if seen is None or owner is None or _mark(old) == _mark(new):
+            return
+        resource = cache.get(Target("IngressDaemonSet", seen.metadata.namespace, owner.name))
+        for each in load_balancers(resource) if resource else ():
+            enqueue(each)
+
+    cache.informers["IngressDaemonSet"].on_change(on_resource)
+    cache.informers["Deployment"].on_change(on_deployment)
+
+
+def _mark(held: Child | None) -> str:
+    return held.metadata.annotations.get(SCHEDULED, "") if held else ""

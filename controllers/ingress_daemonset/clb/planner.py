@@ -1,0 +1,157 @@
+"""From the weights of a load balancer to those that it should have, and to what must be remembered before.
+
+A weight is remembered before 0 is written over it, and forgotten when it was read back after no such write of ours can
+arrive any more: the answer to one may be lost, and the process that sent it may have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from cloud.load_balancers import Backend
+from controllers.ingress_daemonset.clb.backends import NodeBackends
+from kube.types import Value, complete
+
+LATE = timedelta(seconds=120)
+"""A write arrives so late at most: more than a call takes, and the task that it begins."""
+
+
+class Remembered(Value, frozen=True):
+    """The *weight* of a backend before we wrote 0, last at *at*; *node* is whose backend it is.
+
+    *restored* is when we last wrote *weight* again.
+    """
+
+    node: str
+    weight: int
+    at: datetime
+    restored: datetime | None = None
+
+    def may_fall(self, now: datetime) -> bool:
+        """Whether a write of 0 may still arrive."""
+        return now - self.at <= LATE
+
+    def may_rise(self, now: datetime) -> bool:
+        """Whether a write of the former weight may still arrive."""
+        return self.restored is not None and now - self.restored <= LATE
+
+
+Memory = Mapping[str, Remembered]
+"""By the keys of backends."""
+complete(Remembered)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """By which a node's backends are recognized: its instance, or its InternalIP."""
+
+    instance: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """What a load balancer has, and which nodes should get nothing from it.
+
+    *attached* are nodes that wait for their former weights, *others* all other nodes.
+    """
+
+    backends: Sequence[Backend]
+    memory: Memory
+    detached: Mapping[str, Identity]
+    attached: Mapping[str, Identity] = field(default_factory=dict)
+    others: Sequence[Identity] = ()
+
+    def node_of(self, backend: Backend) -> str:
+        """The node of *detached* or *attached* whose backend it is; empty for others'."""
+        known = self.memory.get(backend.key)
+        if known and known.node in self._names:
+            return known.node
+        return self._by_identity.get(backend.instance or backend.address, "")
+
+    @cached_property
+    def has_nodes(self) -> bool:
+        """Whether it sends traffic to nodes, and not only to pods or to a target group."""
+        known = {each.instance for each in self.others} | {each.address for each in self.others}
+        found = {name for each in self.backends for name in (each.instance, each.address) if name}
+        return not found.isdisjoint(known | self._by_identity.keys())
+
+    @cached_property
+    def by_node(self) -> Mapping[str, Sequence[Backend]]:
+        found: dict[str, list[Backend]] = {}
+        for each in self.backends:
+            found.setdefault(self.node_of(each), []).append(each)
+        return found
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return {*self.detached, *self.attached}
+
+    @cached_property
+    def _by_identity(self) -> Mapping[str, str]:
+        nodes = {**self.attached, **self.detached}
+        named = ((each.instance, each.address, name) for name, each in nodes.items())
+        return {key: name for *keys, name in named for key in keys if key}
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """Store *memory* where it differs, then write *weights*."""
+
+    memory: Memory
+    weights: Mapping[Backend, int]
+
+
+def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
+    memory, weights = dict(seen.memory), dict[Backend, int]()
+    for each in seen.backends:
+        known, node = seen.memory.get(each.key), seen.node_of(each)
+        if node in seen.detached:
+            if each.weight:
+                before = known.restored if known else None
+                memory[each.key], weights[each] = Remembered(node, each.weight, now, before), 0
+        elif known and not each.weight:
+            memory[each.key], weights[each] = replace(known, restored=now), known.weight
+        elif known and not known.may_fall(now):
+            del memory[each.key]
+    for key in memory.keys() - {each.key for each in seen.backends}:
+        # It was deregistered; when it is registered again, it has the weight that it is given then.
+        if not memory[key].may_fall(now):
+            del memory[key]
+    return WeightPlan(memory, weights)
+
+
+def summed_up(
+    load_balancer: str, seen: Weighing, since: Mapping[str, datetime], now: datetime
+) -> Iterator[tuple[str, NodeBackends]]:
+    """For each node that is not as it was before; *since* says since when their backends have had weight 0."""
+    for name in seen.detached:
+        if not seen.has_nodes:
+            yield name, NodeBackends(load_balancer, error="has no backend that is a node of the cluster")
+        else:
+            is_off = all(_stays_off(each, seen.memory, now) for each in seen.by_node.get(name, ()))
+            yield name, NodeBackends(load_balancer, since.get(name, now) if is_off else None)
+    waiting = {seen.memory[each.key].node for each in seen.backends if _waits(each, seen.memory)}
+    for name in {*seen.attached, *waiting} - seen.detached.keys():
+        yield name, NodeBackends(load_balancer, restored=name not in waiting)
+
+
+def _waits(backend: Backend, memory: Memory) -> bool:
+    """For its former weight, unless its node is to be detached."""
+    return backend.key in memory and not backend.weight
+
+
+def _stays_off(backend: Backend, memory: Memory, now: datetime) -> bool:
+    known = memory.get(backend.key)
+    return not backend.weight and not (known and known.may_rise(now))
+
+
+def unhealthy(node: str, seen: Weighing, healthy: Mapping[str, bool]) -> int:
+    """How many of the node's backends with a weight get no traffic yet."""
+    mine = seen.by_node.get(node, ())
+    return sum(not healthy.get(each.key, True) for each in mine if each.weight)
