@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from typing import Any
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.clb.backends import BackendsByNode
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import Checker, HealthCheckReader
 from controllers.ingress_daemonset.metric_reader import Ask, MetricReader
@@ -34,6 +35,7 @@ from tests.fake_api.storage import Change
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_world import DETACHED, complete, raw_node, raw_resource, state_of
 from webhook.ingress_daemonset import FINALIZER
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 Raw = dict[str, Any]
 OURS = "drawbridge"
@@ -217,12 +219,12 @@ class Leader:
         self.leads = True
         self.unread: set[str] = set()
         """The nodes whose health checkers cannot be read."""
-        settings = IngressDaemonSetSettings.model_validate(
+        self.settings = IngressDaemonSetSettings.model_validate(
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
         stop, clock, reporter = threading.Event(), Clock(self.now, self.clock), Reporter(self.recorder)  # type: ignore[arg-type]
         context = Context(api, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
-        self.cache = ObjectCache(api, api.informers, self.clock)
+        self.cache = ObjectCache(api, api.informers, self.clock, backends=self.backends)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
         self.ask: Ask = unasked
         """What Prometheus has for a query, at once."""
@@ -230,7 +232,7 @@ class Leader:
             HealthCheckReader(lambda work: work(), stop, self.read, self.clock),
             MetricReader(lambda work: work(), stop, lambda query: self.ask(query), clock),
         )
-        self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: settings, clock)
+        self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: self.settings, clock)
 
     def read(self, checker: Checker) -> Reading:
         """A health checker that sees each write at once."""
@@ -238,6 +240,10 @@ class Leader:
             return Reading(checker.address, checker.port, error="connection refused")
         held = self.api.objects["Deployment", f"edge/web-{checker.node}"]
         return Reading(checker.address, checker.port, state_of(held, self.now()))
+
+    def backends(self, resource: IngressDaemonSet, names: Sequence[str]) -> BackendsByNode:
+        """What load balancers have of the nodes: nothing here."""
+        return {}
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.clock() - self.began)

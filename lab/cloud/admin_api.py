@@ -11,7 +11,7 @@ from lab.cloud import sts
 from lab.cloud.config import turn
 from lab.cloud.emulator import Reply
 from lab.cloud.request import Request
-from lab.cloud.values import Instance
+from lab.cloud.values import Instance, Target
 from lab.cloud.world import World
 from lab.errors import LabError
 
@@ -23,6 +23,11 @@ ROLE = "/latest/meta-data/cam/security-credentials/"
 class Alteration(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     changes: dict[str, Any]
+
+
+class Balancer(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    targets: list[Target]
 
 
 def steer(world: World, request: Request) -> Reply | None:
@@ -64,6 +69,7 @@ def _state(world: World, _: bytes) -> object:
             "addresses": list(addresses.values()),
             "instances": list(world.instances.values()),
             "tags": [{"key": key, "value": value} for key, value in sorted(world.tags)],
+            "load_balancers": {name: list(each.values()) for name, each in world.load_balancers.items()},
             "running": world.tasks.running,
             "calls": world.count(),
         }
@@ -96,6 +102,12 @@ def _alter(world: World, body: bytes) -> object:
     return world.addresses[wanted.id]
 
 
+def _put_load_balancer(world: World, body: bytes) -> object:
+    wanted = msgspec.json.decode(body, type=Balancer)
+    world.put_load_balancer(wanted.id, wanted.targets)
+    return wanted
+
+
 FIELDS = [name for name in Instance.__struct_fields__ if name != "id"]
 ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("GET", "knobs"): _knobs,
@@ -106,4 +118,5 @@ ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("DELETE", "instances"): _end_instance,
     ("POST", "addresses"): _add_address,
     ("PATCH", "addresses"): _alter,
+    ("PUT", "load-balancers"): _put_load_balancer,
 }

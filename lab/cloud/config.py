@@ -25,6 +25,7 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     unbind_seconds: Seconds = 2.0
     release_seconds: Seconds = 1.0
     bandwidth_seconds: Seconds = 0.5
+    weight_seconds: Seconds = 1.0
 
     # How far its indexes are behind.
     tag_lag_seconds: Lag = 1.0
@@ -103,6 +104,10 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     slow_seconds: Seconds = 10.0
     latency_seconds: Seconds = 0.0
     bind_fails: Share = 0.0
+    weight_fails: Share = 0.0
+    """Tasks that end without the new weights."""
+    load_balancer_busy: bool = True
+    """A load balancer takes no new weights before the last ones are in force."""
     errors: dict[str, str] = {}
     """Actions that are answered with this error code and not carried out."""
     content_type: str = "application/json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.cloud import addresses, bandwidth, binding, describe, instances, quotas, sts, tags
+from lab.cloud import addresses, bandwidth, binding, describe, instances, load_balancers, quotas, sts, tags
 from lab.cloud.action import Action
 from lab.cloud.envelope import Fault
 from lab.cloud.orders import OVERSEAS
@@ -37,6 +37,7 @@ PRODUCTS = {
         {**addresses.ACTIONS, **bandwidth.ACTIONS, **binding.ACTIONS, **describe.ACTIONS, **quotas.ACTIONS},
     ),
     "cvm": Product("2017-03-12", instances.ACTIONS),
+    "clb": Product("2018-03-17", load_balancers.ACTIONS),
     "tag": Product("2018-08-13", tags.ACTIONS, regional=False),
     "sts": Product("2018-08-13", sts.ACTIONS, regional=False),
 }

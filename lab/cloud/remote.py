@@ -25,7 +25,10 @@ class Remote:
     """Host and port, as the chart's ``cloud.endpoint`` has it."""
 
     def state(self) -> dict[str, Any]:
-        """Its ``addresses``, ``instances``, ``tags``, ``running`` tasks, and ``calls`` by action and outcome."""
+        """Its ``addresses``, ``instances``, ``tags``, ``load_balancers``, ``running`` tasks, and ``calls``.
+
+        These are by action and outcome.
+        """
         found: dict[str, Any] = msgspec.json.decode(self._ask("GET", "state"))
         return found
 
@@ -67,6 +70,18 @@ class Remote:
     def alter_address(self, address_id: str, **changes: Any) -> None:
         """Change an address as another user would: ``status="UNBIND"``, ``blocked=True``."""
         self._ask("PATCH", "addresses", {"id": address_id, "changes": changes})
+
+    def put_load_balancer(self, load_balancer: str, *targets: dict[str, Any]) -> None:
+        """A new one, or one with other targets, as another user would; each has the fields of a Target."""
+        self._ask("PUT", "load-balancers", {"id": load_balancer, "targets": targets})
+
+    def weights(self, load_balancer: str) -> dict[str, int]:
+        """Of its targets, by the instance or the address of each and its port."""
+        found = self.state()["load_balancers"][load_balancer]
+        return {
+            f"{each.get('instance') or each['address']}:{each['port']}": each.get("weight", 10)
+            for each in found
+        }
 
     def _ask(self, method: str, what: str, body: object = None) -> bytes:
         connection = HTTPConnection(self.endpoint, timeout=SECONDS)

@@ -65,6 +65,31 @@ class Task(msgspec.Struct, kw_only=True):
     wan_ip_after: bool = False
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A target of a load balancer's listener, or of one of its rules, the *location*."""
+
+    listener: str
+    location: str = ""
+    instance: str = ""
+    """Empty for a target that is only an address."""
+    address: str = ""
+    port: int
+    weight: int = 10
+    healthy: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.listener}/{self.location}/{self.instance or self.address}:{self.port}"
+
+
+class Weighing(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that gives targets of load balancer *name* their weights."""
+
+    name: str
+    targets: Sequence[Target]
+    due: float
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Temporary credentials."""
 

@@ -20,7 +20,18 @@ from lab.cloud.lifecycle import begun, ended
 from lab.cloud.names import Names
 from lab.cloud.tasks import Tasks
 from lab.cloud.tokens import Replays
-from lab.cloud.values import BOUND, WAN_IP, Address, Call, Instance, Kind, Session, Task
+from lab.cloud.values import (
+    BOUND,
+    WAN_IP,
+    Address,
+    Call,
+    Instance,
+    Kind,
+    Session,
+    Target,
+    Task,
+    Weighing,
+)
 
 REGION = "ap-singapore"
 """The region of the WanIP of an instance without a region."""
@@ -43,6 +54,9 @@ class World:
         self.tasks = Tasks()
         self.applied: Counter[tuple[str, str]] = Counter()
         """Addresses applied for, by region and UTC day."""
+        self.load_balancers: dict[str, dict[str, Target]] = {}
+        """Their targets, by keys."""
+        self.weighings: list[Weighing] = []
         self.replays = Replays()
         self.sessions: dict[str, Session] = {}
         self.log = new_log()
@@ -54,6 +68,7 @@ class World:
             now = self.clock()
             for task in self.tasks.take_due(now):
                 self._end(task)
+            self._end_weighings(now)
             yield now
 
     def begin(self, kind: Kind, addresses: Iterable[Address], seconds: float, **how: Any) -> Task:
@@ -63,6 +78,29 @@ class World:
         for address in changed:
             self.history.put(address.id, address, now)
         return self.tasks.start(kind, [address.id for address in changed], now + seconds, **how)
+
+    def weigh(self, load_balancer: str, targets: Iterable[Target]) -> None:
+        """Start a task that gives these targets their weights."""
+        due = self.clock() + self.knobs.weight_seconds
+        self.weighings.append(Weighing(name=load_balancer, targets=tuple(targets), due=due))
+
+    def _end_weighings(self, now: float) -> None:
+        for each in [each for each in self.weighings if each.due <= now]:
+            self.weighings.remove(each)
+            known = self.load_balancers.get(each.name, {})
+            for target in each.targets:
+                if target.key in known:
+                    known[target.key] = replace(known[target.key], weight=target.weight)
+
+    def put_load_balancer(self, load_balancer: str, targets: Iterable[Target]) -> None:
+        """A new one, or one with other targets, as another user would."""
+        with self.advanced():
+            self.load_balancers[load_balancer] = {each.key: each for each in targets}
+
+    def weights(self, load_balancer: str) -> dict[str, int]:
+        """By keys of targets."""
+        with self.advanced():
+            return {key: each.weight for key, each in self.load_balancers[load_balancer].items()}
 
     def _end(self, task: Task) -> None:
         well = not task.fails

@@ -106,7 +106,7 @@ def port_warnings(new: IngressDaemonSet, others: Iterable[PortUser]) -> list[str
 
 
 def load_balancer_problems(
-    new: IngressDaemonSet, old: IngressDaemonSet | None, clb: CLB
+    new: IngressDaemonSet, old: IngressDaemonSet | None, clb: CLBSettings
 ) -> Iterator[Problem]:
     """Load balancers that the operator does not allow; one that was stored before must not prevent other changes."""
     before = load_balancers(old) if old else ()

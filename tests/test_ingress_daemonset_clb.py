@@ -1,0 +1,172 @@
+"""No pod is replaced before its node's backends have read weight 0, and each gets its former weight again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kube.leader_election import LeadershipLost
+from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
+
+Raw = dict[str, Any]
+LATE = 120
+
+
+def updated(here: ClbLeader) -> bool:
+    return {*here.image_by_node().values()} == {"proxy:2"}
+
+
+def waiting_for(here: ClbLeader) -> str:
+    status = here.api.objects["IngressDaemonSet", KEY].get("status", {})
+    return " ".join(each["reason"] for each in status.get("waitingFor", ()))
+
+
+def test_each_node_is_weighed_0_before_its_pods_are_replaced_and_gets_its_weights_again() -> None:
+    here = rolling("n1", "n2", "n3")
+    here.run(lambda: updated(here))
+    here.run(lambda: here.is_restored)
+
+    assert here.api.objects["IngressDaemonSet", KEY]["status"]["detachedNodes"] == 0
+
+
+def test_the_grace_begins_when_weight_0_is_read_back() -> None:
+    here = rolling(
+        "n1", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 20}}
+    )
+    here.run(lambda: not any(here.weight_by_key.values()))
+    off_at = here.clock()
+    here.run(lambda: updated(here))
+
+    assert 20 <= here.clock() - off_at <= 20 + 2 * TASK + 10
+
+
+@pytest.mark.parametrize("code", ["throttled", "never"])
+@pytest.mark.parametrize("action", ["DescribeTargets", "BatchModifyTargetWeight"])
+def test_a_cloud_that_does_not_answer_keeps_the_pods(action: str, code: str) -> None:
+    here = rolling("n1")
+    here.cloud.fault = lambda asked: code if asked == action else ""
+    for _ in range(200):
+        here.step()
+    assert not updated(here)
+    assert BALANCER in waiting_for(here)
+
+    here.cloud.fault = lambda asked: ""
+    here.run(lambda: updated(here) and here.is_restored)
+
+
+def test_a_detachment_that_is_only_preferred_goes_on_after_its_time() -> None:
+    here = rolling("n1", rolling={"confirm": "preferred", "confirmTimeoutSeconds": 30})
+    here.cloud.fault = lambda asked: "throttled"
+    began = here.clock()
+    while not updated(here):
+        here.look()
+        here.run_pods()
+        here.api.deliver()
+        here.clock.advance(1.0)
+
+    assert 30 <= here.clock() - began <= 30 + 2 * 5 + 2
+
+
+@pytest.mark.parametrize("fault", ["lost", "late", "twice"])
+def test_weights_return_when_writes_are_lost_or_come_late_or_twice(fault: str) -> None:
+    here = rolling("n1")
+    faults = iter([fault, "", fault, ""])
+    here.cloud.fault = lambda asked: next(faults, "") if asked == "BatchModifyTargetWeight" else ""
+    steps = 0
+    while not (updated(here) and here.is_restored):
+        here.step()
+        steps += 1
+        if steps % 40 == 0:
+            with suppress(Exception):
+                here.cloud.deliver_late()
+        assert steps < 2000
+    here.cloud.deliver_late()
+
+
+def test_a_late_write_of_0_after_the_node_was_attached_is_repaired() -> None:
+    here = rolling("n1")
+    faults = iter(["late"])
+    here.cloud.fault = lambda asked: next(faults, "") if asked == "BatchModifyTargetWeight" else ""
+    here.run(lambda: here.cloud.late)
+    here.run(lambda: updated(here))
+    here.run(lambda: {*here.weight_by_key.values()} == {WEIGHT})
+    here.clock.advance(LATE / 2)
+    here.cloud.deliver_late()
+    here.clock.advance(TASK)
+    assert {*here.weight_by_key.values()} == {0}
+
+    here.run(lambda: here.is_restored)
+
+
+@pytest.mark.parametrize("stop", range(1, 40))
+def test_a_leader_that_ends_before_any_write_leaves_the_rest_to_the_next(stop: int) -> None:
+    here = rolling("n1", "n2")
+    left = stop
+
+    def check() -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise LeadershipLost("another leads")
+
+    here.before_write = check
+    with suppress(LeadershipLost):
+        for _ in range(600):
+            here.step()
+    other = ClbLeader(here.api, before=here)
+    other.api.deliver()
+    other.run(lambda: updated(other) and other.is_restored)
+
+
+@pytest.mark.parametrize("change", ["paused", "no longer named", "no longer allowed", "deleted"])
+def test_weights_return_when_the_node_is_not_to_be_detached_any_more(change: str) -> None:
+    here = rolling(
+        "n1", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 600}}
+    )
+    here.run(lambda: not any(here.weight_by_key.values()))
+    if change == "paused":
+        here.api.change("IngressDaemonSet", KEY, {"spec": {"paused": True}})
+    elif change == "no longer named":
+        strategy = {"rollingUpdate": {"setWeightToDetach": None}}
+        here.api.change("IngressDaemonSet", KEY, {"spec": {"updateStrategy": strategy}})
+    elif change == "no longer allowed":
+        clb = here.settings.clb.model_copy(update={"load_balancers": []})
+        here.settings = here.settings.model_copy(update={"clb": clb})
+    else:
+        here.api.remove("IngressDaemonSet", KEY)
+        here.api.deliver()
+    while not here.is_restored:
+        here.weigh()
+        with suppress(Exception):
+            super(ClbLeader, here).look()
+        here.api.deliver()
+        here.clock.advance(1.0)
+
+    # What is no longer asked for is no longer waited for.
+    assert updated(here) == (change == "no longer named")
+
+
+def test_weights_return_when_the_node_object_is_deleted_and_the_instance_stays() -> None:
+    here = rolling(
+        "n1", "n2", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 600}}
+    )
+    here.run(lambda: not all(here.weight_by_key.values()))
+    off = next(key for key, weight in here.weight_by_key.items() if not weight)
+    here.api.remove("Node", off.partition("ins-")[2].partition(":")[0])
+    here.api.deliver()
+
+    here.run(lambda: here.weight_by_key[off] == WEIGHT, steps=2000)
+
+
+def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
+    here = rolling("n1")
+    (one, _) = sorted(here.weight_by_key)
+    known = here.cloud.world.load_balancers[BALANCER]
+    known[one] = replace(known[one], weight=0)
+    here.run(lambda: updated(here))
+    here.run(lambda: not here.store.memory(BALANCER) and sum(here.weight_by_key.values()) == WEIGHT)
+
+    assert here.weight_by_key[one] == 0
