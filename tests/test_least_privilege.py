@@ -34,6 +34,10 @@ WITH: dict[str, dict[str, Any]] = {
     "openGates": {"elasticity": {"openGates": "always"}},
     "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
+    "clb": {
+        "ingressDaemonSet": {"clb": {"enabled": True}},
+        "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
+    },
     "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
     "metrics.authentication": {"metrics": {"authentication": True}},
     "eklet": EKLET,
@@ -46,6 +50,7 @@ NOT_ALONE = (
     "pools",
     "pools.history",
     "egressCheck",
+    "clb",
     "homeFailover",
     "returnHome",
     "percentages",
@@ -60,6 +65,7 @@ CHOICES = [
     pytest.param(("ipReservation", "pools", "pools.history"), id="pools.history"),
     pytest.param(("anycastIP", "egressCheck"), id="egressCheck"),
     pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
+    pytest.param(("ingressDaemonSet", "clb"), id="clb"),
     pytest.param(("elasticity", "returnHome"), id="returnHome"),
     pytest.param(("elasticity", "percentages"), id="percentages"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
@@ -146,6 +152,17 @@ def test_what_needs_no_permission_gets_none(features: tuple[str, ...], values: d
         pytest.param(
             ("ipReservation", "pools", "pools.history", "anycastIP"),
             ["claim", "ip-history", "cluster's uuid"],
+            id="claims and the history",
+        ),
+        pytest.param(("ingressDaemonSet", "clb"), ["weights-of"], id="former weights"),
+        pytest.param(
+            ("ipReservation", "pools", "pools.history", "ingressDaemonSet", "clb"),
+            ["ip-history", "weights-of"],
+            id="the history and former weights",
+        ),
+        pytest.param(
+            ("ipReservation", "pools", "pools.history", "anycastIP", "ingressDaemonSet", "clb"),
+            ["claim", "ip-history", "weights-of", "cluster's uuid"],
             id="all",
         ),
     ],
@@ -154,7 +171,7 @@ def test_a_policy_limits_which_config_maps_are_written(features: tuple[str, ...]
     policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
 
     said = str(policy["spec"]["validations"]) if policy else ""
-    every = ("claim", "ip-history", "cluster's uuid")
+    every = ("claim", "ip-history", "weights-of", "cluster's uuid")
     assert [each for each in every if each in said] == written
 
 

@@ -82,6 +82,8 @@ SETTINGS = {
     "ingressDaemonSet.prometheus.url": "ingressDaemonSet.prometheus.url",
     "ingressDaemonSet.prometheus.tokenFile": "ingressDaemonSet.prometheus.tokenFile",
     "ingressDaemonSet.prometheus.caFile": "ingressDaemonSet.prometheus.caFile",
+    "ingressDaemonSet.clb.enabled": "ingressDaemonSet.clb.enabled",
+    "ingressDaemonSet.clb.loadBalancers": "ingressDaemonSet.clb.loadBalancers",
     "cloud.region": "cloud.region",
     "cloud.subnets": "elasticity.subnets",
     "cloud.endpoint": "cloud.endpoint",

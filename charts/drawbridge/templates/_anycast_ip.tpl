@@ -57,9 +57,19 @@ attemptTimeout: {{ .Values.cloud.attemptTimeout | quote }}
 rateShare: {{ .Values.cloud.rateShare }}
 {{- end }}
 
+{{/* Whether the controllers set weights at load balancers, or nothing. */}}
+{{- define "drawbridge.setsWeights" -}}
+{{- if and .Values.ingressDaemonSet.enabled .Values.ingressDaemonSet.clb.enabled }}true{{ end }}
+{{- end }}
+
+{{/* Whether the controllers call the cloud, or nothing. */}}
+{{- define "drawbridge.callsCloud" -}}
+{{- if or .Values.anycastIP.enabled (include "drawbridge.setsWeights" .) }}true{{ end }}
+{{- end }}
+
 {{/* The Secret that the controllers find their keys in, or nothing. */}}
 {{- define "drawbridge.cloudSecret" -}}
-{{- if .Values.anycastIP.enabled }}
+{{- if include "drawbridge.callsCloud" . }}
 {{- $id := get (include "drawbridge.twoNames" . | fromJson) "cloud.secretID" }}
 {{- or .Values.cloud.existingSecret (and $id (printf "%s-cloud" (include "drawbridge.fullname" .))) }}
 {{- end }}
@@ -107,6 +117,11 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- if not (get $names "cloud.region") }}
 {{- fail "cloud.region is empty: with anycastIP.enabled, give the long name of the cluster's region, for example ap-singapore" }}
 {{- end }}
+{{- end }}
+{{- if and (include "drawbridge.setsWeights" .) (not (get $names "cloud.region")) }}
+{{- fail "cloud.region is empty: with ingressDaemonSet.clb.enabled, give the long name of the load balancers' region, for example ap-singapore" }}
+{{- end }}
+{{- if include "drawbridge.callsCloud" . }}
 {{- include "drawbridge.validateKeys" (list . (get $names "cloud.secretID") (get $names "cloud.secretKey")) }}
 {{- end }}
 {{- end }}

@@ -13,6 +13,9 @@ prometheus:
   url: {{ .prometheus.url | quote }}
   tokenFile: {{ .prometheus.tokenFile | quote }}
   caFile: {{ .prometheus.caFile | quote }}
+clb:
+  enabled: {{ .clb.enabled }}
+  loadBalancers: {{ toJson .clb.loadBalancers }}
 {{- end }}
 {{- end }}
 

@@ -11,7 +11,7 @@ platform: true
 leader: {{ .Values.config.leaderElectionEnable }}
 ip-reservation: {{ .Values.ipReservation.enabled }}
 anycast-ip: {{ .Values.anycastIP.enabled }}
-cloud: {{ .Values.anycastIP.enabled }}
+cloud: {{ not (empty (include "drawbridge.callsCloud" .)) }}
 elasticity: {{ include "drawbridge.controllersOpenGates" . }}
 ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
 {{- end }}

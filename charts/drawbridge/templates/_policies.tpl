@@ -34,8 +34,30 @@ owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonse
 && owner.?controller.orValue(false)))
 {{- end }}
 
-{{/* Whether a ConfigMap is the one with the history of IPs. */}}
-{{- define "drawbridge.policyHistory" -}}
-each.metadata.?labels[?'drawbridge.io/ip-history'].hasValue() && request.operation != 'DELETE'
-&& each.metadata.name == 'drawbridge-ip-history'
+{{/* Which ConfigMaps the controllers write: what they contain, and by what they are recognized. */}}
+{{- define "drawbridge.policyConfigMaps" -}}
+{{- if .Values.anycastIP.enabled }}
+- content: address claims
+  is: each.metadata.?labels[?'drawbridge.io/claim'].hasValue()
+{{- with .Values.anycastIP.allowList.configMap }}
+- content: the allow-list
+  is: >-
+    each.metadata.?labels[?'drawbridge.io/allow-list'].hasValue() && request.operation != 'DELETE'
+    && each.metadata.name == {{ . | squote }}
+{{- end }}
+{{- end }}
+{{- if include "drawbridge.keepsHistory" . }}
+- content: the history of IPs
+  is: >-
+    each.metadata.?labels[?'drawbridge.io/ip-history'].hasValue() && request.operation != 'DELETE'
+    && each.metadata.name == 'drawbridge-ip-history'
+{{- end }}
+{{- if include "drawbridge.setsWeights" . }}
+- content: former weights
+  is: each.metadata.?labels[?'drawbridge.io/weights-of'].hasValue()
+{{- end }}
+{{- if .Values.anycastIP.enabled }}
+- content: the cluster's uuid
+  is: each.metadata.namespace == 'kube-system' && each.metadata.name == 'aia-official-cluster-uuid'
+{{- end }}
 {{- end }}
