@@ -19,6 +19,10 @@ ANNOTATION = "TO_BE_UPDATED_ANNOTATION"
 """The key, without a value, of the annotation that a Deployment has before its pods are replaced."""
 BOUND = "LONGEST_WITHOUT_SIGHT_SECONDS"
 ON_OUTAGE = "ON_API_SERVER_OUTAGE"
+CONNECTION_PORTS = "CONNECTION_PORTS"
+"""Ports of the node, with commas, whose established connections are counted."""
+CONNECTION_METRIC = "CONNECTION_METRIC"
+"""Instead of those, the port, the path and the name of a metric, with blanks."""
 KEEP, FAIL = "keep", "fail"
 """Beyond the bound: keep the last answer, or answer 503."""
 
@@ -58,7 +62,8 @@ class State(msgspec.Struct, frozen=True, rename="camel"):
     *status* has been answered *for_seconds*, because of the Deployment of this uid, version and generation.
     For *detached_seconds* it has been 503 because the Deployment bears the annotation, with *scheduled* as what
     SCHEDULED says; *refusals* are the health checks that were answered so since. *seen_seconds_ago* is the age of what
-    is known of the Deployment; None when it was never seen.
+    is known of the Deployment; None when it was never seen. *connections* are open, where they are counted; None with a
+    *connections_error* when that fails.
     """
 
     status: int = 503
@@ -71,3 +76,5 @@ class State(msgspec.Struct, frozen=True, rename="camel"):
     detached_seconds: float = 0.0
     refusals: int = 0
     seen_seconds_ago: float | None = None
+    connections: int | None = None
+    connections_error: str = ""

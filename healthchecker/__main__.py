@@ -6,13 +6,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from healthchecker import METRICS_PATH, PATHS, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
 from healthchecker.config import Config, ConfigError
+from healthchecker.connections import Counter as ConnectionCounter
+from healthchecker.connections import count_sockets, read_metric
 from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import KubeError
@@ -42,20 +46,37 @@ def serve(
     return Server(address, respond)
 
 
+def counter_of(config: Config) -> ConnectionCounter | None:
+    """None when connections are not counted."""
+    if endpoint := config.endpoint:
+        return ConnectionCounter(lambda: read_metric(endpoint))
+    return ConnectionCounter(lambda: count_sockets(config.counted)) if config.counted else None
+
+
+def state_of(checker: Checker, counter: ConnectionCounter | None) -> State:
+    state = checker.state()
+    if counter is None:
+        return state
+    count = counter.latest()
+    return replace(state, connections=count.connections, connections_error=count.error)
+
+
 def main() -> int:
     """The exit code: 0 after SIGTERM, 2 when it cannot start."""
     stop = stop_on_signals()
     try:
         config = Config.from_environment(os.environ)
         client = Client.from_environment(timeout=config.bound / 6)
-        checker = Checker(config)
-        server = serve(checker.answer, checker.state, (default_host(), config.port))
+        checker, counter = Checker(config), counter_of(config)
+        server = serve(checker.answer, partial(state_of, checker, counter), (default_host(), config.port))
     except (ConfigError, KubeError, OSError) as error:
         print(f"the health checker cannot start: {error}", file=sys.stderr)
         return 2
     logs.configure("info")
     export_metrics(checker)
     threading.Thread(target=follow, args=(client, config, checker, stop), name="watch", daemon=True).start()
+    if counter:
+        threading.Thread(target=counter.run, args=(stop,), name="connections", daemon=True).start()
     stop.wait()
     server.close()
     return 0

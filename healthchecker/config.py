@@ -22,8 +22,19 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """A metric of the node's pods, in the text format of Prometheus."""
+
+    port: int
+    path: str
+    metric: str
+
+
+@dataclass(frozen=True)
 class Config:
     """*annotation* is a key, with any value.
+
+    Connections are counted at the *counted* ports, or are what *endpoint* says; with neither, they are not.
 
     After *bound* seconds without the API server the checker *fails* its health checks, or keeps its answer.
     """
@@ -35,6 +46,8 @@ class Config:
     annotation: str = DEFAULT_ANNOTATION
     bound: int = DEFAULT_BOUND
     fails: bool = False
+    counted: tuple[int, ...] = ()
+    endpoint: Endpoint | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:
@@ -51,6 +64,8 @@ class Config:
                 environ.get(names.BOUND, str(DEFAULT_BOUND)), names.BOUND, SHORTEST_BOUND, LONGEST_BOUND
             ),
             fails=outage == FAIL,
+            counted=_ports(environ.get(names.CONNECTION_PORTS, "")),
+            endpoint=_endpoint(environ.get(names.CONNECTION_METRIC, "")),
         )
 
     @property
@@ -66,6 +81,19 @@ def _text(environ: Mapping[str, str], name: str) -> str:
     if value := environ.get(name):
         return value
     raise ConfigError(f"{name} is not set; the health-check DaemonSets of an IngressDaemonSet set it")
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    return tuple(_number(each, names.CONNECTION_PORTS, 1, 65535) for each in text.split(",") if each)
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    if not text:
+        return None
+    port, *rest = text.split(" ")
+    if len(rest) != 2:
+        raise ConfigError(f"{names.CONNECTION_METRIC} is {text!r}; write a port, a path and a metric")
+    return Endpoint(_number(port, names.CONNECTION_METRIC, 1, 65535), *rest)
 
 
 def _number(text: str, name: str, least: int, most: int) -> int:

@@ -105,6 +105,8 @@ class World:
         self.metric: float | str = "connection refused"
         """What Prometheus has for a query; a text is why it has nothing."""
         self.measured: Measurement | None = None
+        self.connections: dict[str, int | str] = {}
+        """By the names of nodes: how many are open, or why that is not known."""
 
     def plan(self, writes: Writes = NO_WRITES) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
@@ -142,7 +144,15 @@ class World:
             elif node in self.unread:
                 yield Reading("10.0.0.1", port, error="connection refused")
             elif seen := self.blind.get(node, self.deployments.get(f"web-{node}")):
-                yield Reading("10.0.0.1", port, state_of(seen, self.now))
+                yield Reading("10.0.0.1", port, self._counted(node, state_of(seen, self.now)))
+
+    def _counted(self, node: str, state: State) -> State:
+        match self.connections.get(node):
+            case int(count):
+                return msgspec.structs.replace(state, connections=count)
+            case str(error):
+                return msgspec.structs.replace(state, connections_error=error)
+        return state
 
     def is_confirmed(self, node: str) -> bool:
         """Whether its health checkers answer 503, for the detachment that its Deployment is under now."""

@@ -27,7 +27,7 @@ from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import Connections, IngressDaemonSet
 
 FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
@@ -118,9 +118,19 @@ def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
         healthchecker.BOUND: str(resource.spec.health_checker.outage_tolerance_seconds),
     }
     fields = {healthchecker.NODE: "spec.nodeName", healthchecker.NAMESPACE: "metadata.namespace"}
+    said |= _counting(resource.spec.update_strategy.rolling_update.connections)
     return [{"name": name, "value": value} for name, value in said.items()] + [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
     ]
+
+
+def _counting(wanted: Connections | None) -> dict[str, str]:
+    """Without *wanted* nothing, so that health checkers stay as they are."""
+    if wanted is None:
+        return {}
+    if endpoint := wanted.endpoint:
+        return {healthchecker.CONNECTION_METRIC: f"{endpoint.port} {endpoint.path} {endpoint.metric}"}
+    return {healthchecker.CONNECTION_PORTS: ",".join(map(str, wanted.ports))}
 
 
 Body = dict[str, Any]

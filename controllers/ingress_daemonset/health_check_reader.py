@@ -46,7 +46,8 @@ def checkers_of(rollouts: Iterable[NodeRollout], canary: Sequence[str] = ()) -> 
     return {
         Checker(each.node.name, each.node.address, port)
         for each in rollouts
-        if (each.is_detaching or each.node.name in canary) and each.rolling.confirm != OFF
+        if (each.is_detaching and each.rolling.connections is not None)
+        or ((each.is_detaching or each.node.name in canary) and each.rolling.confirm != OFF)
         for port in each.resource.spec.health_check_node_ports
     }
 

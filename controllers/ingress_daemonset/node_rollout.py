@@ -345,18 +345,45 @@ class NodeRollout:
             return None
         return _after(safe_at, self.rolling.confirm_timeout_seconds)
 
-    def is_released(self, now: datetime) -> bool:
+    def is_confirmed(self, now: datetime) -> bool:
         """Whether the load balancer sends it nothing more: the graces are over, and the detachment is confirmed."""
         if (detached_at := self.detached_at) is None or detached_at > now:
             return False
         ends = self.doubt_ends_at
         return not self.doubt or (ends is not None and ends <= now)
 
+    def is_released(self, now: datetime) -> bool:
+        """Whether its pods may end: the load balancer sends it nothing more, and few connections are open."""
+        return self.is_confirmed(now) and not self.waits_for_connections(now)
+
+    @property
+    def connections(self) -> int | None:
+        """Open ones, by the last reading of its health checkers; None when that is not known."""
+        counts = [each.state.connections for each in self.readings if each.state]
+        return max((each for each in counts if each is not None), default=None)
+
+    @property
+    def connections_end_at(self) -> datetime | None:
+        """Until when connections are waited for; None while the graces have not begun, and where they do not count."""
+        if (wanted := self.rolling.connections) is None or (detached_at := self.detached_at) is None:
+            return None
+        return _after(detached_at, wanted.timeout_seconds)
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether more are open than may be, or it is not known how many."""
+        wanted, count = self.rolling.connections, self.connections
+        return wanted is not None and (count is None or count > wanted.max)
+
+    def waits_for_connections(self, now: datetime) -> bool:
+        ends = self.connections_end_at
+        return self.has_connections and ends is not None and ends > now
+
     def is_doubted(self, now: datetime) -> bool:
         """Whether only the confirmation is missing, though it was asked for."""
         detached_at, was_asked = self.detached_at, bool(self.readings or self.backends)
         is_over = detached_at is not None and detached_at <= now
-        return self.is_detaching and was_asked and is_over and not self.is_released(now)
+        return self.is_detaching and was_asked and is_over and not self.is_confirmed(now)
 
     def attach_doubt(self, now: datetime) -> str:
         """Why load balancers may not send it traffic yet, after it was attached; empty when they do.

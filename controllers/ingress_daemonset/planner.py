@@ -20,7 +20,14 @@ from controllers.ingress_daemonset.node_actions import Turn, node_actions
 from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
 from controllers.ingress_daemonset.overview import Turns
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
-from controllers.ingress_daemonset.status import Findings, Unconfirmed, status_of, unconfirmed
+from controllers.ingress_daemonset.status import (
+    Findings,
+    Unconfirmed,
+    Undrained,
+    status_of,
+    unconfirmed,
+    undrained,
+)
 from controllers.ingress_daemonset.types import Children, Workload
 from controllers.ingress_daemonset.waves import waves_of
 from healthchecker import deployment_name
@@ -101,6 +108,7 @@ class Plan:
     unconfirmed: tuple[Unconfirmed, ...] = ()
     rollouts: tuple[NodeRollout, ...] = ()
     """For the next plan, which reuses what has not changed."""
+    undrained: tuple[Undrained, ...] = ()
     altered: tuple[Altered, ...] = ()
     """Objects that another writer changes repeatedly, so that they are left as they are."""
     unanswered: tuple[str, ...] = ()
@@ -166,6 +174,7 @@ class _Planning:
             status_of(self._resource, self._rollouts, findings, self._now),
             tuple(unconfirmed(self._rollouts, self._now)),
             tuple(self._rollouts),
+            tuple(undrained(self._rollouts, self._now)),
             altered,
             self._canary.unanswered if self._canary else (),
             self._canary.query if self._canary else None,
@@ -272,7 +281,7 @@ class _Planning:
         for each in self._rollouts:
             waits += [each.overdue_at, each.judged_at, each.settled_at, each.attach_doubt_ends_at]
             if each.is_detaching:
-                waits += [each.detached_at, each.doubt_ends_at]
+                waits += [each.detached_at, each.doubt_ends_at, each.connections_end_at]
         return min((each for each in waits if each is not None and each > self._now), default=None)
 
 

@@ -175,6 +175,7 @@ class Reconciler:
             return None
         reminder = self._settings().detachment_reminder
         due = self._reporter.remind(resource.metadata, planned.unconfirmed, reminder, self._clock.now())
+        self._reporter.undrained(resource.metadata, planned.undrained)
         status = {name: part for name, part in planned.status.items() if name not in memory.pruned}
         if status != resource.reported:
             if (left := memory.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:

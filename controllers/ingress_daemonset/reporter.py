@@ -14,7 +14,7 @@ from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
 from controllers.ingress_daemonset.canary import BY_METRIC, BY_TIME
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
-from controllers.ingress_daemonset.status import Unconfirmed
+from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 from webhook.ingress_daemonset import API_VERSION, KIND, PROMOTE
@@ -61,6 +61,18 @@ ALTERED = Gauge(
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
     ["namespace", "name"],
 )
+CONNECTIONS = Gauge(
+    "drawbridge_ingress_daemonset_open_connections",
+    "Open connections of detached nodes whose pods wait for their end, where they are counted.",
+    ["namespace", "name"],
+)
+CONNECTION_TIMEOUTS = Counter(
+    "drawbridge_ingress_daemonset_connection_timeouts",
+    "Nodes whose connections did not end in time, or could not be counted.",
+    ["reason"],
+)
+for _reason in ("open", "unknown"):
+    CONNECTION_TIMEOUTS.labels(_reason)
 WRITES = Counter(
     "drawbridge_ingress_daemonset_writes",
     "Writes to objects other than status, by result.",
@@ -100,6 +112,7 @@ class Reporter:
         self._recorder = recorder
         self._reminded: dict[str, set[Unconfirmed]] = {}
         self._explained: dict[str, set[str]] = {}
+        self._undrained: dict[str, set[tuple[str, datetime]]] = {}
 
     def wrote(self, action: Action, result: str) -> None:
         WRITES.labels(action.target.kind, VERBS[type(action)][0], result).inc()
@@ -146,6 +159,8 @@ class Reporter:
             WAITING.labels(*labels, waiting_for).set(progressing == reason)
         ROLLED_BACK.labels(*labels).set("rollback" in status)
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
+        counts = (each.connections for each in planned.rollouts if each.is_detaching)
+        CONNECTIONS.labels(*labels).set(sum(each or 0 for each in counts))
         ALTERED.labels(*labels).set(len(planned.altered))
 
     def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
@@ -167,7 +182,19 @@ class Reporter:
         left = [(_due_at(each, patience) - now).total_seconds() for each in waiting.keys() - due]
         return min(left, default=None)
 
+    def undrained(self, owner: ObjectMeta, found: Sequence[Undrained]) -> None:
+        """One Event for each detachment."""
+        known = self._undrained.get(key_of(owner), set())
+        for each in found:
+            if (each.node, each.since) not in known:
+                CONNECTION_TIMEOUTS.labels("open" if each.known else "unknown").inc()
+                message = f"The pods of node {each.node} are replaced after timeoutSeconds: {each.why}"
+                self._event(owner, "ConnectionsOpen", message, "Warning")
+        current = {(each.node, each.since) for each in found}
+        self._undrained[key_of(owner)] = current | {each for each in known if each[0] not in _nodes(current)}
+
     def forget(self, key: str) -> None:
+        self._undrained.pop(key, None)
         self._reminded.pop(key, None)
         self._explained.pop(key, None)
         namespace, _, name = key.partition("/")
@@ -175,7 +202,15 @@ class Reporter:
             _drop(NODES, namespace, name, state)
         for waiting_for in PACED.values():
             _drop(WAITING, namespace, name, waiting_for)
-        for each in (HALTED, CANARY_PAUSED, CANARY_UNMEASURED, ROLLED_BACK, UNCONFIRMED, ALTERED):
+        for each in (
+            HALTED,
+            CANARY_PAUSED,
+            CANARY_UNMEASURED,
+            ROLLED_BACK,
+            UNCONFIRMED,
+            CONNECTIONS,
+            ALTERED,
+        ):
             _drop(each, namespace, name)
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
@@ -234,6 +269,10 @@ def _unmeasured(status: dict[str, Any]) -> str:
     """Since when the metric of a canary is not known; empty while it is."""
     metric: dict[str, str] = status.get("canary", {}).get("metric", {})
     return metric.get("unknownSince", "")
+
+
+def _nodes(found: set[tuple[str, datetime]]) -> set[str]:
+    return {node for node, _ in found}
 
 
 def _named(action: Action) -> str:

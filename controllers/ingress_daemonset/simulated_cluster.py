@@ -159,7 +159,13 @@ class SimulatedCluster:
             if mark is not None and mark.key in held.metadata.annotations:
                 scheduled = held.metadata.annotations[SCHEDULED]
                 seconds = (self.now - mark.at).total_seconds()
-                state = State(REFUSED, uid=held.metadata.uid, scheduled=scheduled, detached_seconds=seconds)
+                state = State(
+                    REFUSED,
+                    uid=held.metadata.uid,
+                    scheduled=scheduled,
+                    detached_seconds=seconds,
+                    connections=0,
+                )
                 ports = self._resource.spec.health_check_node_ports
                 yield _node_of(held), tuple(Reading("", port, state) for port in ports)
 

@@ -52,6 +52,16 @@ class Unconfirmed:
     patience: float | None = None
 
 
+@dataclass(frozen=True)
+class Undrained:
+    """A node, detached *since* then, whose connections have not ended in time; *known* is whether they were counted."""
+
+    node: str
+    since: datetime
+    why: str
+    known: bool
+
+
 def status_of(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
 ) -> dict[str, Any]:
@@ -266,10 +276,33 @@ def _detaching(rollout: NodeRollout, now: datetime) -> str:
         return "it is being detached"
     if rollout.is_doubted(now):
         return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+    if rollout.is_confirmed(now) and rollout.waits_for_connections(now):
+        ends = rfc3339(rollout.connections_end_at or now)
+        return f"{open_connections(rollout)}; its pods are replaced at {ends} at the latest"
     if (detached_at := rollout.detached_at) is not None:
         return f"the load balancer has until {rfc3339(detached_at)} to stop sending traffic"
     key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
     return f"its detachment is not confirmed: annotation {key} is missing or old"
+
+
+def open_connections(rollout: NodeRollout) -> str:
+    """How many there are, or why that is not known."""
+    wanted, count = rollout.rolling.connections, rollout.connections
+    if count is not None:
+        return f"{count} connections are open, and at most {wanted.max if wanted else 0} may be"
+    errors = (each.state.connections_error if each.state else each.error for each in rollout.readings)
+    why = next((each for each in errors if each), "no health checker has said so")
+    return f"it is not known how many connections are open: {why}"
+
+
+def undrained(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Undrained]:
+    """Nodes whose pods are replaced now although connections are open, or may be."""
+    for each in rollouts:
+        mark = each.deployment_mark or each.node_mark
+        if mark and each.is_detaching and each.has_connections and each.is_released(now):
+            yield Undrained(
+                each.node.name, mark.at, open_connections(each), known=each.connections is not None
+            )
 
 
 def _way_out(rollout: NodeRollout) -> str:

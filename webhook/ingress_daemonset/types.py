@@ -158,6 +158,26 @@ class Weights(Value, frozen=True):
     grace_period_seconds: int = 0
 
 
+class Endpoint(Value, frozen=True):
+    """A metric of the pods on the node, in the text format of Prometheus."""
+
+    port: int = 0
+    path: str = "/metrics"
+    metric: str = ""
+
+
+class Connections(Value, frozen=True):
+    """At most how many connections may be open before pods are replaced, and for how many seconds that is waited for.
+
+    They are counted at *ports*, or are what *endpoint* says.
+    """
+
+    max: int = 0
+    timeout_seconds: int = 300
+    ports: tuple[int, ...] = ()
+    endpoint: Endpoint | None = None
+
+
 class Canary(Value, frozen=True):
     """The nodes that get a new template first."""
 
@@ -177,6 +197,7 @@ class RollingUpdate(Value, frozen=True):
     annotate_node_to_detach: Annotation | None = None
     wait_for_detachment_by_annotated_timestamp: Timestamp | None = None
     set_weight_to_detach: Weights | None = None
+    wait_for_connections: Connections | None = None
     confirm: str = REQUIRED
     """Whether health checkers and load balancers must confirm the detachment before pods are replaced."""
     confirm_timeout_seconds: int = 60
@@ -210,6 +231,11 @@ class RollingUpdate(Value, frozen=True):
     def weights(self) -> Weights | None:
         """Set to 0 before the update of a node."""
         return self.set_weight_to_detach if self.detaches else None
+
+    @property
+    def connections(self) -> Connections | None:
+        """Waited for before the update of a node."""
+        return self.wait_for_connections if self.detaches else None
 
     @property
     def timestamp(self) -> Timestamp | None:

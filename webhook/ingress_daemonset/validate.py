@@ -73,6 +73,7 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _annotations(rolling)
     yield from _canary(rolling)
     yield from pacing_problems(rolling)
+    yield from _connections(new.spec, rolling, template)
     if rolling.auto_rollback and not new.spec.revision_history_limit:
         message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
         yield "spec.revisionHistoryLimit", message
@@ -139,6 +140,8 @@ def not_allowed(load_balancer: str, namespace: str, clb: CLBSettings) -> str:
 def warnings(new: IngressDaemonSet) -> Iterator[str]:
     """Of what is valid, but probably not meant."""
     rolling, checker = new.spec.update_strategy.rolling_update, new.spec.health_checker
+    if rolling.wait_for_connections and not rolling.detaches:
+        yield "waitForConnections has no effect: maxUnavailableNodes is 0, so that no node is detached"
     if rolling.set_weight_to_detach and not rolling.detaches:
         yield "setWeightToDetach has no effect: maxUnavailableNodes is 0, so that no node is detached"
     if rolling.annotate_node_to_detach and not rolling.detaches:
@@ -205,6 +208,19 @@ def _canary(rolling: RollingUpdate) -> Iterator[Problem]:
             f"{ROLLING}.canary.nodes",
             f"it is {canary.nodes}: write 1 or more, or remove canary to have none",
         )
+
+
+def _connections(spec: Spec, rolling: RollingUpdate, template: Template) -> Iterator[Problem]:
+    path, wanted = f"{ROLLING}.waitForConnections", rolling.wait_for_connections
+    if wanted is None:
+        return
+    if bool(wanted.ports) == bool(wanted.endpoint):
+        yield path, "write either ports or endpoint: connections are counted in one way"
+    if not spec.health_check_node_ports:
+        yield path, "there are no healthCheckNodePorts, and health checkers count the connections; write one"
+    if not template.spec.host_network:
+        message = "connections of pods without hostNetwork are not seen on the node"
+        yield path, f"{message}; write hostNetwork: true into the template, or remove it"
 
 
 def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:

@@ -1,0 +1,123 @@
+"""Count the open connections of the node's pods, while the controllers ask for it.
+
+They are the established TCP connections to some ports, from `/proc/net/tcp`, which every process in the network of the
+host may read. A pod that is not in it has none there; those of connection tracking are for root. Where sockets are not
+what counts, a metric of the pod says more.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from healthchecker.config import Endpoint
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+ESTABLISHED = "01"
+HOST = "127.0.0.1"
+TIMEOUT = 1.0
+LONGEST = 4 << 20
+"""Bytes of an answer."""
+PERIOD = 1.0
+"""Seconds between two counts."""
+WANTED_FOR = 10.0
+"""Seconds after which connections are no longer counted when the controllers have not asked again."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """*connections* at a time on the clock; *error* says why they are not known."""
+
+    at: float = 0.0
+    connections: int | None = None
+    error: str = "they have not been counted yet"
+
+
+def established(tables: Iterable[str], ports: Collection[int]) -> int:
+    """Connections to *ports* in tables as the kernel shows them."""
+    rows = (line.split() for table in tables for line in table.splitlines()[1:])
+    return sum(row[3] == ESTABLISHED and int(row[1].rpartition(":")[2], 16) in ports for row in rows)
+
+
+def total(exposition: str, metric: str) -> int:
+    """The sum of the samples of *metric*. ValueError without one."""
+    samples = [
+        sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+        if sample.name == metric
+    ]
+    if not samples:
+        raise ValueError(f"there is no metric {metric}")
+    return round(sum(samples))
+
+
+def count_sockets(ports: Collection[int]) -> int:
+    """OSError."""
+    return established((each.read_text() for each in TABLES if each.exists()), ports)
+
+
+def read_metric(endpoint: Endpoint) -> int:
+    """OSError, HTTPException, or ValueError for an unreadable answer."""
+    connection = http.client.HTTPConnection(HOST, endpoint.port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", endpoint.path)
+        answer = connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            raise ValueError(f"port {endpoint.port} answers {answer.status} at {endpoint.path}")
+        return total(_body(answer).decode(errors="replace"), endpoint.metric)
+    finally:
+        connection.close()
+
+
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    """However slowly it is sent, it ends in time."""
+    body, end = b"", time.monotonic() + TIMEOUT
+    while chunk := answer.read1(1 << 16):
+        body += chunk
+        if len(body) > LONGEST:
+            raise ValueError("its answer is too long")
+        if time.monotonic() > end:
+            raise TimeoutError("its answer took too long")
+    return body
+
+
+class Counter:
+    """Counts on a thread: health checks never wait for it. *count* is one of the functions above."""
+
+    def __init__(self, count: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._count, self._clock = count, clock
+        self._last, self._wanted_at = Count(), float("-inf")
+        self._wanted = threading.Event()
+
+    def latest(self) -> Count:
+        """The last count that is recent; asks for more of them."""
+        self._wanted_at = self._clock()
+        self._wanted.set()
+        last = self._last
+        return last if self._clock() - last.at <= 3 * PERIOD else Count()
+
+    def step(self) -> bool:
+        """Count, if it is wanted still."""
+        if self._clock() - self._wanted_at > WANTED_FOR:
+            self._wanted.clear()
+            return False
+        at = self._clock()
+        try:
+            self._last = Count(at, self._count(), "")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._last = Count(at, None, str(error) or type(error).__name__)
+        return True
+
+    def run(self, stop: threading.Event) -> None:
+        """Until *stop*, which the thread notices at the next count."""
+        while not stop.is_set():
+            self._wanted.wait()
+            self.step()
+            stop.wait(PERIOD)

@@ -1,0 +1,144 @@
+"""Open connections are counted where they can be, and only while the controllers ask."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+from healthchecker.config import Config, ConfigError, Endpoint
+from healthchecker.connections import WANTED_FOR, Counter, count_sockets, established, read_metric, total
+from lab.waiting import until
+from tests.fakes import FakeClock
+from tests.misbehaving_server import Answer, answers, hangs, resets, serving
+
+TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 0100007F:1F90 0100007F:A000 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 30 10 -1
+   2: 0100007F:1F90 0100007F:A001 06 00000000:00000000 00:00000000 00000000     0        0 3 1 0 20 4 30 10 -1
+   3: 0100007F:0050 0100007F:A002 01 00000000:00000000 00:00000000 00000000     0        0 4 1 0 20 4 30 10 -1
+"""
+METRICS = """# TYPE nginx_connections_active gauge
+nginx_connections_active{worker="1"} 3
+nginx_connections_active{worker="2"} 4
+nginx_other 9
+"""
+ENVIRONMENT = {
+    "POD_NAMESPACE": "edge",
+    "NODE_NAME": "node-1",
+    "INGRESS_DAEMONSET": "nginx",
+    "HEALTH_CHECK_PORT": "10080",
+}
+
+
+@pytest.mark.parametrize(
+    ("ports", "count"), [({8080}, 1), ({8080, 80}, 2), ({443}, 0)], ids=["one port", "two ports", "another"]
+)
+def test_only_established_connections_to_the_ports_count(ports: set[int], count: int) -> None:
+    assert established([TABLE, TABLE.splitlines()[0]], ports) == count
+
+
+def test_the_sockets_of_this_machine_are_counted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert count_sockets([port]) == 0
+        with socket.create_connection(("127.0.0.1", port)), closing(listener.accept()[0]):
+            assert count_sockets([port]) == 1
+
+
+def test_a_metric_is_the_sum_of_its_samples() -> None:
+    assert total(METRICS, "nginx_connections_active") == 7
+
+    with pytest.raises(ValueError, match="there is no metric nginx_connections"):
+        total(METRICS, "nginx_connections")
+
+
+def test_a_metric_is_read_from_the_node() -> None:
+    with serving(lambda asked: answers(METRICS.encode())) as server:
+        endpoint = Endpoint(server.server_port, "/metrics", "nginx_connections_active")
+
+        assert read_metric(endpoint) == 7
+        assert [each.path for each in server.asked] == ["/metrics"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(answers(b"no", 404), id="not found"),
+        pytest.param(answers(b"no metrics here"), id="another page"),
+        pytest.param(hangs, id="silent"),
+        pytest.param(resets, id="reset"),
+        pytest.param(answers(b"# nothing\n" * 500_000), id="endless"),
+    ],
+)
+def test_an_endpoint_that_says_nothing_useful_is_an_error_that_is_caught(answer: Answer) -> None:
+    with serving(lambda asked: answer) as server:
+        endpoint = Endpoint(server.server_port, "/metrics", "up")
+        counter = Counter(lambda: read_metric(endpoint))
+        counter.latest()
+        counter.step()
+
+        assert counter.latest().connections is None
+        assert counter.latest().error
+
+
+def test_counts_are_made_while_they_are_asked_for() -> None:
+    clock, counts = FakeClock(), iter([5, 3])
+    counter = Counter(lambda: next(counts), clock)
+    assert counter.latest().error == "they have not been counted yet"
+    assert counter.step()
+    assert counter.latest().connections == 5
+
+    clock.advance(WANTED_FOR + 1)
+    assert not counter.step()
+    assert counter.latest().connections is None
+    assert counter.step()
+    assert counter.latest().connections == 3
+
+
+@pytest.mark.parametrize("error", [OSError("connection refused"), ValueError("there is no metric x")])
+def test_why_there_is_no_count_is_known(error: Exception) -> None:
+    def fail() -> int:
+        raise error
+
+    counter = Counter(fail, FakeClock())
+    counter.latest()
+    counter.step()
+
+    assert (counter.latest().connections, counter.latest().error) == (None, str(error))
+
+
+def test_nothing_is_counted_before_the_controllers_ask() -> None:
+    counted, stop = threading.Event(), threading.Event()
+
+    def count() -> int:
+        counted.set()
+        return 1
+
+    counter = Counter(count)
+    thread = threading.Thread(target=counter.run, args=(stop,), daemon=True)
+    thread.start()
+    assert not counted.is_set()
+    counter.latest()
+    until(lambda: counter.latest().connections == 1, what="a count")
+    stop.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("9113 /metrics", "write a port, a path and a metric"), ("0 /metrics up", "write a whole number")],
+)
+def test_an_endpoint_that_cannot_be_used_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config.from_environment(ENVIRONMENT | {"CONNECTION_METRIC": text})
+
+
+def test_what_is_counted_comes_from_the_environment() -> None:
+    by_ports = Config.from_environment(ENVIRONMENT | {"CONNECTION_PORTS": "80,443"})
+    by_metric = Config.from_environment(ENVIRONMENT | {"CONNECTION_METRIC": "9113 /metrics up"})
+
+    assert (by_ports.counted, by_ports.endpoint) == ((80, 443), None)
+    assert by_metric.endpoint == Endpoint(9113, "/metrics", "up")

@@ -1,0 +1,188 @@
+"""After the detachment, the controllers wait until few connections are open, bounded in time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.forecast import Pace, forecast
+from controllers.ingress_daemonset.health_check_daemonsets import daemon_sets
+from controllers.ingress_daemonset.health_check_reader import checkers_of
+from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.reporter import Reporter
+from controllers.ingress_daemonset.status import Undrained
+from tests.factories import NOW
+from tests.fakes import FakeRecorder
+from tests.ingress_daemonset import outcome, raw, request, webhooks
+from tests.ingress_daemonset_world import CHECKER, NO_WRITES, World, node, raw_resource, resource
+
+Raw = dict[str, Any]
+PORT, GRACE, TIMEOUT = 10080, 20, 300
+WAITING = {
+    "maxUnavailableNodes": 1,
+    "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE},
+    "waitForConnections": {"max": 5, "timeoutSeconds": TIMEOUT, "ports": [80]},
+}
+
+
+def world(**rolling: Any) -> World:
+    here = World(raw_resource(healthCheckNodePorts=[PORT], rolling=WAITING | rolling), "n1")
+    here.settle()
+    here.retemplate("proxy:2")
+    return here
+
+
+def detached(connections: int | str | None, **rolling: Any) -> World:
+    """Whose graces are over."""
+    here = world(**rolling)
+    if connections is not None:
+        here.connections["n1"] = connections
+    here.turn()
+    here.later(GRACE)
+    here.turn()
+    return here
+
+
+def reason(here: World) -> str:
+    (waiting,) = (here.plan().status or {})["waitingFor"]
+    return str(waiting["reason"])
+
+
+def ends_at(here: World) -> datetime:
+    return NOW + timedelta(seconds=GRACE + TIMEOUT)
+
+
+@pytest.mark.parametrize("confirm", ["required", "preferred", "off"])
+def test_pods_stay_while_more_connections_are_open_than_may_be(confirm: str) -> None:
+    here = detached(6, confirm=confirm)
+    assert here.image_on("n1") == "proxy:1"
+    assert "6 connections are open, and at most 5 may be; its pods are replaced at" in reason(here)
+
+    here.connections["n1"] = 5
+    planned = here.turn()
+    assert here.image_on("n1") == "proxy:2"
+    assert not planned.undrained
+
+
+@pytest.mark.parametrize(
+    ("connections", "said"),
+    [
+        (6, "6 connections are open"),
+        ("there is no metric up", "it is not known how many connections are open: there is no metric up"),
+        (None, "it is not known how many connections are open: no health checker has said so"),
+    ],
+    ids=["open", "not counted", "an older health checker"],
+)
+def test_the_update_goes_on_after_the_timeout_and_says_so(connections: int | str | None, said: str) -> None:
+    here = detached(connections)
+    assert said in reason(here)
+    planned = here.plan()
+    assert planned.requeue_at
+    here.now = planned.requeue_at - timedelta(seconds=1)
+    here.turn()
+    assert here.image_on("n1") == "proxy:1"
+
+    here.later(1)
+    (undrained,) = here.turn().undrained
+    assert here.image_on("n1") == "proxy:2"
+    assert said in undrained.why
+    assert undrained.known == isinstance(connections, int)
+
+
+def test_connections_are_not_waited_for_before_the_detachment_is_confirmed() -> None:
+    here = world()
+    here.connections["n1"] = 0
+    here.unread = {"n1"}
+    here.turn()
+    here.later(GRACE + TIMEOUT + 1)
+    here.turn()
+
+    assert here.image_on("n1") == "proxy:1"
+    assert "its detachment is not confirmed" in reason(here)
+
+
+def test_without_the_field_nothing_is_waited_for_and_health_checkers_are_as_before() -> None:
+    here = detached(6, waitForConnections=None)
+    without, counting = (
+        resource(healthCheckNodePorts=[PORT]),
+        resource(healthCheckNodePorts=[PORT], rolling=WAITING),
+    )
+
+    assert here.image_on("n1") == "proxy:2"
+    assert not names(without) & {"CONNECTION_PORTS", "CONNECTION_METRIC"}
+    assert names(counting) - names(without) == {"CONNECTION_PORTS"}
+
+
+def names(given: Any) -> set[str]:
+    (made,) = daemon_sets(given, CHECKER)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    return {each["name"] for each in container["env"]}
+
+
+def test_a_metric_is_named_to_the_health_checkers() -> None:
+    wanted = {"endpoint": {"port": 9113, "metric": "nginx_connections_active"}}
+    given = resource(healthCheckNodePorts=[PORT], rolling=WAITING | {"waitForConnections": wanted})
+    (made,) = daemon_sets(given, CHECKER)
+    env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+
+    assert {"name": "CONNECTION_METRIC", "value": "9113 /metrics nginx_connections_active"} in env
+
+
+def test_health_checkers_are_read_for_connections_even_where_they_need_not_confirm() -> None:
+    here = detached(6, confirm="off")
+
+    assert [each.node for each in checkers_of(here.plan().rollouts)] == ["n1"]
+
+
+def test_each_detachment_has_one_event() -> None:
+    recorder = FakeRecorder()
+    reporter, owner = Reporter(recorder), resource().metadata  # type: ignore[arg-type]
+    first = Undrained("n1", NOW, "6 connections are open", known=True)
+    again = Undrained("n1", NOW + timedelta(hours=1), "it is not known", known=False)
+    for found in ([first], [first], [], [again], [again]):
+        reporter.undrained(owner, found)
+
+    assert recorder.reasons == ["ConnectionsOpen"] * 2
+
+
+def test_a_forecast_has_no_connections() -> None:
+    given = resource(healthCheckNodePorts=[PORT], rolling=WAITING)
+    snapshot = Snapshot(given, [node("n1")], {"Deployment": []}, NOW, NO_WRITES, {})
+
+    assert forecast(snapshot, CHECKER, Pace(1)).left == ()
+
+
+@pytest.mark.parametrize(
+    ("wait", "spec", "said"),
+    [
+        ({"ports": [80]}, {"healthCheckNodePorts": [PORT]}, "not seen on the node"),
+        ({"ports": [80]}, {"template": {"spec": {"hostNetwork": True}}}, "there are no healthCheckNodePorts"),
+        ({"max": 3}, {"healthCheckNodePorts": [PORT]}, "write either ports or endpoint"),
+        (
+            {"ports": [80], "endpoint": {"port": 9113, "metric": "up"}},
+            {"healthCheckNodePorts": [PORT]},
+            "write either ports or endpoint",
+        ),
+    ],
+    ids=["no host network", "no health checkers", "neither", "both"],
+)
+def test_what_cannot_be_counted_is_refused(wait: Raw, spec: Raw, said: str) -> None:
+    rolling = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, "waitForConnections": wait}}}
+    _, rules = webhooks()
+    decision = rules.review(request(raw(rolling | spec)), deadline=float("inf"))
+
+    assert not decision.allowed
+    assert said in decision.message
+
+
+def test_what_can_be_counted_is_stored() -> None:
+    wait = {"endpoint": {"port": 9113, "metric": "up"}}
+    rolling = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, "waitForConnections": wait}}}
+    spec = {"healthCheckNodePorts": [PORT], "template": {"spec": {"hostNetwork": True}}}
+    defaults, rules = webhooks()
+    new = raw(rolling | spec)
+    stored, _ = outcome(new, asked := request(new), defaults.review(asked, deadline=float("inf")))
+
+    assert rules.review(request(stored), deadline=float("inf")).allowed
