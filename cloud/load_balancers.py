@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
-
 from cloud import apis, responses
 from cloud.caller import Caller
 from cloud.responses import HealthRow, ListenerHealthRow, ListenerRow, RuleHealthRow, TargetRow
+from cloud.types import Backend, backend_key
 
 RULES, TARGETS_OF_RULE, TARGETS = 100, 50, 500
 """In one call: listeners or rules, targets of each, and targets in all."""
@@ -20,26 +19,6 @@ INSTANCE = "CVM"
 """The type of targets that are called by the ids of instances; others, by their addresses."""
 OFF = "Close"
 """The detail of a target whose listener has no health check."""
-
-
-class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """A target of a listener, or of one of its rules, the *location*; without an *instance*, it is an address."""
-
-    listener: str
-    location: str = ""
-    instance: str = ""
-    address: str = ""
-    port: int
-    weight: int
-
-    @property
-    def key(self) -> str:
-        """The same for as long as the target is registered."""
-        return backend_key(self.listener, self.location, self.instance or self.address, self.port)
-
-
-def backend_key(listener: str, location: str, target: str, port: int) -> str:
-    return f"{listener}/{location}/{target}:{port}"
 
 
 class LoadBalancers:

@@ -1,4 +1,4 @@
-"""Addresses, orders and keys as values, under the names that we use."""
+"""Addresses, orders, backends and keys as values, under the names that we use."""
 
 from __future__ import annotations
 
@@ -65,6 +65,26 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"token: {self.token!r} must be 1 to 64 ASCII characters for the cloud to keep it"
             )
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """A target of a listener, or of one of its rules, the *location*; without an *instance*, it is an address."""
+
+    listener: str
+    location: str = ""
+    instance: str = ""
+    address: str = ""
+    port: int
+    weight: int
+
+    @property
+    def key(self) -> str:
+        """The same for as long as the target is registered."""
+        return backend_key(self.listener, self.location, self.instance or self.address, self.port)
+
+
+def backend_key(listener: str, location: str, target: str, port: int) -> str:
+    return f"{listener}/{location}/{target}:{port}"
 
 
 @dataclass(frozen=True)

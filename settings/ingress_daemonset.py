@@ -2,8 +2,6 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from settings.values import URL, File, Image, Matching, Model, Name, Period, Resources
 
 
@@ -42,7 +40,7 @@ class CLBSettings(Model):
     """Detachment at Tencent CLB, by weights."""
 
     enabled: bool = False
-    load_balancers: Annotated[list[AllowedLoadBalancer], Field(max_length=256)] = []
+    load_balancers: list[AllowedLoadBalancer] = []
 
     def allows(self, load_balancer: str, namespace: str) -> bool:
         """Whether IngressDaemonSets of *namespace* may change weights of *load_balancer*."""

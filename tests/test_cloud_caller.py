@@ -227,10 +227,11 @@ def test_chance_spreads_over_the_second_half() -> None:
     assert [delay(failure, 3, repeatable=True, chance=chance) for chance in (0, 0.5)] == [0.5, 0.75]
 
 
-def test_binding_unbinding_and_releasing_are_not_repeated_blindly() -> None:
+def test_bindings_releases_and_weights_are_not_repeated_blindly() -> None:
     every = [api for api in vars(apis).values() if isinstance(api, apis.Api)]
     assert {api.action for api in every if not api.repeatable} == {
         "AssociateAddress",
+        "BatchModifyTargetWeight",
         "DisassociateAddress",
         "ReleaseAddresses",
         "ModifyAddressesBandwidth",

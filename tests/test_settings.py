@@ -130,7 +130,8 @@ elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonS
   resolvConf: nameserver 10.0.0.2}
 ingressDaemonSet: {enabled: true,
   healthChecker: {image: a, imagePullPolicy: Never, resources: {limits: {cpu: 10m}}, clusterRole: a},
-  detachmentReminder: 1m, resyncPeriod: 1m, prometheus: {url: "http://a:9090", tokenFile: /a, caFile: /b}}
+  detachmentReminder: 1m, resyncPeriod: 1m, prometheus: {url: "http://a:9090", tokenFile: /a, caFile: /b},
+  clb: {enabled: true, loadBalancers: [{id: lb-a}]}}
 """
     settings, default = parse(text % CA.replace("\n", "\\n")), Settings()
     assert set(changed_fields(default, settings)) >= {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from controllers.clock import CLOCK
 from controllers.executor import Executor
 from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
-from controllers.ingress_daemonset.clb.controller import weighing
 from controllers.ingress_daemonset.health_check_reader import HealthCheckReader
 from controllers.ingress_daemonset.metric_reader import MetricReader
 from controllers.ingress_daemonset.object_cache import LABELS, NAMESPACE, RESOURCES, ObjectCache, informers_of
@@ -76,6 +76,26 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
                 enqueue_load_balancers()
                 for each in cache.list("IngressDaemonSet"):
                     queue.add(key_of(each.metadata))
+
+
+@contextmanager
+def weighing(
+    context: Context,
+    cache: ObjectCache,
+    known: LoadBalancerCache,
+    settings: Callable[[], Settings],
+    changed: Callable[[str], None],
+) -> Iterator[Callable[[], None]]:
+    """Set weights at load balancers within the block, if it is enabled; gives a function that queues all of them.
+
+    Only then the cloud's libraries are loaded.
+    """
+    if not settings().ingress_daemonset.clb.enabled:
+        yield lambda: None
+        return
+    clb = import_module("controllers.ingress_daemonset.clb.controller")
+    with clb.weighing(context, cache, known, settings, changed) as enqueue_all:
+        yield enqueue_all
 
 
 def require_served(client: Client) -> bool:

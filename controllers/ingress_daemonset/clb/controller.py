@@ -35,10 +35,7 @@ def weighing(
     settings: Callable[[], Settings],
     changed: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
-    """Work within the block, if it is enabled; gives a function that queues all load balancers."""
-    if not settings().ingress_daemonset.clb.enabled:
-        yield lambda: None
-        return
+    """Work within the block; gives a function that queues all load balancers."""
     store = WeightStore(context.client, context.namespace, context.check)
     context.wait_for(store.load, PAUSES, "former weights", ValueError)
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)

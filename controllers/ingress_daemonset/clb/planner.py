@@ -13,7 +13,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from cloud.load_balancers import Backend
+from cloud.types import Backend
 from controllers.ingress_daemonset.clb.backends import NodeBackends
 from kube.types import Value, complete
 
