@@ -33,14 +33,14 @@ class AllowedLoadBalancer(Model):
     id: Annotated[
         str, Matching("lb-[0-9a-z]{1,32}", "is not the id of a load balancer; write for example lb-ab12cd34")
     ]
-    namespaces: list[Name] = []
+    namespaces: tuple[Name, ...] = ()
 
 
 class CLBSettings(Model):
     """Detachment at Tencent CLB, by weights."""
 
     enabled: bool = False
-    load_balancers: list[AllowedLoadBalancer] = []
+    load_balancers: tuple[AllowedLoadBalancer, ...] = ()
 
     def allows(self, load_balancer: str, namespace: str) -> bool:
         """Whether IngressDaemonSets of *namespace* may change weights of *load_balancer*."""

@@ -133,7 +133,7 @@ def test_weights_return_when_the_node_is_not_to_be_detached_any_more(change: str
         strategy = {"rollingUpdate": {"setWeightToDetach": None}}
         here.api.change("IngressDaemonSet", KEY, {"spec": {"updateStrategy": strategy}})
     elif change == "no longer allowed":
-        clb = here.settings.clb.model_copy(update={"load_balancers": []})
+        clb = here.settings.clb.model_copy(update={"load_balancers": ()})
         here.settings = here.settings.model_copy(update={"clb": clb})
     else:
         here.api.remove("IngressDaemonSet", KEY)
