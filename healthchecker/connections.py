@@ -116,7 +116,7 @@ class Counter:
         return True
 
     def run(self, stop: threading.Event) -> None:
-        """Until *stop*, which the thread notices at the next count."""
+        """Until *stop*, which the thread sees at the next count."""
         while not stop.is_set():
             self._wanted.wait()
             self.step()

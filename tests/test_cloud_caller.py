@@ -239,6 +239,7 @@ def test_bindings_releases_and_weights_are_not_repeated_blindly() -> None:
     assert {api.action for api in every if api.writes} == {
         "AllocateAddresses",
         "AssociateAddress",
+        "BatchModifyTargetWeight",
         "DisassociateAddress",
         "ReleaseAddresses",
         "ModifyAddressesBandwidth",

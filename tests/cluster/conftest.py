@@ -97,9 +97,9 @@ def subnets(elastic_lab: Lab) -> Iterator[Callable[[], None]]:
 
 @pytest.fixture(scope="session")
 def edge_lab() -> Iterator[Lab]:
-    """A lab that keeps IngressDaemonSets, and has no nodes for them yet."""
-    values = ingress_daemonset.VALUES
-    with running(values=values, calico=None, nodes=2, kwok_nodes=0, policy=True) as up:
+    """A lab that keeps IngressDaemonSets, and has no nodes for them yet; with a cloud for their weights."""
+    values = install.merged(ingress_daemonset.VALUES, ingress_daemonset.WITH_CLB)
+    with running(values=values, calico=None, nodes=2, kwok_nodes=0, cloud={}, policy=True) as up:
         yield up
 
 

@@ -28,6 +28,12 @@ VALUES: dict[str, Any] = {
     "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }
+BALANCER = "lb-edge0000"
+"""The load balancer at which IngressDaemonSets may set weights, in a lab with a cloud."""
+WITH_CLB: dict[str, Any] = {
+    "anycastIP": {"enabled": False},
+    "ingressDaemonSet": {"clb": {"enabled": True, "loadBalancers": [{"id": BALANCER}]}},
+}
 EDGE = "tests/edge"
 """The label by which IngressDaemonSets choose their nodes."""
 NODE_LABEL = "ingress-daemon-for-node"

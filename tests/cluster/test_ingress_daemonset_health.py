@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ import pytest
 
 from kube.client import Client
 from lab.session import Lab
-from tests.cluster.ingress_daemonset import confirmed, detaching
+from tests.cluster.ingress_daemonset import confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_checkers import (
     Checker,
@@ -68,6 +69,27 @@ def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced:
         assert on.at > ready_at(edge, node)
     answers = {edge.node_name(node): each.answers for node, each in balanced.checkers.items()}
     assert violations(edge.history(), answers, GRACE) == []
+
+
+@pytest.mark.promise
+def test_pods_stay_while_connections_are_open_on_their_node(edge_lab: Lab, record: Record) -> None:
+    edge = Edge(edge_lab, record, "a")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # The health checkers of a lab share the network of this machine.
+        wait = {"waitForConnections": {"ports": [listener.getsockname()[1]], "timeoutSeconds": 600}}
+        rolling = detaching(1, **confirmed(1), **wait)
+        edge.create(
+            healthCheckNodePorts=[PORT + 1], pod={"hostNetwork": True}, podsPerNode=1, rolling=rolling
+        )
+        edge.settle("a", pods=1)
+        with checking(edge, ["a"]) as checkers, socket.create_connection(listener.getsockname()) as client:
+            await_all(edge_lab, list(checkers.values()), 200, "ok")
+            edge.retemplate("proxy:2")
+            edge.wait(lambda: "1 connections are open" in edge.why("a"), "the status to say so")
+            assert [image_of(each) for each in edge.pods("a")] == ["proxy:1"]
+            client.close()
+            edge.settle("a", image="proxy:2", pods=1)
+    assert "ConnectionsOpen" not in edge.events()
 
 
 def ready_at(edge: Edge, node: str) -> datetime:

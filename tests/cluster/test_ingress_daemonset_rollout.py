@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kube.errors import ApiError
 from kube.types import rfc3339
 from tests.cluster.ingress_daemonset import (
+    BALANCER,
     CONFIRMED,
     DETACHED,
     INGRESS_DAEMONSETS,
@@ -21,6 +23,7 @@ from tests.cluster.ingress_daemonset import (
     image_of,
     on_node,
 )
+from tests.cluster.ingress_daemonset_checkers import gone_at
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.ingress_daemonset_history import SeenNode, SeenPod
 from tests.cluster.ingress_daemonset_promise import Annotated
@@ -115,6 +118,40 @@ def the_status_has_the_plan_of_the_rollout_and_then_how_it_ended(edge: Edge) -> 
     assert ended["toRevision"] == plan["toRevision"] == edge.status()["currentRevision"]
     assert ended["seconds"] >= 3 * 4
     assert edge.violations(edge.promise(1, node=on_node(4))) == []
+
+
+def weights_are_0_before_pods_are_replaced_and_return(edge: Edge) -> None:
+    cloud, grace = edge.lab.cloud, 2
+    instances = {name: f"ins-{edge.token}{name}" for name in "abc"}
+    for name, instance in instances.items():
+        edge.patch_node(name, spec={"providerID": f"qcloud:///200001/{instance}"})
+    targets = [{"listener": "lbl-1", "instance": each, "port": 443} for each in instances.values()]
+    cloud.put_load_balancer(BALANCER, *targets)
+    foreign = {"setWeightToDetach": {"loadBalancers": ["lb-foreign0"]}}
+    with pytest.raises(ApiError, match="lb-foreign0 is not for namespace"):
+        edge.create(rolling=detaching(1, **foreign))
+
+    weights = {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": grace}}
+    edge.create(rolling=detaching(1, **weights))
+    edge.settle(*"abc")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abc", image="proxy:2")
+    assert {*cloud.weights(BALANCER).values()} == {10}
+    written = [each for each in cloud.calls() if each.action == "BatchModifyTargetWeight"]
+    for name, instance in instances.items():
+        off_at = next(each.at for each in written if weight_in(each.params, instance) == 0)
+        assert gone_at(edge, name).timestamp() >= off_at + WEIGHT_SECONDS + grace
+    assert edge.violations(edge.promise(1)) == []
+
+
+WEIGHT_SECONDS = 1.0
+"""That the cloud takes to change weights."""
+
+
+def weight_in(params: Raw, instance: str) -> int | None:
+    """What a call gives to the instance; None when it is for others."""
+    targets = [target for rule in params["ModifyList"] for target in rule["Targets"]]
+    return next((each["Weight"] for each in targets if each["InstanceId"] == instance), None)
 
 
 def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
@@ -219,6 +256,7 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     a_canary_that_crashes_again_and_again_is_rolled_back: tuple("ab"),
     one_rack_is_updated_after_the_other: tuple("abcd"),
     nodes_begin_in_the_window_or_when_it_is_urgent: tuple("ab"),
+    weights_are_0_before_pods_are_replaced_and_return: tuple("abc"),
 }
 
 

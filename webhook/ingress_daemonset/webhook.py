@@ -100,8 +100,8 @@ class ValidatingWebhook:
         old, clb = resource(stored) if stored else None, self._settings().clb
         users, fields, unknown = self._lookup(new, old, deadline)
         spelt = two_spellings(rolling_update(defaulted(written.new)))
-        foreign = load_balancer_problems(new, old, clb)
-        found = chain(spelt, problems(new, template), foreign, fields, port_problems(new, users))
+        unallowed = load_balancer_problems(new, old, clb)
+        found = chain(spelt, problems(new, template), unallowed, fields, port_problems(new, users))
         if first := list(islice(in_time(found, deadline), MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
         unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
