@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lab.cloud import Cloud, Knobs, serving
+from lab.cloud.remote import Remote
 from tests.sdk import sdk, without_proxies
 
 ROOT = Path(__file__).parent.parent
@@ -114,3 +115,10 @@ def test_the_program_says_what_is_wrong_with_its_knobs(tmp_path: Path) -> None:
 
     assert ended.returncode == 1
     assert "colour" in ended.stderr
+
+
+def test_a_load_balancer_is_put_there_and_its_weights_are_read(cloud: Cloud) -> None:
+    remote = Remote(cloud.endpoint)
+    remote.put_load_balancer("lb-1", {"listener": "lbl-1", "instance": "ins-1", "port": 80, "weight": 0})
+
+    assert remote.weights("lb-1") == {"ins-1:80": 0}

@@ -118,5 +118,5 @@ ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("DELETE", "instances"): _end_instance,
     ("POST", "addresses"): _add_address,
     ("PATCH", "addresses"): _alter,
-    ("PUT", "load-balancers"): _put_load_balancer,
+    ("POST", "load-balancers"): _put_load_balancer,
 }

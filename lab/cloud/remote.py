@@ -73,7 +73,7 @@ class Remote:
 
     def put_load_balancer(self, load_balancer: str, *targets: dict[str, Any]) -> None:
         """A new one, or one with other targets, as another user would; each has the fields of a Target."""
-        self._ask("PUT", "load-balancers", {"id": load_balancer, "targets": targets})
+        self._ask("POST", "load-balancers", {"id": load_balancer, "targets": targets})
 
     def weights(self, load_balancer: str) -> dict[str, int]:
         """Of its targets, by the instance or the address of each and its port."""

@@ -1,0 +1,130 @@
+"""Which weights are written, which are remembered, and what the rollout of a node may conclude from them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloud.types import Backend
+from controllers.ingress_daemonset.clb.planner import (
+    LATE,
+    Identity,
+    Memory,
+    Remembered,
+    Weighing,
+    plan_weights,
+    summed_up,
+    unhealthy,
+)
+from tests.factories import NOW
+
+ONE = Identity("ins-1", "10.0.0.1")
+TWO = Identity("ins-2", "10.0.0.2")
+SECOND = timedelta(seconds=1)
+
+
+def backend(weight: int = 10, instance: str = "ins-1", address: str = "", listener: str = "lbl-1") -> Backend:
+    return Backend(listener=listener, instance=instance, address=address, port=80, weight=weight)
+
+
+KEY = backend().key
+
+
+def seen(*backends: Backend, memory: Memory | None = None, detached: bool = True) -> Weighing:
+    """Of node n1, which is to be *detached*, or was."""
+    return Weighing(backends, memory or {}, {"n1": ONE} if detached else {}, others=[ONE, TWO])
+
+
+def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> Memory:
+    return {KEY: Remembered("n1", weight, NOW - ago, NOW - restored if restored is not None else None)}
+
+
+def test_a_weight_is_remembered_before_0_is_written() -> None:
+    planned = plan_weights(seen(backend(7), backend(5, "ins-2")), NOW)
+
+    assert planned.memory == {KEY: Remembered("n1", 7, NOW)}
+    assert planned.weights == {backend(7): 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "is_its"),
+    [
+        (backend(instance="ins-1", address="10.9.9.9"), True),
+        (backend(instance="", address="10.0.0.1"), True),
+        (backend(instance="ins-3", address="10.0.0.1"), False),
+        (backend(instance="", address="10.0.0.3"), False),
+    ],
+    ids=["its instance", "its address", "another instance", "another address"],
+)
+def test_a_backend_is_that_of_a_node_by_its_instance_else_by_its_address(
+    found: Backend, is_its: bool
+) -> None:
+    assert bool(plan_weights(seen(found), NOW).weights) == is_its
+
+
+def test_a_weight_that_another_client_wrote_meanwhile_is_the_one_that_returns() -> None:
+    planned = plan_weights(seen(backend(20), memory=known(10)), NOW)
+
+    assert planned.memory[KEY].weight == 20
+    assert planned.weights == {backend(20): 0}
+
+
+def test_a_restoration_is_remembered_before_it_is_written_and_repeated_until_it_is_read() -> None:
+    planned = plan_weights(seen(backend(0), memory=known(), detached=False), NOW)
+
+    assert planned.weights == {backend(0): 10}
+    assert planned.memory[KEY].restored == NOW
+
+
+@pytest.mark.parametrize(("ago", "is_kept"), [(LATE, True), (LATE + SECOND, False)], ids=["young", "old"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["restored", "deregistered"])
+def test_a_weight_is_forgotten_when_no_0_can_arrive_any_more(
+    ago: timedelta, is_kept: bool, is_there: bool
+) -> None:
+    backends = [backend(10)] if is_there else []
+    planned = plan_weights(seen(*backends, memory=known(ago=ago), detached=False), NOW)
+
+    assert (KEY in planned.memory) == is_kept
+    assert planned.weights == {}
+
+
+def test_a_node_is_detached_since_all_of_its_backends_have_0() -> None:
+    some = dict(summed_up("lb-1", seen(backend(0), backend(1, listener="lbl-2")), {}, NOW))
+    every = dict(summed_up("lb-1", seen(backend(0), backend(0, listener="lbl-2")), {"n1": NOW - SECOND}, NOW))
+
+    assert some["n1"].detached_since is None
+    assert "has not answered weight 0" in some["n1"].detach_doubt
+    assert every["n1"].detached_since == NOW - SECOND
+    assert not every["n1"].detach_doubt
+
+
+@pytest.mark.parametrize(("restored", "is_off"), [(LATE, False), (LATE + SECOND, True), (None, True)])
+def test_a_node_is_not_detached_while_its_former_weight_may_still_arrive(
+    restored: timedelta | None, is_off: bool
+) -> None:
+    found = dict(summed_up("lb-1", seen(backend(0), memory=known(restored=restored)), {}, NOW))
+
+    assert (found["n1"].detached_since is not None) == is_off
+
+
+def test_a_load_balancer_without_nodes_confirms_nothing() -> None:
+    pods = backend(instance="", address="10.7.7.7")
+    found = dict(summed_up("lb-1", seen(pods), {}, NOW))
+    none = dict(summed_up("lb-1", seen(backend(instance="ins-2")), {}, NOW))
+
+    assert "has no backend that is a node of the cluster" in found["n1"].detach_doubt
+    assert not none["n1"].detach_doubt
+
+
+def test_a_node_waits_for_its_weights_although_nothing_but_the_memory_names_it() -> None:
+    found = dict(summed_up("lb-1", seen(backend(0), memory=known(), detached=False), {}, NOW))
+
+    assert found["n1"].attach_doubt == "weights at load balancer lb-1 are not restored"
+
+
+def test_backends_that_get_traffic_are_to_be_healthy() -> None:
+    there = Weighing([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": ONE})
+
+    assert unhealthy("n1", there, {KEY: False, backend(listener="lbl-2").key: False}) == 1
+    assert unhealthy("n1", there, {KEY: True}) == 0
