@@ -30,7 +30,7 @@ from controllers.ingress_daemonset.clb.planner import (
 from controllers.ingress_daemonset.clb.store import WeightStore
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.types import Workload
-from controllers.workqueue import PENDING, WorkQueue
+from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.errors import KubeError
 from kube.types import key_of
 from settings import CLBSettings
@@ -92,6 +92,8 @@ class WeightReconciler:
             return None
         try:
             return self._weigh(load_balancer, detached, attached)
+        except Stopping:
+            return None
         except (CloudError, KubeError) as error:
             self._failed(load_balancer, {**detached, **attached}, error)
             return PENDING
