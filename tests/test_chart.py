@@ -344,6 +344,26 @@ def test_a_ca_bundle_may_be_given_as_pem() -> None:
 
 
 @helm_needed
+def test_weights_alone_bring_the_keys_to_the_controllers_and_to_nothing_else() -> None:
+    clb = {"ingressDaemonSet": {"enabled": True, "clb": {"enabled": True}}}
+    objects = render(clb | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}})
+    pods = {
+        name: each["spec"]["template"]["spec"]
+        for (kind, name), each in objects.items()
+        if kind == "Deployment"
+    }
+    with_keys = {name for name, each in pods.items() if "keys" in json.dumps(each["volumes"])}
+    policy = objects["ValidatingAdmissionPolicy", "drawbridge-configmaps"]["spec"]["validations"][0]
+
+    assert with_keys == {"drawbridge-controllers"}
+    assert settings_in(objects).cloud.credentials_dir
+    assert "drawbridge.io/weights-of" in policy["expression"]
+    assert "claim" not in policy["expression"] + policy["message"]
+    with pytest.raises(LabError, match=r"cloud\.region is empty: with ingressDaemonSet\.clb\.enabled"):
+        render(clb)
+
+
+@helm_needed
 @pytest.mark.parametrize(("name", "change", "replaced"), table("replaced"))
 def test_pods_are_replaced_only_for_what_they_read_at_their_start(
     name: str, change: dict[str, Any], replaced: list[str]
