@@ -8,6 +8,7 @@ import pytest
 
 from cloud.types import Backend
 from controllers.ingress_daemonset.clb.planner import (
+    AT_ONCE,
     LATE,
     Identity,
     Memory,
@@ -68,6 +69,22 @@ def test_a_weight_that_another_client_wrote_meanwhile_is_the_one_that_returns() 
 
     assert planned.memory[KEY].weight == 20
     assert planned.weights == {backend(20): 0}
+
+
+def test_more_weights_than_one_call_takes_are_left_to_the_next_plan() -> None:
+    many = [backend(listener=f"lbl-{number}") for number in range(AT_ONCE + 1)]
+    planned = plan_weights(seen(*many), NOW)
+
+    assert len(planned.weights) == len(planned.memory) == AT_ONCE
+
+
+def test_what_is_left_to_restore_is_not_forgotten() -> None:
+    many = [backend(0, listener=f"lbl-{number}") for number in range(AT_ONCE + 1)]
+    old = {each.key: Remembered("n1", 10, NOW - 2 * LATE) for each in many}
+    planned = plan_weights(seen(*many, memory=old, detached=False), NOW)
+
+    assert len(planned.weights) == AT_ONCE
+    assert planned.memory.keys() == old.keys()
 
 
 def test_a_restoration_is_remembered_before_it_is_written_and_repeated_until_it_is_read() -> None:

@@ -10,6 +10,7 @@ from cloud.client import caller
 from cloud.load_balancers import LoadBalancers
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
+from controllers.ingress_daemonset.clb.planner import CALL_TIMEOUT
 from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
 from controllers.ingress_daemonset.clb.store import WeightStore
 from controllers.ingress_daemonset.object_cache import ObjectCache
@@ -18,7 +19,7 @@ from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
 from healthchecker import SCHEDULED
 from kube.errors import Backoff
-from settings import Settings
+from settings import CloudSettings, Settings
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.validate import load_balancers
 
@@ -56,9 +57,15 @@ def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[
 
     @cached
     def connect() -> LoadBalancers:
-        return LoadBalancers(caller(settings().cloud, may_write=context.check, sleep=sleep))
+        return LoadBalancers(caller(_in_time(settings().cloud), may_write=context.check, sleep=sleep))
 
     return connect
+
+
+def _in_time(cloud: CloudSettings) -> CloudSettings:
+    """With timeouts that the planner counts on."""
+    call, attempt = (min(each, CALL_TIMEOUT) for each in (cloud.call_timeout, cloud.attempt_timeout))
+    return cloud.model_copy(update={"call_timeout": call, "attempt_timeout": attempt})
 
 
 def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:

@@ -18,7 +18,11 @@ from controllers.ingress_daemonset.clb.backends import NodeBackends
 from kube.types import Value, complete
 
 LATE = timedelta(seconds=120)
-"""A write arrives so late at most: more than a call takes, and the task that it begins."""
+"""A write arrives so late at most: more than CALL_TIMEOUT, and the task that it begins."""
+CALL_TIMEOUT = 15.0
+"""Seconds that a call takes at most, with all its attempts."""
+AT_ONCE = 500
+"""Weights that one plan changes, so that no call for them comes later than that."""
 
 
 class Remembered(Value, frozen=True):
@@ -112,12 +116,12 @@ def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
     for each in seen.backends:
         known, node = seen.memory.get(each.key), seen.node_of(each)
         if node in seen.detached:
-            if each.weight:
+            if each.weight and len(weights) < AT_ONCE:
                 before = known.restored if known else None
                 memory[each.key], weights[each] = Remembered(node, each.weight, now, before), 0
-        elif known and not each.weight:
+        elif known and not each.weight and len(weights) < AT_ONCE:
             memory[each.key], weights[each] = replace(known, restored=now), known.weight
-        elif known and not known.may_fall(now):
+        elif known and each.weight and not known.may_fall(now):
             del memory[each.key]
     for key in memory.keys() - {each.key for each in seen.backends}:
         # It was deregistered; when it is registered again, it has the weight that it is given then.

@@ -96,14 +96,13 @@ class WeightStore:
 
     def _read(self, load_balancer: str) -> None:
         """An answer was lost, or another leader wrote."""
-        try:
-            found = self._client.get(
-                CONFIG_MAPS, _name(load_balancer), self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
-            )
-        except NotFound:
-            self._forget(load_balancer)
-        else:
-            self._enter(load_balancer, found)
+        selector = f"{WEIGHTS_OF}={load_balancer}"
+        found = self._client.list(
+            CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=selector, timeout=CALL_TIMEOUT
+        )
+        self._forget(load_balancer)
+        for each in found.items:
+            self._enter(load_balancer, each)
 
     def _version(self, load_balancer: str) -> str:
         stored = self._stored.get(load_balancer)
