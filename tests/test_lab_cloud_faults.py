@@ -115,6 +115,14 @@ COMMON = {
 }
 """Documented for every product; the gateway's ``Invalid...`` and ``NoSuch...`` are single words."""
 STS = {"InvalidParameter.WebIdentityTokenError"}
+CLB = {
+    "FailedOperation.ResourceInOperating",
+    "InvalidParameter.InvalidFilter",
+    "InvalidParameter.LBIdNotFound",
+    "InvalidParameterValue.Length",
+    "InvalidParameterValue.Range",
+}
+"""As the SDK's clb package lists them; it is none of the requirements."""
 CODE = re.compile(
     r'"([A-Z][A-Za-z]+\.[A-Z][A-Za-z]+|(?:Request[LS]|Missing|Unknown|Internal)[A-Z][A-Za-z]+)"'
 )
@@ -130,7 +138,7 @@ def test_every_code_that_is_answered_is_one_that_the_vendor_documents() -> None:
     answered = {code for file in PACKAGE.glob("*.py") for code in CODE.findall(file.read_text())}
 
     assert len(answered) > 40
-    assert answered - documented - COMMON - STS == set()
+    assert answered - documented - COMMON - STS - CLB == set()
 
 
 def test_a_server_that_ends_waits_for_no_slow_answer_and_cuts_idle_connections(
