@@ -139,7 +139,7 @@ class Reconciler:
         resource, rollback = resolved(resource, cache.revisions(namespace))
         nodes, now = cache.list("Node"), self._clock.now()
         backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
-        return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends)
+        return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)
 
     def _plan(self, snapshot: Snapshot, memory: Memory) -> Plan:
         began = self._clock.monotonic()

@@ -105,8 +105,8 @@ class ValidatingWebhook:
         if first := list(islice(in_time(found, deadline), MOST_PROBLEMS + 1)):
             return refused(new.metadata.name, first)
         unpaced = pacing_warnings(new.spec.update_strategy.rolling_update, self._settings())
-        given = (*warnings(new), *unpaced, *load_balancer_warnings(new, clb), *port_warnings(new, users))
-        return allow(warnings=(*given, *unknown))
+        unused = load_balancer_warnings(new, clb)
+        return allow(warnings=(*warnings(new), *unpaced, *unused, *port_warnings(new, users), *unknown))
 
     def _lookup(
         self, new: IngressDaemonSet, old: IngressDaemonSet | None, deadline: float
