@@ -13,9 +13,10 @@ from cli.output import Document
 from cli.rollout.progress import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.planner import Snapshot, budget
+from controllers.ingress_daemonset.planner import budget
+from controllers.ingress_daemonset.reasons import why
 from controllers.ingress_daemonset.rollback import resolved
-from controllers.ingress_daemonset.status import why
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
@@ -219,6 +221,8 @@ class Leader:
         self.leads = True
         self.unread: set[str] = set()
         """The nodes whose health checkers cannot be read."""
+        self.connections: dict[str, int | None] = {}
+        """By the names of nodes: how many are open, as their health checkers say."""
         self.settings = IngressDaemonSetSettings.model_validate(
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
@@ -239,7 +243,10 @@ class Leader:
         if checker.node in self.unread:
             return Reading(checker.address, checker.port, error="connection refused")
         held = self.api.objects["Deployment", f"edge/web-{checker.node}"]
-        return Reading(checker.address, checker.port, state_of(held, self.now()))
+        state = msgspec.structs.replace(
+            state_of(held, self.now()), connections=self.connections.get(checker.node)
+        )
+        return Reading(checker.address, checker.port, state)
 
     def backends(self, resource: IngressDaemonSet, names: Sequence[str]) -> BackendsByNode:
         """What load balancers have of the nodes: nothing here."""

@@ -16,9 +16,10 @@ from controllers.ingress_daemonset.canary_metric import Measurement, Query
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout
-from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
+from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.revisions import Revision
 from controllers.ingress_daemonset.rollback import resolved
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker

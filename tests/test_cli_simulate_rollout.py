@@ -105,6 +105,17 @@ def test_what_other_programs_must_do_is_named_as_an_assumption() -> None:
     assert TIMESTAMP in assumed[0]
 
 
+def test_what_load_balancers_and_clients_must_do_is_named_as_an_assumption() -> None:
+    weights = {"setWeightToDetach": {"loadBalancers": ["lb-1"]}}
+    connections = {"waitForConnections": {"ports": [80], "timeoutSeconds": 600}}
+    there = World(raw_resource(rolling={"maxUnavailableNodes": 1, **weights, **connections}), "a")
+    there.settle()
+    assumed = cli.shown(installed(there), *ROLLOUT)["assumptions"]
+
+    assert [each.split()[0] for each in assumed] == ["lb-1", "open"]
+    assert "up to 10m longer" in assumed[1]
+
+
 @pytest.mark.parametrize(
     ("pod", "image", "expected"),
     [

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controllers.ingress_daemonset.actions import Target, Writes
 from controllers.ingress_daemonset.forecast import Pace, forecast
-from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
 from tests.ingress_daemonset_world import CHECKER

@@ -14,8 +14,8 @@ from controllers.ingress_daemonset.actions import Kind, Writes
 from controllers.ingress_daemonset.forecast import ASSUMED, Forecast, Step, forecast, pace_of
 from controllers.ingress_daemonset.node_rollout import Phase
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
-from controllers.ingress_daemonset.planner import Snapshot
 from controllers.ingress_daemonset.simulated_cluster import Pace
+from controllers.ingress_daemonset.snapshot import Snapshot
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
 from webhook.ingress_daemonset.node_matching import EXCLUDED

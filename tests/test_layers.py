@@ -41,6 +41,7 @@ INGRESS_DAEMONSET = [
         "__init__",
         "evictions",
         "node_matching",
+        "detaching",
         "pacing",
         "template",
         "types",

@@ -15,8 +15,8 @@ from cli.rollout.progress import Stored, restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
-from controllers.ingress_daemonset.planner import Snapshot
 from controllers.ingress_daemonset.rollback import resolved
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.node_matching import FollowedNode
@@ -246,6 +246,11 @@ def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
         yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
     if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":
         yield "health checkers confirm each detachment as soon as its grace is over"
+    if rolling.weights and rolling.confirm != "off":
+        yield f"{', '.join(rolling.weights.load_balancers)} have each weight as soon as it is written"
+    if rolling.connections:
+        longest = duration(rolling.connections.timeout_seconds)
+        yield f"open connections end with the graces, though they are waited for up to {longest} longer for each turn"
 
 
 def _source(found: Rollout) -> str:

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Writes, change, delete, target
-from controllers.ingress_daemonset.node_rollout import LONG_AGO, NodeRollout
+from controllers.ingress_daemonset.detachment import LONG_AGO
+from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of

@@ -13,9 +13,10 @@ from msgspec.structs import replace as changed
 
 from controllers.ingress_daemonset.canary import BY_HAND, stored_canary
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.planner import Snapshot, budget, plan
+from controllers.ingress_daemonset.planner import budget, plan
+from controllers.ingress_daemonset.reasons import why
 from controllers.ingress_daemonset.simulated_cluster import Pace, SimulatedCluster
-from controllers.ingress_daemonset.status import why
+from controllers.ingress_daemonset.snapshot import Snapshot
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 

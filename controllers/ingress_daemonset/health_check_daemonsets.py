@@ -25,9 +25,10 @@ from controllers.ingress_daemonset.drift import (
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
+from webhook.ingress_daemonset.detaching import Connections
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import Connections, IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet
 
 FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""

@@ -1,35 +1,17 @@
-"""A node with its Deployment: the phase of its rollout, and how far its detachment is."""
+"""A node with its Deployment: the phase of its rollout."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Target, Writes, target
-from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
-from controllers.ingress_daemonset.confirmation import Reading, doubt_of
-from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.actions import target
+from controllers.ingress_daemonset.detachment import Detachment, after
 from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
-from controllers.ingress_daemonset.rollout_annotations import Mark
-from controllers.ingress_daemonset.types import Workload
-from healthchecker import SCHEDULED, deployment_name
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import (
-    OFF,
-    PREFERRED,
-    REQUIRED,
-    Annotation,
-    IngressDaemonSet,
-    RollingUpdate,
-    time_of,
-)
-
-LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Phase(StrEnum):
@@ -56,61 +38,15 @@ class DrainStatus:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeRollout:
-    """*readings* are of the node's health checkers, *backends* what is known of it at load balancers."""
+class NodeRollout(Detachment):
+    """A node with its Deployment, which is updated, drained or left as it is."""
 
-    resource: IngressDaemonSet
-    node: FollowedNode
-    deployment: Workload | None
-    writes: Writes
-    readings: tuple[Reading, ...] = ()
     drain: DrainStatus = DrainStatus()
-    backends: tuple[NodeBackends, ...] = ()
-
-    @cached_property
-    def body(self) -> dict[str, Any]:
-        return deployment(self.resource, self.node.name)
-
-    @cached_property
-    def target(self) -> Target:
-        """Of its Deployment."""
-        of = self.resource.metadata
-        return Target("Deployment", of.namespace, deployment_name(of.name, self.node.name))
-
-    @property
-    def name(self) -> str:
-        return self.target.name
 
     @cached_property
     def uncertain(self) -> bool:
         """Whether a write to its Deployment or its Node may still arrive."""
         return not self.writes.uncertain.isdisjoint({target("Node", self.node.metadata), self.target})
-
-    @property
-    def rolling(self) -> RollingUpdate:
-        return self.resource.spec.update_strategy.rolling_update
-
-    @property
-    def uid(self) -> str:
-        return self.resource.metadata.uid
-
-    @cached_property
-    def annotations(self) -> dict[str, str]:
-        """Of the Deployment; none of an unmanaged one."""
-        return self.deployment.metadata.annotations if self.deployment and not self.unmanaged else {}
-
-    @cached_property
-    def deployment_mark(self) -> Mark | None:
-        return rollout_annotations.on_deployment(self.annotations)
-
-    @cached_property
-    def node_mark(self) -> Mark | None:
-        return rollout_annotations.on_node(self.node.metadata.annotations).get(self.uid)
-
-    @cached_property
-    def unmanaged(self) -> bool:
-        held = self.deployment
-        return held is not None and not held.is_managed(self.uid, self.body)
 
     @cached_property
     def absent(self) -> bool:
@@ -220,11 +156,6 @@ class NodeRollout:
         return self.phase in (Phase.DETACHING, Phase.DRAINING)
 
     @cached_property
-    def marked_at(self) -> datetime:
-        """The first of its marks; long ago without any."""
-        return min((mark.at for mark in (self.deployment_mark, self.node_mark) if mark), default=LONG_AGO)
-
-    @cached_property
     def untouched(self) -> bool:
         """Whether it is detached, and its template has not been replaced since."""
         updated = self.baseline.updated if self.baseline else None
@@ -243,7 +174,7 @@ class NodeRollout:
         updated = self.baseline.updated if self.baseline else None
         if updated is None or self.deployment is None or not self.deployment.is_stuck:
             return None
-        return _after(updated, self.resource.spec.progress_deadline_seconds)
+        return after(updated, self.resource.spec.progress_deadline_seconds)
 
     @cached_property
     def overdue_at(self) -> datetime | None:
@@ -256,128 +187,12 @@ class NodeRollout:
         held, updated = self.deployment, self.baseline.updated if self.baseline else None
         if self.phase is not Phase.UPDATING or held is None or updated is None or not held.was_complete:
             return None
-        return _after(updated, self.resource.spec.progress_deadline_seconds + held.termination_grace)
-
-    @cached_property
-    def deployment_unmarked(self) -> bool:
-        return _lacks(self.rolling.deployment_annotation, self.deployment_mark, self.annotations)
-
-    @cached_property
-    def node_unmarked(self) -> bool:
-        return _lacks(self.rolling.node_annotation, self.node_mark, self.node.metadata.annotations)
-
-    @property
-    def timestamp(self) -> datetime | None:
-        """When the Node was detached this time, by its annotation; None without one."""
-        wanted, mark = self.rolling.timestamp, self.node_mark
-        text = self.node.metadata.annotations.get(wanted.key, "") if wanted else ""
-        return None if mark is None or text == mark.stale else time_of(text)
-
-    @property
-    def settled_at(self) -> datetime | None:
-        """When the load balancer sends traffic to the node again; None unless it was just attached."""
-        mark = self.deployment_mark
-        if mark is None or not mark.attached:
-            return None
-        return _after(mark.at, self.rolling.attach_grace_period_seconds)
+        return after(updated, self.resource.spec.progress_deadline_seconds + held.termination_grace)
 
     @property
     def lacks_timestamp(self) -> bool:
         marked = self.is_detaching and not self.deployment_unmarked and not self.node_unmarked
         return marked and self.safe_at is None
-
-    @property
-    def safe_at(self) -> datetime | None:
-        """When the last grace ends; None while one has not begun."""
-        if self.deployment_unmarked or self.node_unmarked:
-            return None
-        graces = [
-            (self.rolling.deployment_annotation, self.deployment_mark, self.target),
-            (self.rolling.node_annotation, self.node_mark, target("Node", self.node.metadata)),
-        ]
-        ends = [
-            _after(max(mark.at, self.writes.late.get(written, mark.at)), annotation.grace_period_seconds)
-            for annotation, mark, written in graces
-            if annotation and mark
-        ]
-        if wanted := self.rolling.timestamp:
-            if (detached_at := self.timestamp) is None:
-                return None
-            ends.append(_after(detached_at, wanted.grace_period_seconds))
-        return max(ends, default=LONG_AGO)
-
-    @cached_property
-    def doubt(self) -> str:
-        """Why the detachment is not confirmed; empty when it is, or need not be."""
-        if self.rolling.confirm == OFF:
-            return ""
-        doubts = (each.detach_doubt for each in self.at_load_balancers)
-        return self._checkers_doubt or next((each for each in doubts if each), "")
-
-    @property
-    def _checkers_doubt(self) -> str:
-        ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
-        if not ports or annotation is None or self.deployment is None:
-            return ""
-        scheduled = self.annotations.get(SCHEDULED, "")
-        grace = annotation.grace_period_seconds
-        return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
-
-    @cached_property
-    def at_load_balancers(self) -> list[NodeBackends]:
-        """What is known of the node, for each load balancer at which it gets weight 0."""
-        weights = self.rolling.weights
-        return by_load_balancer(weights.load_balancers, self.backends) if weights else []
-
-    @cached_property
-    def detached_at(self) -> datetime | None:
-        """When all graces are over, those that begin with weight 0, too; None while one has not begun."""
-        if (safe_at := self.safe_at) is None or self.rolling.weights is None:
-            return safe_at
-        grace = self.rolling.weights.grace_period_seconds
-        since = (each.detached_since for each in self.at_load_balancers)
-        return max([safe_at, *(_after(each, grace) for each in since if each)])
-
-    @property
-    def doubt_ends_at(self) -> datetime | None:
-        """When the update goes on without a confirmation; None when it never does."""
-        if self.rolling.confirm != PREFERRED or (safe_at := self.safe_at) is None:
-            return None
-        return _after(safe_at, self.rolling.confirm_timeout_seconds)
-
-    def is_confirmed(self, now: datetime) -> bool:
-        """Whether the load balancer sends it nothing more: the graces are over, and the detachment is confirmed."""
-        if (detached_at := self.detached_at) is None or detached_at > now:
-            return False
-        ends = self.doubt_ends_at
-        return not self.doubt or (ends is not None and ends <= now)
-
-    def is_released(self, now: datetime) -> bool:
-        """Whether its pods may end: the load balancer sends it nothing more, and few connections are open."""
-        return self.is_confirmed(now) and not self.waits_for_connections(now)
-
-    @property
-    def connections(self) -> int | None:
-        """Open ones, by the last reading of its health checkers; None when that is not known."""
-        counts = [each.state.connections for each in self.readings if each.state]
-        return max((each for each in counts if each is not None), default=None)
-
-    @property
-    def connections_end_at(self) -> datetime | None:
-        """Until when connections are waited for; None while the graces have not begun, and where they do not count."""
-        if (wanted := self.rolling.connections) is None or (detached_at := self.detached_at) is None:
-            return None
-        return _after(detached_at, wanted.timeout_seconds)
-
-    @property
-    def has_connections(self) -> bool:
-        """Whether more are open than may be, or it is not known how many."""
-        wanted, count = self.rolling.connections, self.connections
-        return wanted is not None and (count is None or count > wanted.max)
-
-    def waits_for_connections(self, now: datetime) -> bool:
-        ends = self.connections_end_at
-        return self.has_connections and ends is not None and ends > now
 
     def is_doubted(self, now: datetime) -> bool:
         """Whether only the confirmation is missing, though it was asked for."""
@@ -385,36 +200,7 @@ class NodeRollout:
         is_over = detached_at is not None and detached_at <= now
         return self.is_detaching and was_asked and is_over and not self.is_confirmed(now)
 
-    def attach_doubt(self, now: datetime) -> str:
-        """Why load balancers may not send it traffic yet, after it was attached; empty when they do.
-
-        A backend that stays unhealthy is waited for as long as a confirmation, and weights without end if required.
-        """
-        mark, is_required = self.deployment_mark, self.rolling.confirm == REQUIRED
-        if mark is None or self.rolling.confirm == OFF:
-            return ""
-        is_over = _after(mark.at, self.rolling.confirm_timeout_seconds) <= now
-        weights = (each.attach_doubt for each in self.at_load_balancers if is_required or not is_over)
-        health = (each.health_doubt for each in self.at_load_balancers if not is_over)
-        return next((each for each in (*weights, *health) if each), "")
-
-    @property
-    def attach_doubt_ends_at(self) -> datetime | None:
-        """When less of it is waited for."""
-        mark = self.deployment_mark
-        if mark is None or not mark.attached or self.rolling.weights is None:
-            return None
-        return _after(mark.at, self.rolling.confirm_timeout_seconds)
-
 
 def _place(template: dict[str, Any]) -> tuple[Any, Any]:
     labels = (template.get("metadata") or {}).get("labels") or {}
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
-
-
-def _lacks(wanted: Annotation | None, mark: Mark | None, annotations: dict[str, str]) -> bool:
-    return wanted is not None and (mark is None or mark.key != wanted.key or wanted.key not in annotations)
-
-
-def _after(moment: datetime, seconds: int) -> datetime:
-    return moment + timedelta(seconds=seconds)

@@ -174,8 +174,8 @@ def _turn(plan: Raw, left: Sequence[NodeRollout], history: Sequence[Raw], now: d
 
 def _configured(rollout: NodeRollout) -> float:
     rolling, held = rollout.rolling, rollout.deployment
-    annotations = (rolling.deployment_annotation, rolling.node_annotation)
-    graces = max((each.grace_period_seconds for each in annotations if each), default=0)
+    ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights)
+    graces = max((each.grace_period_seconds for each in ways if each), default=0)
     confirmed = max(graces, rolling.timestamp.grace_period_seconds if rolling.timestamp else 0)
     ready = rollout.resource.spec.min_ready_seconds + ASSUMED
     return confirmed + (held.termination_grace if held else 0) + ready + rolling.attach_grace_period_seconds

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Change, Writes, change, target
+from controllers.ingress_daemonset.actions import Action, Change, change, target
 from controllers.ingress_daemonset.canary import canary_of, pause_of
-from controllers.ingress_daemonset.canary_metric import Measurement, Query
-from controllers.ingress_daemonset.clb.backends import BackendsByNode
+from controllers.ingress_daemonset.canary_metric import Query
 from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
-from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import Turn, node_actions
-from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout, Phase
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import Turns
-from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import (
     Findings,
     Unconfirmed,
@@ -28,69 +26,12 @@ from controllers.ingress_daemonset.status import (
     unconfirmed,
     undrained,
 )
-from controllers.ingress_daemonset.types import Children, Workload
 from controllers.ingress_daemonset.waves import waves_of
-from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
+from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet, share
 from webhook.ingress_daemonset.windows import closes_at
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """*readings* are of the health checkers of nodes that are being detached, *backends* of load balancers."""
-
-    resource: IngressDaemonSet
-    nodes: Sequence[FollowedNode]
-    children: Children
-    now: datetime
-    writes: Writes
-    readings: Readings
-    rollback: Rollback = NO_ROLLBACK
-    measured: Measurement | None = None
-    """The last answer to the query of the last plan."""
-    backends: BackendsByNode = field(default_factory=dict)
-
-    def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
-        """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
-        held = {each.metadata.name: each for each in self.children["Deployment"]}
-        known = {each.node.name: each for each in before} if self._still_holds(before) else {}
-        where = where_of(self.resource)
-        nodes = sorted(self.nodes, key=lambda each: each.name)
-        found = (self._rollout(node, held, where, known) for node in nodes)
-        return [each for each in found if each]
-
-    def _rollout(
-        self,
-        node: FollowedNode,
-        deployments: Mapping[str, Workload],
-        where: Where,
-        known: Mapping[str, NodeRollout],
-    ) -> NodeRollout | None:
-        resource, readings = self.resource, self.readings.get(node.name, ())
-        backends = self.backends.get(node.name, ())
-        held = deployments.get(deployment_name(resource.metadata.name, node.name))
-        drain = DrainStatus(resource.drain_requests.get(node.name, ""), node.name in resource.evictable_nodes)
-        same = known.get(node.name)
-        # Cached objects are values, replaced when they change.
-        is_same = same is not None and same.node is node and same.deployment is held
-        if same and is_same and (same.readings, same.drain, same.backends) == (readings, drain, backends):
-            return same
-        runs = held is not None and held.is_of(resource.metadata.uid)
-        if not matches(where, node, runs=runs):
-            return None
-        return NodeRollout(resource, node, held, self.writes, readings, drain, backends)
-
-    def _still_holds(self, before: Sequence[NodeRollout]) -> bool:
-        """Whether the same was desired then: a NodeRollout depends on the spec and the uid."""
-        if not before:
-            return False
-        then = before[0].resource
-        desired = (then.spec, then.metadata.uid, before[0].writes)
-        return desired == (self.resource.spec, self.resource.metadata.uid, self.writes)
-
 
 Step = tuple[Action, ...]
 

@@ -24,9 +24,10 @@ from controllers.ingress_daemonset.metric_reader import MetricReader
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.object_cache import LABELS, ObjectCache
 from controllers.ingress_daemonset.overview import FIELDS
-from controllers.ingress_daemonset.planner import Plan, Snapshot, plan
+from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.rollback import resolved
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import Conflict, KubeError
 from kube.types import key_of

@@ -10,7 +10,7 @@ import msgspec
 from healthchecker import SCHEDULED
 from kube.types import Value, complete
 from webhook.ingress_daemonset import DETACHED_BY
-from webhook.ingress_daemonset.types import Annotation
+from webhook.ingress_daemonset.detaching import Annotation
 
 Changes = dict[str, str | None]
 

@@ -17,7 +17,7 @@ from controllers.ingress_daemonset.clb.backends import NodeBackends
 from controllers.ingress_daemonset.confirmation import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.planner import Snapshot
+from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import (
     COMPLETE,
     Children,

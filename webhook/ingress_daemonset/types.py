@@ -12,6 +12,7 @@ import msgspec
 import healthchecker
 from kube.types import ObjectMeta, Value, complete
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from webhook.ingress_daemonset.detaching import Annotation, Connections, Timestamp, Weights
 from webhook.ingress_daemonset.pacing import Metric, Pause, Waves, Window
 
 Raw = Mapping[str, Any]
@@ -133,49 +134,6 @@ ORIGINAL_IMAGE = r"(.*/)?mumoshu/ingress-daemonset-(controller|node-healthcheck-
 class Metadata(ObjectMeta, frozen=True):
     generation: int = 0
     finalizers: tuple[str, ...] = ()
-
-
-class Annotation(Value, frozen=True):
-    """What is written to detach, and after how many seconds the load balancer sends nothing more."""
-
-    key: str = ""
-    value: str = ""
-    grace_period_seconds: int = 0
-
-
-class Timestamp(Value, frozen=True):
-    """The annotation with the time of a Node's detachment, and how many seconds later it is safe."""
-
-    key: str = ""
-    format: str = "RFC3339"
-    grace_period_seconds: int = 0
-
-
-class Weights(Value, frozen=True):
-    """Load balancers at which a node's backends get weight 0, and how many seconds later it gets nothing more."""
-
-    load_balancers: tuple[str, ...] = ()
-    grace_period_seconds: int = 0
-
-
-class Endpoint(Value, frozen=True):
-    """A metric of the pods on the node, in the text format of Prometheus."""
-
-    port: int = 0
-    path: str = "/metrics"
-    metric: str = ""
-
-
-class Connections(Value, frozen=True):
-    """At most how many connections may be open before pods are replaced, and for how many seconds that is waited for.
-
-    They are counted at *ports*, or are what *endpoint* says.
-    """
-
-    max: int = 0
-    timeout_seconds: int = 300
-    ports: tuple[int, ...] = ()
-    endpoint: Endpoint | None = None
 
 
 class Canary(Value, frozen=True):

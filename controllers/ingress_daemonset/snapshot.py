@@ -1,0 +1,72 @@
+"""What one plan is decided on, read at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controllers.ingress_daemonset.actions import Writes
+from controllers.ingress_daemonset.canary_metric import Measurement
+from controllers.ingress_daemonset.clb.backends import BackendsByNode
+from controllers.ingress_daemonset.confirmation import Readings
+from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout
+from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
+from controllers.ingress_daemonset.types import Children, Workload
+from healthchecker import deployment_name
+from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """*readings* are of the health checkers of nodes that are being detached, *backends* of load balancers."""
+
+    resource: IngressDaemonSet
+    nodes: Sequence[FollowedNode]
+    children: Children
+    now: datetime
+    writes: Writes
+    readings: Readings
+    rollback: Rollback = NO_ROLLBACK
+    measured: Measurement | None = None
+    """The last answer to the query of the last plan."""
+    backends: BackendsByNode = field(default_factory=dict)
+
+    def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
+        """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
+        held = {each.metadata.name: each for each in self.children["Deployment"]}
+        known = {each.node.name: each for each in before} if self._still_holds(before) else {}
+        where = where_of(self.resource)
+        nodes = sorted(self.nodes, key=lambda each: each.name)
+        found = (self._rollout(node, held, where, known) for node in nodes)
+        return [each for each in found if each]
+
+    def _rollout(
+        self,
+        node: FollowedNode,
+        deployments: Mapping[str, Workload],
+        where: Where,
+        known: Mapping[str, NodeRollout],
+    ) -> NodeRollout | None:
+        resource, readings = self.resource, self.readings.get(node.name, ())
+        backends = self.backends.get(node.name, ())
+        held = deployments.get(deployment_name(resource.metadata.name, node.name))
+        drain = DrainStatus(resource.drain_requests.get(node.name, ""), node.name in resource.evictable_nodes)
+        same = known.get(node.name)
+        # Cached objects are values, replaced when they change.
+        is_same = same is not None and same.node is node and same.deployment is held
+        if same and is_same and (same.readings, same.drain, same.backends) == (readings, drain, backends):
+            return same
+        runs = held is not None and held.is_of(resource.metadata.uid)
+        if not matches(where, node, runs=runs):
+            return None
+        return NodeRollout(resource, node, held, self.writes, readings, backends, drain)
+
+    def _still_holds(self, before: Sequence[NodeRollout]) -> bool:
+        """Whether the same was desired then: a NodeRollout depends on the spec and the uid."""
+        if not before:
+            return False
+        then = before[0].resource
+        desired = (then.spec, then.metadata.uid, before[0].writes)
+        return desired == (self.resource.spec, self.resource.metadata.uid, self.writes)
