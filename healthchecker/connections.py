@@ -8,6 +8,7 @@ what counts, a metric of the pod says more.
 from __future__ import annotations
 
 import http.client
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -46,16 +47,21 @@ def established(tables: Iterable[str], ports: Collection[int]) -> int:
 
 
 def total(exposition: str, metric: str) -> int:
-    """The sum of the samples of *metric*. ValueError without one."""
-    samples = [
-        sample.value
-        for family in text_string_to_metric_families(exposition)
-        for sample in family.samples
-        if sample.name == metric
-    ]
+    """The sum of the samples of *metric*. ValueError without one, or without a finite sum."""
+    try:
+        samples = [
+            sample.value
+            for family in text_string_to_metric_families(exposition)
+            for sample in family.samples
+            if sample.name == metric
+        ]
+    except IndexError as error:  # by the parser, for some texts
+        raise ValueError("its answer is not in the text format of Prometheus") from error
     if not samples:
         raise ValueError(f"there is no metric {metric}")
-    return round(sum(samples))
+    if not math.isfinite(found := sum(samples)):
+        raise ValueError(f"metric {metric} is {found}")
+    return round(found)
 
 
 def count_sockets(ports: Collection[int]) -> int:

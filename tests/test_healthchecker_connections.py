@@ -68,6 +68,9 @@ def test_a_metric_is_read_from_the_node() -> None:
     [
         pytest.param(answers(b"no", 404), id="not found"),
         pytest.param(answers(b"no metrics here"), id="another page"),
+        pytest.param(answers(b"up +Inf"), id="infinite"),
+        pytest.param(answers(b"up NaN"), id="no number"),
+        pytest.param(answers(b'{x="",\t=34'), id="a text that the parser fails at"),
         pytest.param(hangs, id="silent"),
         pytest.param(resets, id="reset"),
         pytest.param(answers(b"# nothing\n" * 500_000), id="endless"),
