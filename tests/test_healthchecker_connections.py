@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+import tracemalloc
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from healthchecker import connections
 from healthchecker.config import Config, ConfigError, Endpoint
 from healthchecker.connections import WANTED_FOR, Counter, count_sockets, established, read_metric, total
 from lab.waiting import until
@@ -37,7 +40,7 @@ ENVIRONMENT = {
     ("ports", "count"), [({8080}, 1), ({8080, 80}, 2), ({443}, 0)], ids=["one port", "two ports", "another"]
 )
 def test_only_established_connections_to_the_ports_count(ports: set[int], count: int) -> None:
-    assert established([TABLE, TABLE.splitlines()[0]], ports) == count
+    assert established(TABLE.splitlines(), ports) == count
 
 
 def test_the_sockets_of_this_machine_are_counted() -> None:
@@ -46,6 +49,22 @@ def test_the_sockets_of_this_machine_are_counted() -> None:
         assert count_sockets([port]) == 0
         with socket.create_connection(("127.0.0.1", port)), closing(listener.accept()[0]):
             assert count_sockets([port]) == 1
+
+
+def test_a_table_of_many_sockets_is_never_in_memory_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 100_000
+    head, row = TABLE.splitlines()[0], TABLE.splitlines()[2]
+    table = tmp_path / "tcp"
+    table.write_text("\n".join([head, *[row] * rows]) + "\n")
+    monkeypatch.setattr(connections, "TABLES", (table, tmp_path / "tcp6"))
+    tracemalloc.start()
+    try:
+        assert count_sockets({8080}) == rows
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_metric_is_the_sum_of_its_samples() -> None:
