@@ -35,9 +35,12 @@ def await_evictions(client: Client) -> None:
     metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
+    # Those of an installation that is gone are counted, too.
+    before = webhook_answers(_api_server_metrics(client))
+
     def called() -> bool:
         _evict_absent_pod(client, name)
-        return webhook_was_answered(_api_server_metrics(client))
+        return webhook_answers(_api_server_metrics(client)) > before
 
     try:
         until(called, SECONDS, "the API server to call Drawbridge's webhook for evictions", every=0.2)
@@ -81,11 +84,11 @@ def await_ingress_daemonsets(client: Client) -> None:
     until(at_work, SECONDS, "the API server to call Drawbridge's webhooks for IngressDaemonSets", every=0.2)
 
 
-def webhook_was_answered(metrics: str) -> bool:
-    """Whether the API server's metrics count an answer by ip_reservation's webhook."""
-    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\d+)", metrics, re.MULTILINE)
+def webhook_answers(metrics: str) -> int:
+    """How many answers by ip_reservation's webhook the API server's metrics count."""
+    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\S+)", metrics, re.MULTILINE)
     wanted = {'code="200"', 'name="ip-reservation.drawbridge.io"'}
-    return any(wanted <= set(labels.split(",")) and int(count) for labels, count in found)
+    return sum(int(float(count)) for labels, count in found if wanted <= set(labels.split(",")))
 
 
 def _labels_of_nodes(client: Client) -> Mapping[str, str]:
