@@ -79,14 +79,14 @@ def answers(lab: Lab) -> set[int]:
 
 
 def published(lab: Lab) -> dict[str, datetime]:
-    """By address, since when each is listed, as all replicas say."""
-    found = {get(each, "/addresses.json") for each in replicas(lab).values()}
-    assert len(found) <= 1
-    return {
-        entry["address"]: datetime.fromisoformat(entry["since"])
-        for _, _, body in found
-        for entry in json.loads(body)
-    }
+    """By address, since when each is listed, as both replicas say, which are asked one after the other."""
+
+    def agreed() -> str:
+        found = {get(each, "/addresses.json") for each in replicas(lab).values()}
+        return found.pop()[2] if len(found) == 1 else ""
+
+    body = lab.wait(agreed, SECONDS, "both replicas to answer the same")
+    return {entry["address"]: datetime.fromisoformat(entry["since"]) for entry in json.loads(body)}
 
 
 @pytest.mark.promise
