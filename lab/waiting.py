@@ -18,6 +18,11 @@ def stretch() -> float:
     return min(MOST, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+def at_most(seconds: float) -> str:
+    """The option with which kubectl waits for so long, and longer on a busy machine."""
+    return f"--timeout={seconds * stretch():.0f}s"
+
+
 def until(
     condition: Callable[[], T | None],
     seconds: float = 10.0,

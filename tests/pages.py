@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.waiting import stretch
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -75,7 +77,7 @@ def run(block: Block, directory: Path, environment: Mapping[str, str]) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=240 * stretch(),
     )
     assert done.returncode == 0, f"{block}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr

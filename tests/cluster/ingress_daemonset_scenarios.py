@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from lab.policy.mutations import pod_without_policy, without_policy
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
@@ -33,7 +34,7 @@ AWAITED = detaching(1, **by_node(0), **awaiting(0))
 def it_is_deleted_in_the_foreground(edge: Edge) -> None:
     stop_in_the_middle(edge)
     edge.annotate_node("a", team="edge")
-    edge.lab.kubectl("delete", "ids", "web", "-n", edge.namespace, "--cascade=foreground", "--timeout=90s")
+    edge.lab.kubectl("delete", "ids", "web", "-n", edge.namespace, "--cascade=foreground", at_most(90))
 
     assert edge.is_gone()
     assert not any(left_behind(edge)[:-1])
@@ -221,7 +222,7 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
     promise = edge.promise(2, "nginx-ingress", node=on_node(10), timestamp=Annotated(CONFIRMED, 30))
     assert edge.violations(promise) == []
-    edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), "--timeout=90s")
+    edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), at_most(90))
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
 
 

@@ -16,6 +16,7 @@ from lab import binaries, chart, renders
 from lab.install import DEFINITIONS
 from lab.manifests import DEPLOY
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.charts import SETS, each_set
 
 NAMESPACE = "chart-validity"
@@ -52,7 +53,7 @@ def define(lab: Lab) -> None:
                 definition["metadata"].pop("labels", None)  # cert-manager's are placeholders of a template
                 lab.client.create(DEFINITIONS, definition)
                 name = definition["metadata"]["name"]
-                lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{name}")
+                lab.kubectl("wait", "--for=condition=Established", at_most(60), f"crd/{name}")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from lab.bootstrap import running
 from lab.kustomize import FEATURES, OTHERS
 from lab.kwokctl import KWOK
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.charts import helm_needed
 from tests.cluster.test_chart_validity import define
 from tests.test_kustomize import built
@@ -39,5 +40,5 @@ def test_all_components_are_applied_and_their_pods_are_created(lab: Lab, tmp_pat
     found = lab.kubectl("get", *mine, "--output=name").stdout.splitlines()
     assert len(found) == len(wanted) + 1, "all objects, and the namespace"
     for program in ("webhook", "controllers"):
-        status = ("rollout", "status", f"deployment/{chart.NAME}-{program}", f"--timeout={SECONDS}s")
+        status = ("rollout", "status", f"deployment/{chart.NAME}-{program}", at_most(SECONDS))
         lab.kubectl("--namespace", chart.NAMESPACE, *status)

@@ -19,7 +19,7 @@ from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.owner import START_SECONDS
 from lab.session import Lab
-from lab.waiting import until
+from lab.waiting import at_most, stretch, until
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 60
@@ -65,7 +65,7 @@ def _accept_interrupts() -> None:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=2 * START_SECONDS)
+    out, err = process.communicate(timeout=2 * START_SECONDS * stretch())
     assert process.returncode == 0, err
     return out
 
@@ -114,7 +114,7 @@ def test_all_listens_on_loopback_only(lab_v3: Lab) -> None:
 
 def test_pods_as_users_write_them_run_on_kwok_nodes_with_an_address_each_and_go_once(bare_lab: Lab) -> None:
     bare_lab.kubectl("apply", "--filename", "-", stdin=json.dumps(PODS_ON_KWOK))
-    bare_lab.kubectl("rollout", "status", "deployment/many", "--timeout", f"{2 * SECONDS}s")
+    bare_lab.kubectl("rollout", "status", "deployment/many", at_most(2 * SECONDS))
     pods = items(bare_lab, "pods", "--selector", "app=many")
     assert len({pod["status"]["podIP"] for pod in pods}) == len(pods) == 200
     assert {pod["spec"]["nodeName"][:5] for pod in pods} == {"kwok-"}
@@ -211,7 +211,7 @@ def test_up_that_is_interrupted_on_its_way_leaves_nothing(names: list[str]) -> N
         directory = workdir.directory("halfway")
         until(lambda: len(processes.marked(directory)) > 4, SECONDS, "the control plane to be on its way")
         start.send_signal(signal.SIGINT)
-        out, err = start.communicate(timeout=SECONDS)
+        out, err = start.communicate(timeout=SECONDS * stretch())
     assert start.returncode == 130, err
     assert out == ""
     assert_gone("halfway")

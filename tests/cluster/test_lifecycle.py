@@ -18,7 +18,7 @@ from lab.bootstrap import running
 from lab.errors import LabError
 from lab.install import NAMESPACE, RELEASE
 from lab.session import Lab
-from lab.waiting import stretch
+from lab.waiting import at_most, stretch
 from tests.chaos import programs
 from tests.cluster import ingress_daemonset_history, leftovers, lifecycle, workloads
 from tests.cluster.elasticity import await_account, keeping, template
@@ -175,12 +175,12 @@ def test_another_installation_goes_on_where_the_first_one_ended(
 def test_after_all_was_taken_down_in_order_nothing_is_left_but_what_is_deleted_by_hand(
     lab: Lab, world: World
 ) -> None:
-    lab.kubectl("delete", "ingressdaemonsets", "-A", "--all", "--wait", "--timeout=90s")
+    lab.kubectl("delete", "ingressdaemonsets", "-A", "--all", "--wait", at_most(90))
     world.fleet.leave_all()
     world.fleet.assert_nothing_is_left_behind()
     names = [each["metadata"]["name"] for each in lab.client.list(NAMESPACES).items]
     mine = [name for name in names if name.startswith(("shop-", "edge-"))]
-    lab.kubectl("delete", "namespace", *mine, "--timeout=90s")
+    lab.kubectl("delete", "namespace", *mine, at_most(90))
     lab.kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", RELEASE)
     lab.helm("uninstall", RELEASE, *WHERE)
     lab.wait(lambda: not programs.all_pods(lab), 90, "all pods to end")
@@ -189,9 +189,9 @@ def test_after_all_was_taken_down_in_order_nothing_is_left_but_what_is_deleted_b
     assert_left_soon(lab, AFTER_ALL)
     for kind in ("ipreservations", "nodes"):
         lab.kubectl("delete", kind, "-l", MANAGED)
-    lab.kubectl("delete", "crd", leftovers.DEFINITION, "--timeout=90s")
+    lab.kubectl("delete", "crd", leftovers.DEFINITION, at_most(90))
     lab.kubectl("delete", "configmap", "aia-official-cluster-uuid", "-n", "kube-system")
-    lab.kubectl("delete", "namespace", NAMESPACE, "--timeout=90s")
+    lab.kubectl("delete", "namespace", NAMESPACE, at_most(90))
     assert_left_soon(lab, {"labels ip-reserve"})
 
 

@@ -18,6 +18,7 @@ from kube.types import INSTANCE_TYPE, Pod
 from lab.history import addresses
 from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
@@ -82,7 +83,7 @@ def drain_all_nodes(lab: Lab, namespace: str) -> None:
     nodes = nodes_of(lab, namespace)
     try:
         selector = f"--pod-selector=app={namespace}"
-        lab.kubectl("drain", *nodes, "--ignore-daemonsets", "--force", f"--timeout={2 * SECONDS}s", selector)
+        lab.kubectl("drain", *nodes, "--ignore-daemonsets", "--force", at_most(2 * SECONDS), selector)
     finally:
         lab.kubectl("uncordon", *nodes)
 
