@@ -127,7 +127,7 @@ def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order(
 
         assert [each["id"] for each in fleet.on("b")] == [address["id"]]
         assert fleet.node("b").metadata.annotations[ADDRESS_ID] == address["id"]
-        assert "AnycastIpTaken" in fleet.events("b")
+        fleet.await_event("b", "AnycastIpTaken")
         fleet.leave("b")
         fleet.wait(lambda: allowed(fleet).get(address["ip"]) == "idle", "the address to be idle again")
     fleet.wait(lambda: fleet.addresses() == [], "the address to be released without a pool")

@@ -183,12 +183,12 @@ def checks(lab: Lab) -> list[str]:
 
 
 def end_of_check(lab: Lab, fleet: Fleet, name: str, *, code: int, message: str = "") -> str:
-    """The name of the next pod on that node, which has ended so."""
+    """The name of the next pod on that node, which has ended so: when kwok has written that it runs, and no more."""
 
     def running() -> Pod | None:
         listed = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress_pod.SELECTED, type=Pod)
         here = (each for each in listed.items if each.spec.node_name == fleet.name_of(name))
-        return next((each for each in here if each.status.phase not in ("Failed", "Succeeded")), None)
+        return next((each for each in here if each.status.phase == "Running"), None)
 
     pod = fleet.wait(running, f"a check of {name}")
     terminated = {"exitCode": code, "message": message, "reason": "Completed"}
