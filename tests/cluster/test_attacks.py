@@ -95,8 +95,9 @@ POD = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "victim", "namespace": "default"},
-    "spec": {**TEMPLATE["spec"], "nodeName": "nowhere"},
+    "spec": {**TEMPLATE["spec"], "nodeName": "victim", "tolerations": [{"operator": "Exists"}]},
 }
+"""Nothing runs it, and nothing takes it away: its node is there, and it tolerates that this is not ready."""
 INGRESS = {
     "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
     "kind": "IngressDaemonSet",
@@ -471,9 +472,10 @@ def test_the_author_of_a_template_must_be_allowed_to_start_pods(lab: Lab) -> Non
         done = lab.kubectl(*arguments, "--as=editor", "--dry-run=server", stdin=stdin, check=False)
         return done.stderr if done.returncode else ""
 
+    annotate = ("annotate", "ingressdaemonset", "victim", "a=b")
+    lab.wait(lambda: as_editor(*annotate) == "", 30, "the permission of an editor to count")
     assert "user editor may not create Deployments in namespace default" in as_editor(*CREATE, stdin=created)
     assert "user editor may not create Deployments" in as_editor("replace", "--filename=-", stdin=changed)
-    assert as_editor("annotate", "ingressdaemonset", "victim", "a=b") == ""
 
     lab.kubectl(
         "create", "role", "starter", "--verb=create", "--resource=deployments.apps", "--namespace=default"
@@ -483,10 +485,13 @@ def test_the_author_of_a_template_must_be_allowed_to_start_pods(lab: Lab) -> Non
 
 
 def test_the_api_server_finds_no_fault_in_the_policies(lab: Lab) -> None:
-    answer = lab.kubectl("get", "validatingadmissionpolicies", "--output=json").stdout
-    policies = {each["metadata"]["name"]: each.get("status", {}) for each in json.loads(answer)["items"]}
+    def checked() -> dict[str, Any] | None:
+        """What a controller of Kubernetes has found by now; None until it has looked at all of them."""
+        answer = lab.kubectl("get", "validatingadmissionpolicies", "--output=json").stdout
+        policies = {each["metadata"]["name"]: each.get("status", {}) for each in json.loads(answer)["items"]}
+        found = {name: status.get("typeChecking") for name, status in policies.items()}
+        return None if None in found.values() else found
 
+    policies = lab.wait(checked, 60, "the types of all policies to be checked")
     assert len(policies) > 8
-    assert {name: status["typeChecking"] for name, status in policies.items()} == {
-        name: {} for name in policies
-    }
+    assert policies == {name: {} for name in policies}

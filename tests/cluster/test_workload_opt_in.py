@@ -109,8 +109,13 @@ def test_a_stolen_token_changes_whether_the_ip_of_a_pod_is_reserved(lab: Lab, vi
 
 
 def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
-    assert json.loads(found)["status"]["typeChecking"] == {}
+    def checked() -> list[Any]:
+        """What a controller of Kubernetes has found; empty until it has looked."""
+        found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
+        status = json.loads(found).get("status", {})
+        return [status["typeChecking"]] if "typeChecking" in status else []
+
+    assert lab.wait(checked, SECONDS, "the types of the policy to be checked") == [{}]
 
 
 def refused(lab: Lab, pod: Pod, patch: object) -> str:
