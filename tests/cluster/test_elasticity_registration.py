@@ -67,14 +67,27 @@ def test_a_daemon_set_that_tolerates_everything_has_no_pod_for_super_nodes(elast
 def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
     with without(elastic_lab, "webhook"):
-        shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
-        shop.wait(lambda: len(shop.home()) == LOCAL_NODES and shop.away(), "its pods to run on all nodes")
+        # A leader may correct it before its pods have come to any node.
+        with without(elastic_lab, "controllers"):
+            shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+            shop.wait(lambda: len(shop.home()) == LOCAL_NODES and shop.away(), "its pods to run on all nodes")
 
         shop.wait(
             lambda: not shop.away() and len(shop.home()) == LOCAL_NODES, "it to be kept off super nodes"
         )
+    # Its pods are replaced one after the other: in between there is one less.
+    shop.wait(lambda: is_rolled_out(shop, "agent"), "its pods to be replaced")
     assert len(shop.pods()) == LOCAL_NODES
     shop.await_event("agent", "KeptOffSuperNodes")
+
+
+def is_rolled_out(shop: Shop, name: str) -> bool:
+    """Whether a DaemonSet has all of its pods, by its last template, as its controller says."""
+    found = shop.client.get(DAEMONSETS, name, shop.namespace)
+    status, generation = found["status"], found["metadata"]["generation"]
+    counts = {status.get(each) for each in ("updatedNumberScheduled", "numberAvailable")}
+    seen = status.get("observedGeneration") == generation
+    return seen and counts == {status["desiredNumberScheduled"]} == {LOCAL_NODES}
 
 
 def test_a_pod_for_a_super_node_is_kept_off_where_the_template_is_not(elastic_lab: Lab) -> None:
