@@ -6,6 +6,7 @@ import pytest
 
 from kube.errors import TooManyRequests
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS, confirmed, detaching
 from tests.cluster.ingress_daemonset_answers import violations
 from tests.cluster.ingress_daemonset_checkers import asking, await_all, checking, gone_at
@@ -34,7 +35,7 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
             assert not edge.off()
             drain(edge)
             assert not before & {each["metadata"]["uid"] for each in edge.pods("a")}
-            assert edge.waiting_for()["a"] == "Draining"
+            edge.wait(lambda: edge.waiting_for().get("a") == "Draining", "the status to say so")
             assert edge.status()[EVICTABLE_NODES].keys() == {edge.node_name("a")}
             assert edge.await_event("NodesDraining")
 
@@ -42,7 +43,7 @@ def test_a_drain_waits_until_the_node_is_off_the_load_balancer_and_gives_it_back
             # So long ago that nothing holds it back.
             date_request(edge, "2026-01-01T00:00:00Z")
             edge.settle(*NODES)
-            assert edge.status()[DRAIN_REQUESTS] == edge.status()[EVICTABLE_NODES] == {}
+            edge.wait(lambda: drains(edge) == [{}, {}], "the status to have no drain any more")
 
     off = next(each for each in checkers["a"].answers if each.status == 503)
     assert (gone_at(edge, "a") - off.at).total_seconds() >= GRACE - 1
@@ -58,13 +59,19 @@ def evict_in_a_dry_run(edge: Edge) -> None:
     edge.client.request("POST", path, body=eviction, query={"dryRun": "All"})
 
 
+def drains(edge: Edge) -> list[object]:
+    """What the status has of them."""
+    status = edge.status()
+    return [status[DRAIN_REQUESTS], status[EVICTABLE_NODES]]
+
+
 def date_request(edge: Edge, at: str) -> None:
     change = {"status": {DRAIN_REQUESTS: {edge.node_name("a"): at}}}
     edge.client.patch(INGRESS_DAEMONSETS.sub("status"), "web", change, edge.namespace)
 
 
 def drain(edge: Edge) -> None:
-    edge.lab.kubectl("drain", edge.node_name("a"), "--ignore-daemonsets", "--force", "--timeout=120s")
+    edge.lab.kubectl("drain", edge.node_name("a"), "--ignore-daemonsets", "--force", at_most(120))
 
 
 def test_nothing_keeps_a_drain_from_its_end(edge_lab: Lab, record: Record) -> None:
@@ -77,4 +84,4 @@ def test_nothing_keeps_a_drain_from_its_end(edge_lab: Lab, record: Record) -> No
     drain(edge)
 
     assert not before & {each["metadata"]["uid"] for each in edge.pods("a")}
-    assert "its detachment is not confirmed" in edge.why("a")
+    edge.wait(lambda: "its detachment is not confirmed" in edge.why("a"), "the status to say so")
