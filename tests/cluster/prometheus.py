@@ -184,7 +184,7 @@ def of_pods(lab: Lab, monitor: Object, checkers: Mapping[str, str]) -> Iterator[
         targets = [
             target({**pod, "status": {"podIP": checkers[node]}}, number, job=monitor["metadata"]["name"])
             for pod in pods
-            if (node := pod["spec"]["nodeName"]) in checkers
+            if (node := pod["spec"].get("nodeName", "")) in checkers
             for number in numbers(pod, endpoint["port"])
         ]
         yield job(monitor, endpoint, targets)

@@ -16,7 +16,7 @@ from lab.errors import LabError
 from lab.install import merged
 from lab.session import Lab
 from tests.cluster import prometheus, workloads
-from tests.cluster.ingress_daemonset import VALUES, by_deployment, detaching, image_of
+from tests.cluster.ingress_daemonset import DAEMONSETS, VALUES, by_deployment, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import await_all, checking
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import Record
@@ -39,9 +39,16 @@ def edge(edge_lab: Lab, record: Record) -> Edge:
 def seeing(edge: Edge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with checking(edge, NODES) as checkers:
         await_all(edge.lab, list(checkers.values()), 200, "ok")
+        # No kubelet of the lab runs their pods, and it is these that are found.
+        edge.wait(lambda: ready_checkers(edge) == len(NODES), "a pod for each health checker")
         where = {edge.node_name(node): urlsplit(each.url).hostname or "" for node, each in checkers.items()}
         with prometheus.scraping(edge.lab, tmp_path_factory.mktemp("prometheus"), where) as running_one:
             yield running_one
+
+
+def ready_checkers(edge: Edge) -> int:
+    found = edge.client.list(DAEMONSETS, edge.namespace).items
+    return sum(each.get("status", {}).get("numberReady", 0) for each in found)
 
 
 def test_the_health_checkers_are_scraped(edge: Edge, seeing: Prometheus) -> None:
