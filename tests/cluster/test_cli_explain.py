@@ -16,6 +16,7 @@ from kube.resources import PODS
 from kube.types import Pod
 from lab.bootstrap import running
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.cluster.workloads import (
     SECONDS,
     VALUES,
@@ -63,9 +64,10 @@ def shown(lab: Lab, *arguments: str) -> Any:
 
 
 def settled(lab: Lab) -> bool:
-    """Whether all replicas that can run do so, and no pod is terminating."""
+    """Whether all replicas are there again, all pods run, and none is terminating: no other comes to a node."""
     pods = [pod for place in (SHOP, OUTSIDE) for pod in pods_of(lab, place)]
-    return not any(pod.terminating for pod in pods) and all(pod.status.addresses for pod in pods)
+    replicas = sum(pod.metadata.labels.get("app") == "redis" for pod in pods)
+    return replicas == 2 * REPLICAS and all(pod.status.addresses and not pod.terminating for pod in pods)
 
 
 def of(records: list[Record], node: str) -> set[tuple[str, str]]:
@@ -95,7 +97,7 @@ def test_a_drain_of_ten_nodes_reserves_what_was_foreseen(shop_lab: Lab) -> None:
         pods = {f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in on(shop_lab, node)}
         assert pods == {each["pod"] for part in ("reserved", "notReserved", "kept") for each in found[part]}
 
-        shop_lab.kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=120s")
+        shop_lab.kubectl("drain", node, "--ignore-daemonsets", "--force", at_most(120))
 
         foreseen = {(each["ip"], each["pod"]) for each in found["reserved"]}
         assert of(all_records(shop_lab, "v3"), node) - before == foreseen
