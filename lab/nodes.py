@@ -101,6 +101,11 @@ def play(client: Client, name: str, seconds: float = 60.0) -> None:
     """Back when super node *name* takes pods, and gives each an address that no other has."""
     addresses = {"spec": kwok_node(LAST)["spec"]}
     until(lambda: _changed(client, name, addresses), seconds, f"node {name} to be registered")
+    await_ready(client, name, seconds)
+
+
+def await_ready(client: Client, name: str, seconds: float = 60.0) -> None:
+    """Back when node *name* takes pods."""
     until(lambda: _takes_pods(client, name), seconds, f"node {name} to be ready")
 
 
