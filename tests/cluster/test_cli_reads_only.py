@@ -83,6 +83,12 @@ def reader_kubeconfig(lab: Lab, directory: Path) -> Path:
     lab.kubectl("create", "serviceaccount", READER, "-n", "default")
     account = f"--serviceaccount=default:{READER}"
     lab.kubectl("create", "clusterrolebinding", READER, "--clusterrole=cluster-admin", account)
+    user = f"--as=system:serviceaccount:default:{READER}"
+    lab.wait(
+        lambda: lab.kubectl("auth", "can-i", "*", "*", "-A", user, check=False).returncode == 0,
+        SECONDS,
+        "the permission of the reader to count",
+    )
     token = lab.kubectl("create", "token", READER, "-n", "default").stdout.strip()
     config = yaml.safe_load(lab.kubeconfig.read_text())
     for each in config["users"]:
