@@ -17,7 +17,17 @@ from kube.resources import CONFIG_MAPS
 from lab import install, webhook_client
 from lab.bootstrap import running
 from lab.session import Lab
-from tests.cluster.workloads import PODS, SECONDS, VALUES, records, reserved_namespace, running_pod
+from lab.waiting import at_most
+from tests.cluster.workloads import (
+    PODS,
+    SECONDS,
+    VALUES,
+    metrics,
+    records,
+    reserved_namespace,
+    running_pod,
+    sample,
+)
 from webhook import smoke_check
 
 FEATURES: dict[str, Any] = VALUES | {"elasticity": {"enabled": True}, "controllers": {"replicaCount": 1}}
@@ -68,13 +78,14 @@ def test_an_api_server_that_is_refused_says_why_and_the_config_map_is_the_way_ba
 
     require(lab, other)
     lab.kubectl("-n", install.NAMESPACE, "rollout", "restart", "deployment/drawbridge-webhook")
-    lab.kubectl(
-        "-n", install.NAMESPACE, "rollout", "status", "deployment/drawbridge-webhook", "--timeout=60s"
-    )
+    lab.kubectl("-n", install.NAMESPACE, "rollout", "status", "deployment/drawbridge-webhook", at_most(60))
     # Servers that end still answer on open connections.
     lab.wait(lambda: "tls: unknown certificate authority" in refusal(lab, namespace), SECONDS, "the refusal")
 
+    before = settings_of_servers(lab)
     require(lab, "")
+    # As long as one of them requires the other certificate, any request may meet that one.
+    lab.wait(lambda: not before & settings_of_servers(lab), SECONDS, "all servers to take the way back")
     lab.wait(lambda: "not found" in refusal(lab, namespace), SECONDS, "the deletion to be admitted")
     lab.kubectl("-n", namespace, "delete", "pod", "redis", "--wait=false")
     assert pod.metadata.uid in records(lab, "v3")
@@ -87,6 +98,11 @@ def require(lab: Lab, client_ca: str) -> None:
     config["webhook"]["clientCA"] = client_ca
     patch = {"data": {"config.yaml": yaml.safe_dump(config)}}
     lab.client.patch(CONFIG_MAPS, "drawbridge-config", patch, install.NAMESPACE)
+
+
+def settings_of_servers(lab: Lab) -> set[float]:
+    """Hashes of the settings that are in force in them."""
+    return {sample(each, "drawbridge_config_hash") for each in metrics(lab, "webhook")}
 
 
 def refusal(lab: Lab, namespace: str) -> str:
