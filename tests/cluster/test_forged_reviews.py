@@ -119,8 +119,9 @@ def test_forged_reviews_displace_no_reservation_and_what_they_reserved_is_droppe
         workloads.create_pod(lab, namespace, "later")
         lab.wait(are_forged_gone, WITHIN, "what was forged to be dropped")
         assert ends(lab, namespace, real) == ended
-        assert dropped(lab) - before >= 2 * FORGED
-        assert workloads.events(lab, "default", "ForgedReservation")
+        # The leader counts and reports what it has written.
+        lab.wait(lambda: dropped(lab) - before >= 2 * FORGED, SECONDS, "what was dropped to be counted")
+        lab.wait(lambda: workloads.events(lab, "default", "ForgedReservation"), SECONDS, "the Event")
         lab.wait(lambda: unconfirmed(lab) == 0, SECONDS, "nothing to be unconfirmed")
     lab.kubectl("delete", "namespace", namespace, "--wait=false")
 

@@ -20,6 +20,7 @@ from lab import binaries, install
 from lab.bootstrap import running
 from lab.nodes import NODES
 from lab.session import Lab
+from lab.waiting import at_most, stretch
 from tests.calico_pools import POOLS, block, pool
 from tests.cluster import workloads
 from tests.cluster.test_cli import shown
@@ -106,7 +107,7 @@ def test_no_new_pod_of_a_storm_lacks_an_address_because_of_reservations(pool_lab
 
     # What is reserved is limited: those that wait get addresses, and no pod of another storm has to.
     workloads.reconfigure(pool_lab, install.merged(WITH_POOLS, {"ipReservation": {"maxPoolShare": 50}}))
-    waiting.join(SECONDS)
+    waiting.join(SECONDS * stretch())
     assert not waiting.is_alive(), "pods still wait for addresses"
     kubelet.refused.clear()
     storm(kubelet, [*kubelet.running], PODS_OF_STORM)
@@ -116,8 +117,9 @@ def test_no_new_pod_of_a_storm_lacks_an_address_because_of_reservations(pool_lab
     reserved, room = len(workloads.records(pool_lab, "v1")), 64 - PODS_OF_STORM
     assert 0 < reserved <= room
     pool_lab.wait(lambda: free(pool_lab) >= room / 2, SECONDS, "half of the room to be free")
-    assert early(pool_lab) >= PODS_OF_STORM - room
-    assert workloads.events(pool_lab, "default", "IPReleasedEarly")
+    # The leader counts and reports what it has written.
+    pool_lab.wait(lambda: early(pool_lab) >= PODS_OF_STORM - room, SECONDS, "what was released to be counted")
+    pool_lab.wait(lambda: workloads.events(pool_lab, "default", "IPReleasedEarly"), SECONDS, "the Event")
 
 
 def free(lab: Lab, name: str = "pool-172-31-0-0-26") -> float | None:
@@ -180,7 +182,7 @@ def test_pools_are_followed_in_the_group_that_calico_serves_natively(pool_lab: L
         pool_lab.client.create(resource, {"apiVersion": resource.api_version, "kind": kind} | body)
     controllers = ("deployment/drawbridge-controllers", "-n", "drawbridge")
     pool_lab.kubectl("rollout", "restart", *controllers)
-    pool_lab.kubectl("rollout", "status", *controllers, "--timeout", f"{2 * SECONDS}s")
+    pool_lab.kubectl("rollout", "status", *controllers, at_most(2 * SECONDS))
 
     pool_lab.wait(lambda: free(pool_lab, "native") == 63, 2 * SECONDS, "the leader to know that pool")
     assert free(pool_lab) is None
