@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, body
+from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, Record, body
 from controllers.ip_reservation.compaction import FEW
 from kube.client import Client, Resource
-from kube.errors import NotFound
+from kube.errors import Conflict, NotFound
 from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
@@ -351,9 +351,9 @@ def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_
     metadata = {"name": f"drawbridge-earlier-{redis}", "labels": labels}
     with earlier_server(lab) as server:
         server.create(GROUPS[group], merged(body(records[:1]) | head, {"metadata": metadata}))
-        seen = server.get(GROUPS[group], metadata["name"])
-        version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
-        server.patch(GROUPS[group], metadata["name"], merged(body(records), {"metadata": version}))
+        lab.wait(
+            lambda: appended(server, group, metadata["name"], records), SECONDS, "a write to be the next"
+        )
     for each in ("a", "b"):
         lab.client.delete(workloads.PODS, each, redis)
 
@@ -364,6 +364,16 @@ def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_
     left = lab.client.get(GROUPS[group], metadata["name"])
     assert left["spec"]["reservedCIDRs"] == []
     lab.client.delete(GROUPS[group], metadata["name"])
+
+
+def appended(server: Client, group: str, name: str, records: Sequence[Record]) -> bool:
+    """Whether the segment has all of *records* now; not when the leader has written it meanwhile."""
+    seen = server.get(GROUPS[group], name)
+    version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
+    with suppress(Conflict):
+        server.patch(GROUPS[group], name, merged(body(records), {"metadata": version}))
+        return True
+    return False
 
 
 @contextmanager
