@@ -21,7 +21,7 @@ from kube.errors import KubeError, NotFound
 from lab import processes
 from lab.errors import LabError
 from lab.session import Lab
-from lab.waiting import until
+from lab.waiting import stretch, until
 from tests.chaos import programs
 from tests.cluster.workloads import PODS
 
@@ -148,7 +148,7 @@ def shown(address: str, trusted: bytes) -> x509.Certificate:
     """What a server shows; raises OSError: SSLCertVerificationError when *trusted* does not cover it."""
     context = ssl.create_default_context(cadata=trusted.decode())
     with (
-        socket.create_connection((address, 9443), timeout=5) as plain,
+        socket.create_connection((address, 9443), timeout=5 * stretch()) as plain,
         context.wrap_socket(plain, server_hostname=NAME) as connection,
     ):
         return x509.load_der_x509_certificate(connection.getpeercert(binary_form=True) or b"")

@@ -111,7 +111,7 @@ def test_renewals_of_the_leaf_and_of_the_ca_cost_no_admission(lab: Lab, namespac
             await_trust(lab, new)
             # All servers show what the old CA signed, and the new one alone is trusted.
             admissions.go_on()
-            assert all_show(lab, second)
+            lab.wait(lambda: all_show(lab, second), 60, "all servers to be seen to show it")
         assert await_shown(lab) == third
         await_new_server(lab)
         admissions.go_on()
