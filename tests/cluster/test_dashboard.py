@@ -149,7 +149,10 @@ def test_its_token_can_neither_write_nor_read_secrets(lab: Lab, right: str) -> N
 
 
 def test_the_status_counts_it_among_the_programs(lab: Lab) -> None:
-    assert (
-        lab.client.get(DEPLOYMENTS, "drawbridge-dashboard", install.NAMESPACE)["status"]["readyReplicas"] == 1
-    )
+    def ready() -> int:
+        status = lab.client.get(DEPLOYMENTS, "drawbridge-dashboard", install.NAMESPACE)["status"]
+        return int(status.get("readyReplicas", 0))
+
+    # As many pages as may be open were, in the test before.
+    lab.wait(lambda: ready() == 1, SECONDS, "the dashboard to be ready")
     assert '<th scope="row">dashboard</th>' in text(lab, "/")

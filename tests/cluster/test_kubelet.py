@@ -178,7 +178,7 @@ def test_a_deployment_is_reached_by_its_service_and_sees_changes_of_its_config_m
     assert len(addresses) == 2
     assert all(IPv4Address(address).is_loopback for address in addresses)
 
-    assert get(f"{url}/text") == "one"
+    space.wait(lambda: get(f"{url}/text") == "one", "the first text")
     space.client.patch(CONFIG_MAPS, "web", {"data": {"text": "two"}}, space.name)
     space.wait(lambda: get(f"{url}/text") == "two", "the second text, without a restart")
     statuses = [pod["status"]["containerStatuses"] for pod in space.client.list(PODS, space.name).items]
