@@ -14,6 +14,7 @@ from kube.types import Pod
 from lab import install
 from lab.bootstrap import running
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.chaos import programs
 from tests.chaos.judge import early, judging
 from tests.chaos.rules import VALUES
@@ -93,9 +94,7 @@ def lead_the_webhook_to(lab: Lab, port: int) -> None:
     where = ("KUBERNETES_SERVICE_HOST=127.0.0.1", f"KUBERNETES_SERVICE_PORT={port}")
     before = set(programs.pods(lab, "webhook"))
     lab.kubectl("set", "env", "deployment/drawbridge-webhook", "-n", programs.NAMESPACE, *where)
-    lab.kubectl(
-        "rollout", "status", "deployment/drawbridge-webhook", "-n", programs.NAMESPACE, "--timeout=90s"
-    )
+    lab.kubectl("rollout", "status", "deployment/drawbridge-webhook", "-n", programs.NAMESPACE, at_most(90))
     lab.wait(lambda: not before & programs.all_pods(lab), 60, "the servers of before to be gone")
 
 

@@ -25,6 +25,7 @@ from lab import processes
 from lab.nodes import move
 from lab.policy.mutations import without_policy
 from lab.session import Lab
+from lab.waiting import stretch
 from tests.cluster.ingress_daemonset import DAEMONSETS, NODE_LABEL, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_history import SeenPod
@@ -119,7 +120,7 @@ def _running(edge: Edge, daemon_set: Raw, node: str, environment: dict[str, str]
         yield Checker(f"http://{address}:{container['ports'][0]['hostPort']}", log)
     finally:
         process.terminate()
-        assert process.wait(ANSWER_SECONDS) == 0, log.read_text()
+        assert process.wait(ANSWER_SECONDS * stretch()) == 0, log.read_text()
 
 
 def environment_of(container: Raw, edge: Edge, node: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from lab import admission
 from lab.cloud import fixture
 from lab.errors import LabError
 from lab.install import NAMESPACE, RELEASE, merged
-from lab.waiting import until
+from lab.waiting import at_most, until
 
 IMAGE, VERSION = "drawbridge.test/drawbridge", "0.0.0-e2e"
 IMAGES = FIRST, SECOND = f"{IMAGE}:{VERSION}", f"{IMAGE}:again"
@@ -64,7 +64,7 @@ def install(cluster: Any, given: Mapping[str, Any], may_retry: str = "") -> None
     command = ("install", RELEASE, str(cluster.chart), *place, "--create-namespace", "--values", "-")
     until(lambda: _installed(cluster, command, yaml.safe_dump(dict(given)), may_retry), 120, "helm install")
     for deployment in ("webhook", "controllers"):
-        cluster.kubectl(*place, "rollout", "status", f"deployment/{RELEASE}-{deployment}", "--timeout=300s")
+        cluster.kubectl(*place, "rollout", "status", f"deployment/{RELEASE}-{deployment}", at_most(300))
     admission.await_evictions(cluster.client)
     admission.await_gate(cluster.client)
     admission.await_placement(cluster.client)

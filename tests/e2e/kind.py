@@ -21,6 +21,7 @@ from lab.cloud.remote import Remote
 from lab.errors import LabError
 from lab.install import CHART, CRDS, merged
 from lab.session import Lab
+from lab.waiting import at_most
 from tests.e2e.cluster import CLOUD_PORT, FIRST, IMAGES, install, values, with_image
 
 ROOT = Path(__file__).parent.parent.parent
@@ -145,7 +146,7 @@ def equip(kind: Kind, endpoint: str, environ: Mapping[str, str]) -> None:
     """As docs/how-to/install.md says; back when the API server calls all webhooks, and trusts them."""
     kind.kubectl("apply", "-f", str(CRDS / "crd.projectcalico.org_ipreservations.yaml"))
     kind.kubectl("apply", "-f", cert_manager(environ))
-    wait = ("--for=condition=Available", "--timeout=300s")
+    wait = ("--for=condition=Available", at_most(300))
     kind.kubectl("-n", "cert-manager", "wait", "deployment", "--all", *wait)
     # Its webhook has no certificate for some moments more, and then refuses the Certificate.
     install(kind, with_cert_manager(endpoint), may_retry="cert-manager")

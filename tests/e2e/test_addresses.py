@@ -9,6 +9,7 @@ import pytest
 from calico.segment import RELEASE
 from kube.types import Pod
 from lab.node.cluster import POOLS, pool
+from lab.waiting import at_most
 from tests.cluster.elasticity import await_account
 from tests.cluster.ingress_daemonset import EVENTS
 from tests.cluster.workloads import GROUPS, PODS, get_pod, namespace
@@ -82,11 +83,11 @@ def create(cluster: Real, place: str, name: str) -> None:
 
 
 def delete(cluster: Real, place: str, name: str) -> None:
-    cluster.kubectl("--namespace", place, "delete", "pod", name, "--wait", "--timeout=120s")
+    cluster.kubectl("--namespace", place, "delete", "pod", name, "--wait", at_most(120))
 
 
 def clean_up(cluster: Real, place: str) -> None:
-    cluster.kubectl("delete", "namespace", place, "--wait", "--timeout=120s")
+    cluster.kubectl("delete", "namespace", place, "--wait", at_most(120))
 
 
 def ip_of(cluster: Real, place: str, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from lab.install import NAMESPACE, RELEASE
+from lab.waiting import at_most
 from tests.cluster.elasticity import DEPLOYMENTS
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.calls import SERVERS, calls
@@ -48,7 +49,7 @@ def test_a_pod_that_asks_for_none_of_it_is_seen_to_have_none_of_it(real_nodes: R
     real_nodes.wait(
         lambda: real_nodes.kubectl("--namespace", place, *run, check=False).returncode == 0, 60, "an account"
     )
-    real_nodes.kubectl("--namespace", place, "wait", "pod/plain", "--for=condition=Ready", "--timeout=60s")
+    real_nodes.kubectl("--namespace", place, "wait", "pod/plain", "--for=condition=Ready", at_most(60))
 
     seen = seen_in(real_nodes, place, "plain")
 
@@ -128,7 +129,7 @@ def change(cluster: Real, spec: dict[str, Any]) -> None:
 
 
 def await_rollout(cluster: Real) -> None:
-    cluster.kubectl(*OURS, "rollout", "status", f"deployment/{WEBHOOK}", "--timeout=180s")
+    cluster.kubectl(*OURS, "rollout", "status", f"deployment/{WEBHOOK}", at_most(180))
 
 
 def webhook_pods(cluster: Real) -> set[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lab.install import NAMESPACE
+from lab.waiting import at_most
 from tests.cluster import ingress_daemonset_history
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import Shop, keeping, template
@@ -33,7 +34,7 @@ def test_cert_manager_has_issued_what_the_servers_show(cluster: Cluster) -> None
         pytest.skip(
             "no registry has cert-manager's images for it: tests/cluster/test_cert_manager.py runs its programs"
         )
-    cluster.kubectl("-n", NAMESPACE, "wait", "certificate", "--all", "--for=condition=Ready", "--timeout=60s")
+    cluster.kubectl("-n", NAMESPACE, "wait", "certificate", "--all", "--for=condition=Ready", at_most(60))
 
 
 @pytest.mark.parametrize("block", TRIED, ids=str)

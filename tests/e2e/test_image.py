@@ -11,6 +11,7 @@ import pytest
 
 from kube.service_account import MOUNTED
 from lab.install import NAMESPACE, RELEASE
+from lab.waiting import at_most
 from tests.e2e.cluster import FIRST, Cluster
 from tests.e2e.real import Real
 from tests.test_layers import FLOORS
@@ -137,7 +138,7 @@ def test_the_controllers_report_what_they_lack(cluster: Cluster) -> None:
         f"--overrides={json.dumps({'spec': spec})}",
     )
     cluster.kubectl(*run, "--", "python", "-m", "controllers")
-    ended = ("wait", "pod/lacking", "--for=jsonpath={.status.phase}=Failed", "--timeout=120s")
+    ended = ("wait", "pod/lacking", "--for=jsonpath={.status.phase}=Failed", at_most(120))
     cluster.kubectl(*ended)
 
     state = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"

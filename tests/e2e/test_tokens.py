@@ -13,6 +13,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.install import NAMESPACE, RELEASE
+from lab.waiting import at_most
 from tests.cluster.elasticity import await_account
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.calls import calls
@@ -45,9 +46,7 @@ def keeper(real_nodes: Real) -> Iterator[str]:
     await_account(real_nodes, place)
     run = ("run", KEEPER, f"--image={FIRST}", "--", "python", "-c", KEEPS_ITS_TOKEN)
     real_nodes.kubectl("--namespace", place, *run)
-    real_nodes.kubectl(
-        "--namespace", place, "wait", f"pod/{KEEPER}", "--for=condition=Ready", "--timeout=120s"
-    )
+    real_nodes.kubectl("--namespace", place, "wait", f"pod/{KEEPER}", "--for=condition=Ready", at_most(120))
     yield place
     real_nodes.kubectl("delete", "namespace", place, "--wait=false")
 
