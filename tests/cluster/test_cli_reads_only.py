@@ -101,7 +101,8 @@ def reader_kubeconfig(lab: Lab, directory: Path) -> Path:
 def requests(logs: Path, lab: Lab) -> list[tuple[str, str]]:
     """Verb and path of all that the reader asked for."""
     log = next(logs.rglob(f"{lab.directory.name}.log"))
-    lines = [msgspec.json.decode(line, type=audit.Line) for line in log.read_bytes().splitlines()]
+    whole, _, _in_writing = log.read_bytes().rpartition(b"\n")
+    lines = [msgspec.json.decode(line, type=audit.Line) for line in whole.splitlines()]
     ours = (each for each in lines if each.user.username == f"system:serviceaccount:default:{READER}")
     return [(each.verb, each.request_uri) for each in ours]
 
