@@ -164,6 +164,21 @@ def test_a_budget_has_room_for_what_does_not_exceed_it(limits: MaxSuperPods, tak
     assert room.take(pod(spec=sized("1"))) == full
 
 
+@pytest.mark.parametrize(
+    ("budget", "known"),
+    [
+        pytest.param({"maxCostPerHour": 4}, False, id="a limit in cost"),
+        pytest.param({"maxPods": 4}, True, id="a limit of pods"),
+        pytest.param({"maxCostPerHour": 4, "labels": {"app": "other"}}, True, id="a limit for other pods"),
+    ],
+)
+def test_what_a_pod_costs_is_known_once_it_is_read_for_it(budget: dict[str, Any], known: bool) -> None:
+    room = Room(MaxSuperPods(budgets=(Budget.model_validate(budget),)), {}, [Usage()], PRICES)
+
+    assert room.knows(pods.decode(raw_of(raw_pod("web-1")))) is known
+    assert room.knows(pod())
+
+
 def test_a_budget_may_have_both_limits() -> None:
     both = MaxSuperPods(budgets=(Budget(max_pods=1, max_cost_per_hour=9),))
     room = Room(both, {}, [Usage()], PRICES)

@@ -230,6 +230,24 @@ def test_prices_that_are_set_while_it_runs_count_what_is_there() -> None:
         assert placed(lab, "web") == ["super"]
 
 
+def test_no_pod_goes_past_a_budget_in_cost_before_its_cost_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the first price was seen, pods were read without what they ask for: at that time, all cost nothing."""
+    monkeypatch.setattr(controller, "CHECK", 2.0)
+    budgets = {"maxSuperPods": {"budgets": [{"maxCostPerHour": 2}]}}
+    with running() as lab:
+        lab.create("web-0", n="0", spec=ONE)
+        until(lambda: placed(lab, "web") == ["super"], 60)
+
+        lab.settings = ElasticitySettings.model_validate({"enabled": True, "prices": {"cpu": 1}, **budgets})
+        lab.create("web-1", "web-2", "web-3", n="0", spec=ONE)
+        until(lambda: len([each for each in lab.pods() if waits(each)]) == 2, 60)
+        assert placed(lab, "web") == ["super", "super"]
+
+
+def waits(pod: dict[str, Any]) -> bool:
+    return "2 per hour for pods" in pod["metadata"]["annotations"].get(REASON, "")
+
+
 ONE = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}
 
 

@@ -82,6 +82,11 @@ class Room:
             each.taken = each.taken.plus(own)
         return ""
 
+    def knows(self, pod: Pod) -> bool:
+        """Whether it is known what *pod* takes: not its cost, before pods are read again for the first price."""
+        limited = (each.budget for each in self._budgets if each.budget.max_cost_per_hour is not None)
+        return pod.specification is not None or not any(_is_under(each, pod) for each in limited)
+
     def _reached(self, namespace: str, concerned: Iterable[_Used], own: Usage) -> str:
         """The same words for as long as it is reached: they are written to the pods that wait."""
         total, each = self._limits.total, self._limits.per_namespace
