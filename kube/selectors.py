@@ -9,6 +9,8 @@ from kube.types import Taint, Toleration, Value, complete
 REPELLING = ("NoSchedule", "NoExecute")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that the scheduler must meet."""
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The field of an affinity that adds to a node's score."""
 
 
 class Expression(Value, frozen=True):

@@ -103,8 +103,11 @@ class ReturnHome(Model):
     max_at_once: Count = 1
 
 
+Tier = Annotated[int, Field(ge=1, le=4)]
+
+
 class Subnet(Model):
-    """Of the addresses of pods on a super node; each has one super node."""
+    """Of the addresses of pods on a super node; each has one super node. Those of the lowest *tier* go first."""
 
     id: Annotated[
         str,
@@ -114,6 +117,7 @@ class Subnet(Model):
         str,
         Matching("[a-z0-9]+(-[a-z0-9]+)*", "is not a zone; write its long name, for example ap-guangzhou-3"),
     ]
+    tier: Tier = 1
 
 
 LocalReplicas = Annotated[
@@ -150,6 +154,11 @@ class ElasticitySettings(Model):
         BeforeValidator(_resolv_conf),
         WithJsonSchema({"type": "string", "pattern": rf"^{_LINE}(\n{_LINE})*$"}),
     ] = ""
+
+    @property
+    def tiers(self) -> list[int]:
+        """The order of preference among the subnets, the first one first."""
+        return sorted({subnet.tier for subnet in self.subnets})
 
     @model_validator(mode="after")
     def _percentages_are_read(self) -> Self:

@@ -16,6 +16,7 @@ from controllers.elasticity.planner import Objections
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, Unbound, spec_of
 from controllers.elasticity.quota import Room
+from controllers.elasticity.tiers import tier_of
 
 NONE_THERE = "there is no super node"
 
@@ -55,6 +56,12 @@ class Fleet:
     def passing(self, request: Request) -> list[str]:
         """The names of super nodes that nothing but their state keeps the pod off."""
         return [node.metadata.name for node in self._nodes.super if is_passing(request, node)]
+
+    def first_tier(self, request: Request) -> int | None:
+        """Of the nodes that would take the pod if it was alone; None where all nodes are of one tier."""
+        tiers = {tier_of(node) for node in self._nodes.super}
+        found = (tier_of(node) for node in self._nodes.super if not misses(request, node))
+        return min(found, default=None) if len(tiers) > 1 else None
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""
@@ -145,6 +152,11 @@ class SuperNodeDestination:
             return full
         self._fleet.take(self._request(pod, bound=bound))
         return ""
+
+    def preference(self, pod: Pod, *, bound: bool) -> str:
+        """Which of several tiers it goes to first, as reasons say it."""
+        first = self._fleet.first_tier(self._request(pod, bound=bound))
+        return f", tier {first} first" if first else ""
 
     def is_asked_for(self, pod: Pod) -> bool:
         return self._fleet.is_asked_for(_request(pod, spec_of))

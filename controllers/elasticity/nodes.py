@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from controllers.elasticity.tiers import tier_of
 from kube.informer import Informer
 from kube.types import Condition, Node, Value, complete, is_super
 
@@ -45,7 +46,7 @@ complete(WatchedNode)
 
 @dataclass(frozen=True)
 class Nodes:
-    """*names* are those of *super*; *local* are all other nodes."""
+    """*names* are those of *super*, which are sorted by tier; *local* are all other nodes."""
 
     names: frozenset[str] = frozenset()
     any_ready: bool = False
@@ -54,7 +55,7 @@ class Nodes:
 
 
 def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
-    nodes = sorted(nodes, key=lambda node: node.metadata.name)
+    nodes = sorted(nodes, key=lambda node: (tier_of(node), node.metadata.name))
     those = tuple(node for node in nodes if is_super(node))
     names = frozenset(node.metadata.name for node in those)
     local = tuple(node for node in nodes if not is_super(node))

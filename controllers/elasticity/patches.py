@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from controllers.elasticity.pods import Pod, spec_of
+from controllers.elasticity.tiers import preferring
 from webhook.elasticity import (
     ANY,
     BURST,
@@ -66,9 +67,11 @@ def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:
     return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
 
 
-def to_super_node(pod: Pod, why: str, *, with_cost: bool) -> Patch:
+def to_super_node(pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = ()) -> Patch:
+    """*tiers* of super nodes that there are, the preferred one first."""
     held = spec_of(pod)
-    spec = _ungated(held) | {"affinity": bound_to_super_nodes(held)["affinity"]} | _tolerant(held, pod)
+    affinity = preferring(bound_to_super_nodes(held), tiers)["affinity"]
+    spec = _ungated(held) | {"affinity": affinity} | _tolerant(held, pod)
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, spec)
 

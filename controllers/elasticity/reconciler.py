@@ -118,12 +118,17 @@ class Decision:
                 self.again.append(self._pause(verdict))
                 self._explain(pod, verdict.exception, why)
             case Place.SUPER:
-                self._act(Kind.SUPER, pod, why, to_super_node(pod, why, with_cost=self._has_cost(pod)))
+                self._send(pod, f"{why}{self._destination.preference(pod, bound=True)}")
             case Place.ANY:
                 self._act(Kind.ANY, pod, why, to_any_node(pod, why))
             case place:
                 pin = place is Place.LOCAL and self._snapshot.wish(pod).pin
                 self._act(Kind.LOCAL, pod, why, to_local_nodes(pod, why, pin=pin))
+
+    def _send(self, pod: Pod, why: str) -> None:
+        tiers = self._snapshot.settings.tiers
+        patch = to_super_node(pod, why, with_cost=self._has_cost(pod), tiers=tiers)
+        self._act(Kind.SUPER, pod, why, patch)
 
     def _pause(self, verdict: Verdict) -> float:
         if verdict.place is Place.WAIT:
@@ -136,8 +141,9 @@ class Decision:
         cases = [Case(pod, self._wish(pod)) for pod in stuck]
         for each in planner.plan_bursts(cases, self._destination):
             if isinstance(each, Burst):
-                patch = burst(each.pod, each.why, with_cost=self._has_cost(each.pod))
-                self._act(Kind.BURST, each.pod, each.why, patch)
+                why = f"{each.why}{self._destination.preference(each.pod, bound=False)}"
+                patch = burst(each.pod, why, with_cost=self._has_cost(each.pod))
+                self._act(Kind.BURST, each.pod, why, patch)
             else:
                 self.events.append(each)
                 self._explain(each.pod, each.reason, each.why)

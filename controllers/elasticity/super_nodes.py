@@ -11,12 +11,13 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
+from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_taints
 from controllers.manager import Context
 from kube.client import Resource
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.leader_election import LeadershipLost
-from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, is_super
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 from webhook.elasticity import TAINT, is_daemon_pod
@@ -119,13 +120,15 @@ def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
         VERSION: "v2",
         MANAGED_BY: MANAGER,
         **_well_known(subnet, settings),
+        **tier_labels(subnet.tier, settings.tiers),
     }
     metadata = {
         "name": name_of(subnet),
         "labels": labels,
         "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
     }
-    spec = {"taints": [msgspec.to_builtins(TAINT)]}
+    taints = (TAINT, *tier_taints(subnet.tier, settings.tiers))
+    spec = {"taints": [msgspec.to_builtins(taint) for taint in taints]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
 
@@ -169,11 +172,26 @@ def _difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if RETIRED_AT in node.metadata.annotations:
         annotations[RETIRED_AT], spec["unschedulable"] = None, None
-    if not any((taint.key, taint.effect) == (TAINT.key, TAINT.effect) for taint in node.spec.taints):
-        spec["taints"] = [msgspec.to_builtins(taint) for taint in (*node.spec.taints, TAINT)]
-    labels = _labels(node.metadata.labels, wanted["metadata"]["labels"])
+    taints = _taints(node.spec.taints, msgspec.convert(wanted["spec"]["taints"], tuple[Taint, ...]))
+    if taints != node.spec.taints:
+        spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
+    labels: dict[str, Any] = _labels(node.metadata.labels, wanted["metadata"]["labels"])
+    if TIER in node.metadata.labels and TIER not in wanted["metadata"]["labels"]:
+        labels[TIER] = None
     metadata = _given(labels=labels, annotations=annotations)
     return _given(metadata=metadata, spec=spec)
+
+
+def _taints(held: tuple[Taint, ...], wanted: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Those of others stay, and of ours what is *wanted*."""
+    names = {_name(taint) for taint in wanted}
+    kept = tuple(taint for taint in held if _name(taint) in names or not is_tier_taint(taint))
+    missing = names.difference(map(_name, kept))
+    return (*kept, *(taint for taint in wanted if _name(taint) in missing))
+
+
+def _name(taint: Taint) -> tuple[str, str]:
+    return taint.key, taint.effect
 
 
 def _labels(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
