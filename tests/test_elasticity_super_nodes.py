@@ -9,27 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.super_nodes import (
+from controllers.elasticity.super_node_manifest import (
     ARCH,
     CBS_ZONE,
     HOSTNAME,
     MANAGED_BY,
-    NODES,
     OS,
-    PODS,
     REGION,
     RESOLV_CONF,
     RETIRED_AT,
-    SETTLE,
     SUBNET_ID,
     VERSION,
     ZONE,
     ZONE_NAME,
-    Do,
-    SuperNodeReconciler,
     manifest,
-    plan,
 )
+from controllers.elasticity.super_nodes import NODES, PODS, SETTLE, Do, SuperNodeReconciler, plan
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings

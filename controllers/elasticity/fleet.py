@@ -17,6 +17,7 @@ from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, Unbound, spec_of
 from controllers.elasticity.quota import Room
 from controllers.elasticity.tiers import tier_of
+from kube.quantities import amount
 
 NONE_THERE = "there is no super node"
 
@@ -58,10 +59,17 @@ class Fleet:
         return [node.metadata.name for node in self._nodes.super if is_passing(request, node)]
 
     def first_tier(self, request: Request) -> int | None:
-        """Of the nodes that would take the pod if it was alone; None where all nodes are of one tier."""
-        tiers = {tier_of(node) for node in self._nodes.super}
-        found = (tier_of(node) for node in self._nodes.super if not misses(request, node))
-        return min(found, default=None) if len(tiers) > 1 else None
+        """The first one with room for a pod that would take this one alone; None where all nodes are of one tier."""
+        if len({tier_of(node) for node in self._nodes.super}) < 2:
+            return None
+        suitable = [node for node in self._nodes.super if not misses(request, node)]
+        free = [node for node in suitable if not self._is_full(node)]
+        return min(map(tier_of, free or suitable), default=None)
+
+    def _is_full(self, node: WatchedNode) -> bool:
+        """By the number of its pods: a subnet has so many addresses."""
+        most = node.status.allocatable.get("pods")
+        return most is not None and len(self._having(f"node {node.metadata.name}")) >= amount(most)
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""
@@ -153,10 +161,9 @@ class SuperNodeDestination:
         self._fleet.take(self._request(pod, bound=bound))
         return ""
 
-    def preference(self, pod: Pod, *, bound: bool) -> str:
-        """Which of several tiers it goes to first, as reasons say it."""
-        first = self._fleet.first_tier(self._request(pod, bound=bound))
-        return f", tier {first} first" if first else ""
+    def first_tier(self, pod: Pod, *, bound: bool) -> int | None:
+        """Which of several tiers it goes to first."""
+        return self._fleet.first_tier(self._request(pod, bound=bound))
 
     def is_asked_for(self, pod: Pod) -> bool:
         return self._fleet.is_asked_for(_request(pod, spec_of))

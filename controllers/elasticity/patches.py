@@ -27,6 +27,7 @@ from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nod
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 
+Raw = Mapping[str, Any]
 Patch = Mapping[str, Any]
 
 
@@ -81,10 +82,10 @@ def to_any_node(pod: Pod, why: str) -> Patch:
     return _patch(pod, {PLACEMENT: ANY, REASON: why}, _ungated(spec_of(pod)))
 
 
-def burst(pod: Pod, why: str, *, with_cost: bool) -> Patch:
-    """The cost comes with the toleration: a ReplicaSet may shrink as soon as the pod runs."""
+def burst(pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = ()) -> Patch:
+    """The cost comes with the tolerations, *also* these: a ReplicaSet may shrink as soon as the pod runs."""
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
-    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _tolerant(spec_of(pod), pod))
+    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _tolerant(spec_of(pod), pod, also))
 
 
 def as_sent(pod: Pod) -> dict[str, Any]:
@@ -143,8 +144,10 @@ def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"schedulingGates": [gate for gate in gates if gate.get("name") != GATE]}
 
 
-def _tolerant(spec: Mapping[str, Any], pod: Pod) -> dict[str, Any]:
-    return {} if pod.tolerates else {"tolerations": [*(spec.get("tolerations") or ()), TOLERATION]}
+def _tolerant(spec: Raw, pod: Pod, also: Sequence[Raw] = ()) -> dict[str, Any]:
+    held = list(spec.get("tolerations") or ())
+    added = [*(() if pod.tolerates else (TOLERATION,)), *(each for each in also if each not in held)]
+    return {"tolerations": [*held, *added]} if added else {}
 
 
 def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:

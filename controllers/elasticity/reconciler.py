@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.elasticity import planner
+from controllers.elasticity import planner, tiers
 from controllers.elasticity.annotations import Wish, is_readable
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
@@ -118,7 +118,7 @@ class Decision:
                 self.again.append(self._pause(verdict))
                 self._explain(pod, verdict.exception, why)
             case Place.SUPER:
-                self._send(pod, f"{why}{self._destination.preference(pod, bound=True)}")
+                self._send(pod, why)
             case Place.ANY:
                 self._act(Kind.ANY, pod, why, to_any_node(pod, why))
             case place:
@@ -126,9 +126,9 @@ class Decision:
                 self._act(Kind.LOCAL, pod, why, to_local_nodes(pod, why, pin=pin))
 
     def _send(self, pod: Pod, why: str) -> None:
-        tiers = self._snapshot.settings.tiers
-        patch = to_super_node(pod, why, with_cost=self._has_cost(pod), tiers=tiers)
-        self._act(Kind.SUPER, pod, why, patch)
+        why = f"{why}{tiers.said(self._destination.first_tier(pod, bound=True))}"
+        with_cost, preferred = self._has_cost(pod), self._snapshot.settings.tiers
+        self._act(Kind.SUPER, pod, why, to_super_node(pod, why, with_cost=with_cost, tiers=preferred))
 
     def _pause(self, verdict: Verdict) -> float:
         if verdict.place is Place.WAIT:
@@ -141,12 +141,15 @@ class Decision:
         cases = [Case(pod, self._wish(pod)) for pod in stuck]
         for each in planner.plan_bursts(cases, self._destination):
             if isinstance(each, Burst):
-                why = f"{each.why}{self._destination.preference(each.pod, bound=False)}"
-                patch = burst(each.pod, why, with_cost=self._has_cost(each.pod))
-                self._act(Kind.BURST, each.pod, why, patch)
+                self._allow(each.pod, each.why)
             else:
                 self.events.append(each)
                 self._explain(each.pod, each.reason, each.why)
+
+    def _allow(self, pod: Pod, why: str) -> None:
+        first = self._destination.first_tier(pod, bound=False)
+        why, also = f"{why}{tiers.said(first)}", tiers.tolerations(first, self._snapshot.settings.tiers)
+        self._act(Kind.BURST, pod, why, burst(pod, why, with_cost=self._has_cost(pod), also=also))
 
     def _explain(self, pod: Pod, reason: str, why: str) -> None:
         """What it waits for is on the pod, too, as long as a limit is reached: that may be for hours."""

@@ -17,6 +17,7 @@ TIER = "drawbridge.io/tier"
 """The label of a super node with the tier of its subnet; a node without it is of the first."""
 AFTER = "drawbridge.io/after-tier-"
 """How the keys of taints begin that make a super node less preferred than those of that tier."""
+AVOIDED = "PreferNoSchedule"
 FIRST = 1
 WEIGHTS = (100, 10, 1)
 """Of what keeps a pod off all tiers after the first one, after the second one, and so on."""
@@ -30,7 +31,13 @@ def tier_labels(tier: int, tiers: Sequence[int]) -> dict[str, str]:
 
 def tier_taints(tier: int, tiers: Sequence[int]) -> list[Taint]:
     """One for each tier before: the scheduler prefers nodes with fewer of them, and refuses none."""
-    return [Taint(key=f"{AFTER}{each}", effect="PreferNoSchedule") for each in tiers if each < tier]
+    return [Taint(key=f"{AFTER}{each}", effect=AVOIDED) for each in tiers if each < tier]
+
+
+def tolerations(first: int | None, tiers: Sequence[int]) -> list[Raw]:
+    """Of the taints that do not set off the *first* tier with room, so that this one outweighs topology spread."""
+    keys = [f"{AFTER}{each}" for each in tiers[:-1] if each != first] if first and len(tiers) > 2 else ()
+    return [{"key": key, "operator": "Exists", "effect": AVOIDED} for key in keys]
 
 
 def is_tier_taint(taint: Taint) -> bool:
@@ -40,6 +47,11 @@ def is_tier_taint(taint: Taint) -> bool:
 def tier_of(node: Node) -> int:
     said = node.metadata.labels.get(TIER, "")
     return int(said) if said.isascii() and said.isdigit() else FIRST
+
+
+def said(first: int | None) -> str:
+    """As reasons end, where there are several tiers."""
+    return f", tier {first} first" if first else ""
 
 
 def preferring(spec: Raw, tiers: Sequence[int]) -> dict[str, Any]:
