@@ -70,7 +70,7 @@ OF_OTHERS = {
     "AdmissionReview", "BadRequest", "ConfigMap", "ControllerRevision", "DaemonSet", "DaemonSets", "DeleteTags",
     "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
-    "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "ProgressDeadlineExceeded",
+    "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "PreferNoSchedule", "ProgressDeadlineExceeded",
     "ClusterRole", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
     "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
     "TooManyRequests", "WaitForFirstConsumer",
